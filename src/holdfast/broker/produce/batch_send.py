@@ -1,9 +1,9 @@
-"""Taking batches, with all the questions asked: kept whole where the queue is indexed by record, else split.
+"""Stores batches, with all checks: as one record if the queue is indexed by record, else split.
 
-    one record    `inner_batches.py` says which; it has one place, one id, and as many offsets as messages
-    split         every item becomes a record of its own, one behind the other
+    one record    if `inner_batches.py` accepts it; it has one position, one id, and as many offsets as messages
+    split         every item becomes a separate record, in order
 
-All messages of a batch are taken, or none. Those who want every row once say so here, in either form.
+All messages of a batch are stored, or none. Either form may carry the stamp of an exactly-once sink.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from holdfast.wire.requests.sink import SINK, SinkStamp, find_stamp
 
 TAGS: Final = f"{names.TAGS}\x01"
 _COUNT: Final = f"{names.INNER_COUNT}\x01".encode()
-_RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank behind the last record of a file
+_RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank after the last record of a file
 _tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
 
 
 class BatchSends:
-    """Takes one batch at a time.
+    """Stores one batch at a time.
 
     Attributes:
-        sinks: What was written by those who want every row once.
+        sinks: The progress of exactly-once sinks; None if they are not supported.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BatchSends:
         self.sinks: SinkBook | None = None
 
     def take(self, fields: SendFields, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
-        """Stage the messages of a batch, or say why not."""
+        """Stage the messages of a batch, or return why it is refused."""
         queue_id = self._careful.prepare_batch(fields, now_ms)
         if isinstance(queue_id, Refusal):
             return queue_id
@@ -78,7 +78,7 @@ class BatchSends:
     def _stage_whole(
         self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, now_ms: int
     ) -> SendAnswer | Refusal:
-        """Stage a batch that stays one record."""
+        """Stage a batch as one record."""
         size = len(body)
         if size > self._size_max:
             text = f"the batch has {size} bytes, at most {self._size_max} are allowed: send smaller ones"
@@ -109,7 +109,7 @@ class BatchSends:
     def _stage_split(
         self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, now_ms: int
     ) -> SendAnswer | Refusal:
-        """Stage the messages of a batch one behind the other."""
+        """Stage the messages of a batch as contiguous records."""
         try:
             items = split_items(body)
         except RemoteProtocolError as error:
@@ -124,8 +124,10 @@ class BatchSends:
             if is_large or body_size + properties_size > space:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
             if _COUNT in item_properties and find_property(item_properties, _COUNT[:-1]) is not None:
-                # Java's brokers, on this folder one day, take a record for a batch that says so, whatever its flags.
-                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch has INNER_NUM, as if it were one")
+                # A Java broker that opens this folder later would read the record as a batch, whatever its flags.
+                return Refusal(
+                    ResponseCode.MESSAGE_ILLEGAL, "a message of the batch has the property INNER_NUM of inner batches"
+                )
         stamp = self._find_stamp(fields, queue_id, len(items))
         if isinstance(stamp, Refusal):
             return stamp
@@ -147,30 +149,28 @@ class BatchSends:
         )
 
     def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
-        """Return what a batch says of its rows, if each is wanted once; or why it cannot be taken so."""
+        """Return the sink stamp of a batch, None if it has none, or why its rows cannot be stored exactly once."""
         if SINK not in fields.properties or self.sinks is None:
             return None
         stamp = find_stamp(fields.properties)
         if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
-            reason = (
-                f"rows cannot be counted in {fields.topic}: the batch says something else, or it is no static topic"
-            )
+            reason = f"rows cannot be counted in {fields.topic}: the topic is not static, or the stamp does not match"
             return Refusal(ResponseCode.SINK_REFUSED, reason)
         return self.sinks.judge(fields.topic, queue, stamp) or stamp
 
 
 def find_tags(properties: str) -> tuple[str, int]:
-    """Return how *properties* end, from where TAGS begin on, and the hash of that property.
+    """Return the end of *properties* from TAGS on, and the hash of that property.
 
-    Whatever ends so has the same tags. Java writes them last, so that most messages of a producer do. Nothing is
-    returned of an end that does not tell: then the next ones have to be looked at, too.
+    Properties with the same end have the same tags. Java writes TAGS last, so most messages of a producer end alike.
+    The end is empty if it does not identify the tags: then the next properties must be parsed, too.
     """
     at = properties.rfind(TAGS) - 1
     return properties[at:] if at >= 0 and properties[at] == VALUE_END else "", tags_code(properties)
 
 
 def tags_code(properties: str) -> int:
-    """Return the hash of the TAGS property; 0 when there is none."""
+    """Return the hash of the TAGS property, or 0 if there is none."""
     before, found, after = properties.rpartition(TAGS)
     if not found:
         return 0

@@ -1,19 +1,20 @@
-"""What sinks that want every row exactly once have written to the queues that are led here.
+"""The progress of exactly-once sinks in the queues that are led here.
 
     (topic, queue) ─> (query, partition) ─> batch 7: 40 rows, checksum, over or not
 
-    a request that goes on exactly there     is taken
-    one of the same batch that does not      is told how far the batch is; its writer resumes behind that, if the rows
-                                             before have the same checksum
-    one of an older batch                    is refused: its query has gone on without it
-    one of a batch that is over              is refused: all its rows are there
+    a request that continues exactly there     is accepted
+    another request of the same batch          gets the progress of the batch; its writer resumes after that, if the
+                                               rows before it have the same checksum
+    a request of an older batch                is refused: its query has continued without it
+    a request of a batch that is over          gets the progress, too: all its rows are stored
 
-So two attempts of one task, one of them a ghost, can only write the same rows once. Each record says how far it goes:
-the book is read again from the records behind its last snapshot; it travels with a queue that moves. Where a leader was
-replaced by force nobody knows what it took: such a queue refuses a batch that it does not know, unless it is told to.
+So two attempts of one task, one of them a zombie, write the same rows only once. Each record carries the progress up to
+its last row. On start the book is rebuilt from its last snapshot and the records after it. It moves with its queue. If
+a leader was replaced by force, the rows that it stored are unknown: the queue refuses a writer that it does not know,
+unless the request allows that.
 
-Invariant: what is told was acknowledged; a batch that is on its way to the disk, or to a replica that is waited for, is
-asked for again in a moment.
+Invariant: progress that is returned was acknowledged. While a batch is not durable, or waits for a replica, the request
+is refused with SYSTEM_BUSY and comes again.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_sta
 
 NAME: Final = "holdfastSink.json"
 WRITERS_MAX: Final = 4096
-"""How many partitions of queries a queue remembers; those that wrote longest ago are forgotten first."""
-_ADVANCE_MIN: Final = 64 * 1024 * 1024  # of the log, after which it is worth to take note that nothing happened
+"""Maximum number of query partitions that a queue remembers. The least recent writers are dropped first."""
+_ADVANCE_MIN: Final = 64 * 1024 * 1024  # growth of the log after which even an unchanged book is saved
 
 _ENTRIES_AT_ONCE: Final = 1024
 
@@ -47,17 +48,17 @@ Writer = tuple[str, int]
 
 
 class SinkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """`config/holdfastSink.json`: what all records before a position of the log say together, by topic."""
+    """`config/holdfastSink.json`: the combined progress of all records before *position* of the log, by topic."""
 
     position: Int64 = 0
     topics: dict[str, list[SinkState]] = {}
 
 
 class SinkBook:
-    """Remembers what was written, and judges what is to be.
+    """Remembers the written rows, and validates new ones.
 
     Attributes:
-        is_settled: Says whether the record at a position was acknowledged, if it ever will be.
+        is_settled: Returns whether a record at this position would already be acknowledged.
     """
 
     def __init__(self, disk: Disk, store: MessageStore, mappings: Mappings) -> None:
@@ -75,16 +76,16 @@ class SinkBook:
     # Sends.
 
     def judge(self, topic: str, queue: int, stamp: SinkStamp) -> Refusal | None:
-        """Return why rows cannot be taken now, or None when they can."""
+        """Return why rows cannot be accepted now, or None if they can."""
         known = self._table.get((topic, queue), {}).get((stamp.query, stamp.partition))
         if known is None or known.batch < stamp.batch:
             return self._check_new(topic, queue, stamp, is_known=known is not None)
         if known.batch > stamp.batch:
-            text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} was begun"
+            text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} has begun"
             return Refusal(ResponseCode.SINK_REFUSED, text)
         if not self.is_settled(known.position - 1):
-            # Whoever is told so would believe it; the disk may yet refuse it, or be lost before a replica has it.
-            return Refusal(ResponseCode.SYSTEM_BUSY, "an earlier attempt is on its way to the disk; try again")
+            # The writer would rely on this progress, but the write may still fail, or be lost before a replica has it.
+            return Refusal(ResponseCode.SYSTEM_BUSY, "the rows of an earlier attempt are not durable yet; try again")
         if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.before):
             return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(known).decode())
         return None
@@ -93,8 +94,9 @@ class SinkBook:
         if not is_known and not stamp.is_anew and self._was_forced(topic, queue):
             return Refusal(
                 ResponseCode.SINK_REFUSED,
-                f"logical queue {queue} of {topic} was moved away from a dead broker, and nobody knows which rows of "
-                f"query {stamp.query} it took: see what is there, then let the query write with acceptUnknown=true",
+                f"logical queue {queue} of {topic} was moved away from a dead broker, and it is unknown which rows of "
+                f"query {stamp.query} that broker stored: check the stored rows, then let the query write with "
+                "acceptUnknown=true",
             )
         if stamp.first:
             state = SinkState(
@@ -104,7 +106,7 @@ class SinkBook:
         return None
 
     def note(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
-        """Take note of rows that were staged, the last of them at *position*."""
+        """Note rows that were staged, the last of them at *position*."""
         state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=now_ms)
         writer = (stamp.query, stamp.partition)
         self._undo = {key: before for key, before in self._undo.items() if not self._is_written(key)}
@@ -113,7 +115,7 @@ class SinkBook:
         self._is_dirty = True
 
     def roll_back(self) -> None:
-        """Forget what was noted of rows that were staged and then discarded."""
+        """Roll back the progress of rows that were staged and then discarded."""
         for key, before in self._undo.items():
             if not self._is_written(key):
                 topic, queue, writer = key
@@ -142,11 +144,11 @@ class SinkBook:
     # Moves.
 
     def pack(self, topic: str, queues: Collection[int]) -> list[SinkState]:
-        """Return what moves with these queues."""
+        """Return the progress that moves with these queues."""
         return [state for queue in queues for state in self._table.get((topic, queue), {}).values()]
 
     def adopt(self, topic: str, states: Iterable[SinkState]) -> None:
-        """Take over what came with queues, unless more is known of it."""
+        """Add the progress that moved here with queues, unless more progress is known."""
         for state in states:
             known = self._table.get((topic, state.queue), {}).get((state.query, state.partition))
             if known is None or (known.batch, known.count) < (state.batch, state.count):
@@ -158,15 +160,15 @@ class SinkBook:
         return self._mappings.led(topic)
 
     def forget(self, topic: str, queues: Iterable[int]) -> None:
-        """Drop what is known of queues that others lead now."""
+        """Drop the progress of queues that other brokers lead now."""
         for queue in queues:
             if self._table.pop((topic, queue), None) is not None:
                 self._is_dirty = True
 
-    # Keeping.
+    # Persistence.
 
     def offer_save(self, effects: list[Effect]) -> None:
-        """Take a snapshot if something changed, or the log has grown; save it when everything it says is on disk."""
+        """Make a snapshot if the book changed or the log has grown; save it once everything in it is confirmed."""
         position = self._store.written
         is_far = bool(self._mappings.topics()) and (
             self._saved_position < 0 or position - self._saved_position > _ADVANCE_MIN
@@ -183,7 +185,7 @@ class SinkBook:
             self._unsaved = None
 
     def _read(self) -> None:
-        """Read the snapshot, and the records behind it. Waits for the disk: only while opening."""
+        """Read the snapshot and the records after it. Blocks on the disk, so call it only while the broker starts."""
         snapshot = load_config(self._disk, NAME, SinkSnapshot)
         if snapshot is not None:
             self._saved_position = snapshot.position
@@ -191,7 +193,7 @@ class SinkBook:
                 for state in states:
                     if state.position <= self._store.written:
                         self._put(topic, state)
-        # A log that is shorter than it was grows again over the same positions.
+        # A log that was truncated below the snapshot reuses the same positions, so read all of it.
         start = self._saved_position if self._saved_position <= self._store.written else 0
         for topic in self._mappings.topics():
             for queue in self._mappings.led(topic):
@@ -204,7 +206,7 @@ class SinkBook:
             try:
                 record = self._store.read_record(position)
             except CorruptRecord:
-                continue  # Nobody will read it; recovery tells of it.
+                continue  # No consumer can read it either; recovery reports it.
             state = None if record is None else find_state(record.properties, queue)
             if state is not None:
                 self._put(topic, msgspec.structs.replace(state, position=position + 1))
@@ -212,7 +214,7 @@ class SinkBook:
 
 
 def _positions(log: QueueLog, offset: int) -> Iterator[int]:
-    """Yield where the records from *offset* on are, each once: one may be a batch."""
+    """Yield the position of each record from *offset* on, once even if the record is a batch."""
     while offset < log.offset_max:
         raw, spans = log.stretch(offset, _ENTRIES_AT_ONCE)
         for position, size, _ in ENTRY.iter_unpack(raw):
@@ -222,7 +224,7 @@ def _positions(log: QueueLog, offset: int) -> Iterator[int]:
 
 
 def _first_at_or_after(log: QueueLog, start: int) -> int:
-    """Return the offset of the first entry whose record lies at *start* or later."""
+    """Return the offset of the first entry whose record has position *start* or later."""
     low, high = log.offset_min, log.offset_max
     while low < high:
         middle = (low + high) // 2

@@ -1,15 +1,15 @@
-"""Taking messages: 10, 310 and the batches of 320.
+"""Handles sends: 10, 310 and the batches of 320.
 
-The unit is a run: the like frames of one turn. Plain messages, nearly all there are, go straight from the receive
-buffer into the log's staging, with no object of their own but the decoded header. Whatever needs a second look (a
-delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
+The unit of work is a run: the like frames of one turn. Nearly all messages are plain. They go straight from the receive
+buffer into the log's staging area, without any object per message except the decoded header. A message that needs more
+checks (a delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and handled by the slow path.
 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
-                                            ├─ a batch that stays one record ─> the same, by itself
-                                            ├─ careful ──> Draft ─> writer ─> answer
+                                            ├─ a batch that stays one record ─> staged alone, answer from a template
+                                            ├─ slow path ─> Draft ─> writer ─> answer
                                             └─ a logical queue that is not open here ─> `away`, or refused
 
-Nothing here writes: the core writes once, when the whole turn has been staged.
+Nothing here writes to disk: the core writes once, after the whole turn has been staged.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from holdfast.wire.requests.send import (
 from holdfast.wire.requests.sink import SINK
 
 _MULTI_TAG: Final = 0x2
-_RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
+_RECORD_REST_MAX: Final = 1024  # maximum size of a record without body and properties
 _NOT_PLAIN: Final = TRANSACTION_MASK | INNER_BATCH
-# Properties that make a message more than plain.
+# Properties of messages that are not plain.
 _DELAY: Final = "DELAY\x01"
 _TIMER: Final = "TIMER_"
 _INNER: Final = "INNER_NUM\x01"
 _UNIQUE: Final = "UNIQ_KEY\x01"
 _PROPERTY_END: Final = ord(VALUE_END)
-_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")  # which can be put into an answer as it is
-# Of properties in characters, so that they are no more than a record can hold when encoded and added to.
+_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")  # ids that an answer can hold without escaping
+# In characters, so that the properties still fit into a record after encoding and additions.
 _PROPERTIES_HOT_MAX: Final = 7 * 1024
 
 
@@ -67,8 +67,8 @@ class _Target(msgspec.Struct, frozen=True):
     """A topic that plain messages may be written to.
 
     Attributes:
-        queues: By the number that senders use: of a static topic, logical queues that are open here.
-        deltas: Of a static topic: what is added to the physical offsets of each.
+        queues: Physical queues by the number that senders use. For a static topic, only logical queues open here.
+        deltas: For a static topic, the number to add to the physical offsets of each queue; else None.
         sys_flag: Bits that the topic adds to each message.
     """
 
@@ -81,14 +81,14 @@ _NO_TARGET: Final = _Target(queues={}, deltas=None, sys_flag=0)
 
 
 class Sends:
-    """The broker's entrance.
+    """Stages the messages of runs.
 
     Attributes:
-        is_away: Says whether a logical queue takes no sends here and now.
-        is_doubtful: Says whether a send must not create its topic here and now.
-        away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
-            None when nobody does: then they are refused.
-        batches: Takes batches that need a second look.
+        is_away: Returns whether a logical queue accepts no sends here now.
+        is_doubtful: Returns whether a send must not create its topic here now.
+        away: Indexes in the run of sends for other brokers. The relaying component removes them. None if there is no
+            such component: then these sends are refused.
+        batches: Stores batches that need all checks.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Sends:
         self._template = answer_template(store_host)
         self._inner_template = inner_answer_template(store_host)
         self.batches = BatchSends(options, store, mappings, careful, stats, store_host=store_host)
-        # Larger ones, in a store of small files, are refused by the log itself: they take the careful path.
+        # In a store of small files the log refuses larger messages: the slow path returns that refusal.
         space = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, space)
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
-        self._tags = ("", 0)  # how the properties of the last message ended, and the hash of its tags
+        self._tags = ("", 0)  # the end of the last message's properties, and the hash of its tags
         self._targets: dict[str, _Target] = {}
         self._targets_version: object = None
         self._mapping_version = 0
@@ -131,9 +131,9 @@ class Sends:
         now_ms: int,
         serializer: int = JSON,
     ) -> list[Piece]:
-        """Stage the messages of one run and return their answers, in order: nothing for one that wants none."""
+        """Stage the messages of one run and return their answers in order; empty for a one-way send."""
         answers: list[Piece] = []
-        plain: list[SendHeader] = []  # and what their records are made of
+        plain: list[SendHeader] = []  # the plain messages to stage next, and below their records
         drafts: list[RecordDraft] = []
         refusal = self._careful.find_refusal(now_ms)
         is_hot = refusal is None and serializer == JSON
@@ -158,7 +158,7 @@ class Sends:
                 or _UNIQUE not in properties
                 or (
                     "M" in properties and (_TIMER in properties or _INNER in properties)
-                )  # One letter is found at once.
+                )  # The search for one letter is the cheapest.
                 or len(properties) > _PROPERTIES_HOT_MAX
                 or len(body) > body_size_max
             ):
@@ -195,7 +195,7 @@ class Sends:
         now_ms: int,
         answers: list[Piece],
     ) -> None:
-        """Stage neighbours of a run, all of one topic, and answer them from the template."""
+        """Stage consecutive plain messages of one topic, and answer them from the template."""
         template = self._template
         if target.deltas is not None:
             self._stage_logical(target.deltas, headers, drafts, now_ms, answers)
@@ -218,7 +218,7 @@ class Sends:
         now_ms: int,
         answers: list[Piece],
     ) -> None:
-        """Do the same for logical queues."""
+        """Stage consecutive plain messages for logical queues, and answer them from the template."""
         template = self._template
         for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
             if header.flag & ONE_WAY:
@@ -231,7 +231,7 @@ class Sends:
     def _stage_inner(
         self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueLog, target: _Target, now_ms: int
     ) -> Piece | None:
-        """Stage a batch that stays one record, and answer it from the template; None when it needs a careful look."""
+        """Stage a batch as one record, and answer it from the template; return None if it needs the slow path."""
         fields = header.fields
         size = len(body)
         if size > self._body_size_max or len(fields.properties) > _PROPERTIES_HOT_MAX or SINK in fields.properties:
@@ -255,7 +255,7 @@ class Sends:
         return PREFIXES[len(answer)] + answer
 
     def _find_target(self, topic: str) -> _Target:
-        """Return where plain messages of *topic* go; a target without queues when each needs a careful look."""
+        """Return the target of plain messages of *topic*; it has no queues if all messages need the slow path."""
         if self._targets_version is not self._topics.data_version or self._mapping_version != self._mappings.version:
             self._targets.clear()
             self._targets_version = self._topics.data_version
@@ -292,7 +292,7 @@ class Sends:
         refusal: Refusal | None,
         place_in_run: int,
     ) -> bytes:
-        """Take a message that is not plain, or say why not."""
+        """Store a message that is not plain, or refuse it; return its answer."""
         result: SendAnswer | Refusal
         try:
             if self._mappings.is_static(header.fields.topic):
@@ -314,13 +314,13 @@ class Sends:
                     self._stats.count_puts(header.fields.topic, 1, len(body))
         except RecordRefused as error:
             result = Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
-        except DiskFailed as error:  # A topic that had to be created could not be kept.
+        except DiskFailed as error:  # The new topic could not be saved.
             result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         return b"" if header.flag & ONE_WAY else _encode(result, header.opaque, serializer)
 
 
 def is_plain(config: TopicConfig) -> bool:
-    """Return whether messages of a topic can be stored without a second look at each."""
+    """Return whether messages of a topic can be stored without further checks of each."""
     return config.name not in NOT_SENDABLE_TOPICS and not config.name.startswith(RETRY_PREFIX)
 
 

@@ -1,7 +1,7 @@
 """Request and reply: a reply (324, 325) is stored and pushed (326) to the client that waits for it.
 
-The reply names that client in a property. The sender is told of success when the waiting client has taken the reply; a
-reply whose receiver is connected to another broker is refused, and its sender tries that one.
+The reply names that client in a property. Its sender gets success once the waiting client has accepted the reply. If
+the waiting client is connected to another broker, the reply is refused and its sender tries that broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PUSH_TIMEOUT_MS: Final = 3_000
 
 
 class PushReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 326: the reply as it was sent, and where it was stored."""
+    """Header of 326: the fields of the reply, and where and when it was stored."""
 
     producer_group: str
     topic: str
@@ -50,7 +50,7 @@ class PushReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class Replies:
-    """Takes replies and brings them to whoever waits for them."""
+    """Stores replies and pushes them to the clients that wait for them."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Replies:
         self._store_host = store_host
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.SEND_REPLY_MESSAGE: self.take, RequestCode.SEND_REPLY_MESSAGE_V2: self.take}
 
     def take(self, request: Request) -> Answer:
-        """Answer 324 and 325."""
+        """Store a reply and push it to its receiver (324, 325)."""
         header = send_header(request.command)
         fields = header.fields
         config = self._topics.create_for_send(

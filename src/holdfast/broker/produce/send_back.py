@@ -1,17 +1,17 @@
-"""A consumer could not consume a message and gives it back (36).
+"""Stores messages that consumers could not consume and return for a retry (36).
 
-    returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the level asked for)
+    returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the requested level)
                             └─ else ────────> %DLQ%group, for good
 
-The new message has the content of the old one, the number of returns, and where it came from. Of a batch one message
-is returned, that whose id is told; nothing happens to the others. The old one may be on another broker, if it is of a
-static topic: a client that sees one broker there returns everything to that one.
+The new message has the content of the old one, the number of returns, and its origin. From a batch only the message
+with the given id is returned; the others are not affected. The old message may be on another broker if its topic is
+static: a client that sees one broker for the topic returns everything to that broker.
 
-Who tells a position and no id means, where there are static topics:
+If there are static topics, a position without an id means:
 
-    the library in C++, which does not know ids ─> this log: it dials the host that stored the message
-    anybody else ─> what it was handed by way of this broker; of a normal topic, what is here
-    more than one message, or none ─> refused, with what is missing: another one would be a lie
+    for the C++ library, which knows no ids ─> a record of this log: it connects to the host that stored the message
+    for any other client ─> a record that it received through this broker; for a normal topic, a record of this log
+    more than one message, or none ─> refused, with a hint at the missing id: a guess could return a wrong message
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from holdfast.wire.records.inner_batch import is_inner_batch
 from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
 from holdfast.wire.requests.offsets import SendBackFields
 
-_MAX_RECONSUME_VERSION: Final = 121  # clients before that did not mean what the field says
+_MAX_RECONSUME_VERSION: Final = 121  # earlier clients use the field with another meaning
 _FIRST_RETRY_LEVEL: Final = 3
 _DIALS_STORE_HOST: Final = "CPP"
 _UNREAD: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
-_SAY_THE_ID: Final = "say the originMsgId of the message that is given back"
+_SAY_THE_ID: Final = "specify the originMsgId of the returned message"
 
 
 class SendBacks:
-    """Takes returned messages."""
+    """Stores returned messages in retry or dead-letter topics."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class SendBacks:
         self._chance = chance
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take}
 
     def take(self, request: Request) -> Procedure[Answer]:
-        """Answer 36."""
+        """Store a returned message in the retry or dead-letter topic of its group (36)."""
         fields = from_fields(SendBackFields, request.command.fields)
         group = self._groups.ensure(fields.group, request.now_ms)
         if isinstance(group, Refusal):
             return group
         if group.retry_queue_nums <= 0:
-            return request.answer()  # The group does without retries: the message is done with.
+            return request.answer()  # The group uses no retries, so the message is dropped.
         retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
         if not retry.permission & Permission.WRITE:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
@@ -103,7 +103,7 @@ class SendBacks:
         return request.answer()
 
     def _find(self, request: Request, fields: SendBackFields) -> Procedure[Found | Refusal]:
-        """Return the message that is returned."""
+        """Find the message that the client returns, or return why it is not found."""
         message_id, has_static = fields.origin_msg_id or "", bool(self._mappings.topics())
         if has_static and message_id:
             found = yield from self._whereabouts.find(fields.offset, message_id)
@@ -115,14 +115,16 @@ class SendBacks:
         if record is not None and is_inner_batch(record.sys_flag):
             inside = self._whereabouts.find_inside(record, message_id)
             return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
-        if record is None or has_static:  # Of another id than was told: it is another message.
+        if (
+            record is None or has_static
+        ):  # With static topics, the record here has a different id: it is another message.
             return _not_found(fields)
         return Found(record)
 
     def _find_by_position(
         self, request: Request, fields: SendBackFields, own: StoredRecord | None
     ) -> Procedure[Found | Refusal]:
-        """Return the message at a position of which nobody says whose log it is of; *own* is what is there in ours."""
+        """Find the message at a position without an id; *own* is the record at that position in this log, if any."""
         found: list[Found] = []
         if request.command.language != _DIALS_STORE_HOST:
             try:
@@ -144,38 +146,38 @@ class SendBacks:
         return _not_inside(fields) if is_inner_batch(found[0].record.sys_flag) else found[0]
 
     def _is_served(self, topic: str, group: str) -> bool:
-        """Return whether a group can have got a message from here without its being remembered: of a normal topic."""
+        """Return whether *group* may have received messages of the normal *topic* here: these are not remembered."""
         if self._mappings.is_static(topic):
             return False
         return not self._clients.has_group(group) or self._clients.subscription(group, topic) is not None
 
     def _place(self, found: Found, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
-        """Return the message that takes the place of the one that was found."""
+        """Return the retry or dead-letter message that replaces the returned one."""
         record = found.record
         properties = properties_of(record)
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties.setdefault("ORIGIN_MESSAGE_ID", found.message_id)
-        # Nobody waits for this copy to be synced: the client would only return the message once more.
+        # Do not wait until this copy is synced: after a failure the client would only return the message again.
         properties["WAIT"] = "false"
         times_max = group.retry_max_times
         if request.command.version >= _MAX_RECONSUME_VERSION and fields.max_reconsume_times is not None:
             times_max = fields.max_reconsume_times
         if record.reconsume_times >= times_max or fields.delay_level < 0:
             topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
-            self._topics.keep()  # The record may have been cold: then the event that would keep it is over.
+            self._topics.keep()  # If the record was cold, the event that would have saved the topic is over.
             properties[DELAY] = "0"
         else:
             topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)
             properties[DELAY] = str(fields.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
         draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
         draft.reconsume_times += 1
-        # A message of a transaction is an ordinary one once it was delivered.
+        # Once it is delivered, a transactional message is an ordinary one.
         draft.sys_flag &= ~TRANSACTION_MASK
         return draft
 
 
 def _matches_topic(record: StoredRecord, fields: SendBackFields) -> bool:
-    """Return whether a record is of the topic that is told, if any, and of one that consumers read."""
+    """Return whether a record belongs to the topic that the request names, if any, and to one that consumers read."""
     topics = {record.topic, properties_of(record).get(RETRY_TOPIC)}
     return record.topic not in _UNREAD and (not fields.origin_topic or fields.origin_topic in topics)
 
@@ -185,9 +187,9 @@ def _not_found(fields: SendBackFields, hint: str = "") -> Refusal:
 
 
 def _not_inside(fields: SendBackFields) -> Refusal:
-    """Return the answer where a batch is found, and nothing says which of its messages is meant."""
+    """Return the refusal for a batch in which the request identifies no message."""
     return Refusal(
         ResponseCode.INVALID_PARAMETER,
-        f"at position {fields.offset} there is a batch, in which no message is found by the originMsgId "
-        f"{fields.origin_msg_id!r}: say the UNIQ_KEY of the message that is given back",
+        f"at position {fields.offset} there is a batch, and no message in it has the originMsgId "
+        f"{fields.origin_msg_id!r}: specify the UNIQ_KEY of the returned message",
     )

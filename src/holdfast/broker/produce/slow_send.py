@@ -1,9 +1,9 @@
-"""The second look at a message that is not plain: who may send it, where it really goes, what must be added.
+"""Stores messages that are not plain: checks permissions, resolves the real topic and queue, and adds properties.
 
-topic unknown            created from its template, if the broker may
-%RETRY% of a group       counted; too often returned messages go to the dead-letter topic
+unknown topic            created from its template, if the broker may create topics
+%RETRY% of a group       returns are counted; a message returned too often goes to the dead-letter topic
 delay level              to the schedule (`writer.py`)
-prepared (transaction)   to the half topic, until its sender decides (`transactions.py`)
+prepared (transaction)   to the half topic, until its producer decides (`transactions.py`)
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from holdfast.wire.requests.send import SendAnswer, SendFields, SendHeader
 _UNIQUE_KEY: Final = "UNIQ_KEY"
 # Properties of arbitrary delivery times, which need a timer wheel.
 _TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_MAX_RECONSUME_VERSION: Final = 121  # senders before that did not mean what the field says
+_MAX_RECONSUME_VERSION: Final = 121  # earlier senders use the field with another meaning
 
 
 class CarefulSends:
-    """Takes one message at a time, with all the questions asked."""
+    """Stores one message at a time, with all checks."""
 
     def __init__(
         self,
@@ -71,27 +71,27 @@ class CarefulSends:
         self._pressure = pressure
         self._unique_ids = UniqueIds(host=store_host[:-4], process=chance.getrandbits(16), salt=chance.getrandbits(32))
 
-    def find_refusal(self, now_ms: int) -> Refusal | None:  # noqa: ARG002 - later refusals look at the clock
-        """Return why the broker takes no message at all now, or None."""
+    def find_refusal(self, now_ms: int) -> Refusal | None:  # noqa: ARG002 - later refusals depend on the time
+        """Return why the broker accepts no messages now, or None."""
         store = self._store
         if not store.has_room():
             if store.shortage is not None:
                 return Refusal(
                     ResponseCode.SERVICE_NOT_AVAILABLE,
                     f"the disk of broker {self._options.name} has no space for the index of its messages; free space "
-                    "or shorten the retention: sends are taken again within a second, and reading continues",
+                    "or shorten the retention: sends are accepted again within a second, and reading continues",
                 )
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "
-                "has no room for another log file; free space or shorten the retention, reading goes on",
+                "has no space for another log file; free space or shorten the retention; reading continues",
             )
         if self._is_replica:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA)
         if store.log.fault is not None:
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"broker {self._options.name} stopped taking messages after a disk error; see its log, then restart it",
+                f"broker {self._options.name} accepts no messages after a disk error; see its log, then restart it",
             )
         if store.log.written - store.confirmed > self._options.unsynced_size_max:
             return Refusal(
@@ -107,10 +107,10 @@ class CarefulSends:
         return None
 
     def find_away(self, fields: SendFields, is_away: Callable[[str, int], bool]) -> Refusal | None:
-        """Return why a message to a static topic is not for this broker, or None when it is.
+        """Return why a message to a static topic is not for this broker, or None if it is.
 
-        A message that may go to any queue goes to one that is open here. Half a transaction stays with whom its sender
-        knows, who will decide there; what it becomes goes to the leader.
+        A message that may go to any queue gets one that is open here. A half message stays on the broker that its
+        producer knows, because the producer sends its decision there; the committed message goes to the leader.
         """
         topic = fields.topic
         if fields.queue_id < 0:
@@ -124,12 +124,12 @@ class CarefulSends:
         )
 
     def locate(self, topic: str, queue_id: int) -> tuple[QueueLog, int]:
-        """Return the physical queue of a queue that was prepared, and what is added to its offsets for the sender."""
+        """Return the physical queue of a validated queue, and the delta to its offsets in answers to the sender."""
         place = self._mappings.place(topic, queue_id)
         return (self._store.queue(topic, queue_id), 0) if place.queue_log is None else (place.queue_log, place.delta)
 
     def take(self, header: SendHeader, body: bytes, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
-        """Store one message where it belongs, or say why not."""
+        """Store one message in its real topic and queue, or return why it is refused."""
         fields = header.fields
         config = self._find_topic(fields, now_ms)
         if isinstance(config, Refusal):
@@ -171,11 +171,11 @@ class CarefulSends:
         )
 
     def next_id(self, now_ms: int) -> str:
-        """Return an id for what its sender gave none."""
+        """Return a unique id for a batch that has none."""
         return self._unique_ids.next(now_ms)
 
     def prepare_batch(self, fields: SendFields, now_ms: int) -> int | Refusal:
-        """Return the queue that a batch goes to, or why it cannot be taken."""
+        """Return the queue that a batch goes to, or why it is refused."""
         if fields.topic.startswith(RETRY_PREFIX) or fields.sys_flag & TRANSACTION_MASK:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither a retry nor a transaction")
         config = self._find_topic(fields, now_ms)
@@ -203,7 +203,7 @@ class CarefulSends:
 
     def _choose_queue(self, fields: SendFields, config: TopicConfig) -> int | Refusal:
         if self._mappings.is_static(config.name):
-            return fields.queue_id  # Looked at before: see `find_away`.
+            return fields.queue_id  # Validated by `find_away`.
         if fields.queue_id < 0:
             return self._chance.randrange(max(1, config.write_queues))
         count = max(config.read_queues, config.write_queues)
@@ -216,7 +216,7 @@ class CarefulSends:
         return fields.queue_id
 
     def _divert_dead_letter(self, draft: Draft, fields: SendFields, version: int, now_ms: int) -> None:
-        """Send a message that was returned too often to the dead-letter topic instead."""
+        """Redirect a message that was returned too often to the dead-letter topic."""
         group_name = fields.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find(group_name)
         times_max = group.retry_max_times if group is not None else 16

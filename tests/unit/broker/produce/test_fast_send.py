@@ -242,7 +242,7 @@ def test_a_log_without_room_for_its_next_file_goes_on_when_there_is_some(desk: B
 
     full = ResponseCode.SERVICE_NOT_AVAILABLE
     assert codes(answers) == [0, full, full, full, 0]
-    assert "has no room for another log file" in (answers[1].remark or "")
+    assert "has no space for another log file" in (answers[1].remark or "")
     assert answers[-1].fields["queueOffset"] == "2"
 
 
