@@ -145,7 +145,7 @@ class OffsetTable:
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, deliver: bool) -> None:
         """Set the offset that *group* will consume next.
 
-        With *deliver*, the reset stays pending until the consumer gets it with its next, or currently parked, pull.
+        With *deliver*, the reset is pending until the consumer gets it with its parked pull or its next one.
         """
         key = _key(group, topic)
         self._committed.setdefault(key, {})[queue_id] = offset

@@ -108,7 +108,7 @@ class HandedOut:
         known = self._known.get(channel)
         stretch = None if known is None else known.get(source)
         if stretch is not None:
-            if low < stretch.low:  # noqa: PLR1730 - `min` and `max` cost as much as all the rest of this
+            if low < stretch.low:  # noqa: PLR1730 - `min` and `max` cost as much as the rest of the method
                 stretch.low = low
             if high > stretch.high:  # noqa: PLR1730
                 stretch.high = high

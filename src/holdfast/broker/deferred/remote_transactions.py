@@ -35,9 +35,7 @@ from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 from holdfast.wire.records.record import decode_record
 from holdfast.wire.requests.offsets import EndTransactionFields
 
-_RECENT_MAX: Final = (
-    1_024  # committed messages that may be forwarded again, because their decisions may not be durable yet
-)
+_RECENT_MAX: Final = 1_024  # committed messages that may be forwarded again: their decisions may not be durable yet
 
 
 class FarTransactions:

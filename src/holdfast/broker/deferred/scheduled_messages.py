@@ -95,9 +95,7 @@ class Delays:
         self._offsets = dict(saved.offset_table)
         self._version = saved.data_version
         self._saved_offsets = dict(self._offsets)
-        self._unsaved: tuple[int, DelayOffsets] | None = (
-            None  # to be written when the log is synced up to that position
-        )
+        self._unsaved: tuple[int, DelayOffsets] | None = None  # waits until the log is synced to that position
         self._save_ms = 0
         self._busy = False
         self.forwards: Forwards | None = None

@@ -115,9 +115,7 @@ class SendBacks:
         if record is not None and is_inner_batch(record.sys_flag):
             inside = self._whereabouts.find_inside(record, message_id)
             return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
-        if (
-            record is None or has_static
-        ):  # With static topics, the record here has a different id: it is another message.
+        if record is None or has_static:  # The record has a different id: it is another message.
             return _not_found(fields)
         return Found(record)
 

@@ -192,7 +192,7 @@ class CarefulSends:
                     topic, fields.default_topic, fields.default_topic_queue_nums, now_ms
                 )
         if topic in NOT_SENDABLE_TOPICS:
-            return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} belongs to the system; send to another one")
+            return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} belongs to the system; send to another topic")
         if topic.startswith(RETRY_PREFIX):
             group = self._groups.ensure(topic.removeprefix(RETRY_PREFIX), now_ms)
             if isinstance(group, Refusal):
