@@ -1,12 +1,12 @@
-"""What a logical queue takes along when it moves.
+"""The state that moves with a logical queue to its new leader.
 
-    how far its groups have consumed it, and which of them have yet to hear that they were sent elsewhere
-    who may consume it in order     which forwarded messages are in it     what sinks have written to it
+    consumer offsets, and resets not yet delivered     consume locks
+    marks that deduplicate forwarded messages          states of exactly-once sinks
 
-These live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and then; until
-they are in it, the record of the move has them, and the resets that wait. It has the names of forwarded messages for as
-long as it is kept. A forced move finds no luggage: offsets, and resets that wait, come from a copy that another broker
-kept, if any did.
+The leader owns this state. Locks are in memory only and expire. Offsets are in a file that is saved periodically; until
+then the record of the move holds them, together with the pending resets. The move record keeps the deduplication marks
+for as long as the record exists. A forced move has no payload: it restores offsets and pending resets from another
+broker's backup, if one exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.wire.requests.moves import Move, OffsetCopy, Opening, QueueFloor
 
 
 class Luggage:
-    """Packs and unpacks."""
+    """Packs the payload on the source and unpacks it on the target."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Luggage:
 
     @property
     def save_count(self) -> int:
-        """How often offsets were saved: what is unpacked now is safe when it is higher."""
+        """How often the offsets file was saved. State unpacked now is on disk once this number has grown."""
         return self._offsets.save_count
 
     def pack(self, opening: Opening, queues: Collection[int]) -> Opening:
-        """Return *opening* with all that these queues take along."""
+        """Return *opening* with the whole payload of these queues."""
         return msgspec.structs.replace(
             opening,
             offsets=self._pack_offsets(opening.topic, queues),
@@ -61,7 +61,7 @@ class Luggage:
     def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
         """Return the committed offsets of these queues: group to queue to offset.
 
-        A group that committed nothing in them is packed, too: it lags there, and the new leader may not know it yet.
+        Includes groups that have no offset in these queues: they lag there, and the new leader may not know them yet.
         """
         return {
             group: {queue: offset for queue, offset in self._offsets.queues_of(group, topic).items() if queue in queues}
@@ -69,7 +69,7 @@ class Luggage:
         }
 
     def leave(self, topic: str, queues: Collection[int]) -> None:
-        """Forget the locks on queues that are elsewhere, whom to send where, and what sinks wrote to them."""
+        """Forget the locks, pending resets and sink states of queues that have moved away."""
         self._offsets.forget_resets(topic, queues)
         self._locks.forget_queues(topic, queues)
         self._sinks.forget(topic, queues)
@@ -83,14 +83,14 @@ class Luggage:
         *,
         reason: str = "forced",
     ) -> MoveState | None:
-        """Return how to record that *queues* came here without their luggage; None if there are none.
+        """Return a record for *queues* that arrived without a payload; None if *queues* is empty.
 
         Args:
-            mapping: The record with them.
-            queues: As they were before.
-            copies: How far groups have consumed them, where that was found.
+            mapping: The mapping that contains them.
+            queues: The queues before the change.
+            copies: The group offsets that were found.
             now_ms: The time.
-            reason: Why there was no luggage.
+            reason: Why there was no payload.
         """
         if not queues:
             return None
@@ -127,14 +127,14 @@ class Luggage:
         return MoveState(move=move, opening=opening, saved=self.save_count)
 
     def replace(self, state: MoveState | None, now_ms: int) -> None:
-        """Let what was found of queues be all that is known of them: anything else here is of another time."""
+        """Replace all local offsets of the queues with those in *state*: local ones date from an earlier leadership."""
         if state is not None and state.opening is not None:
             for queue in state.move.queues:
                 self._offsets.forget_queue(state.move.topic, queue)
             self.unpack(state.opening, state.move.queues, now_ms)
 
     def unpack(self, opening: Opening, queues: Collection[int], now_ms: int) -> None:
-        """Take over what came with *opening* for these of its queues."""
+        """Adopt the payload in *opening* for these of its queues."""
         for group, offsets in opening.offsets.items():
             self._groups.ensure(group, now_ms)
             self._offsets.note_consumer(group, opening.topic)
@@ -148,13 +148,13 @@ class Luggage:
         self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
 
     def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
-        """Take over once more what never got into the file of offsets."""
+        """Adopt the payloads of recorded moves again after a restart, as far as no file has saved them."""
         for state in moves:
             is_lost = self._offsets.save_count <= state.saved
             if state.opening is not None and state.move.target == broker:
                 self._forwarded.adopt(state.opening.forwarded)
                 if is_lost:
                     self.replace(state, now_ms)
-                # Kept in another file, which may be older; what is newer there stays.
+                # Sinks have their own file, which may be older than the move; states that are newer there stay.
                 led = set(self._sinks.led(state.move.topic))
                 self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

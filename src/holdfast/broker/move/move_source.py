@@ -1,17 +1,17 @@
-"""Moving logical queues away from this broker: it leads them, it alone knows where they end, so it drives.
+"""Moves logical queues away from this broker. The source drives: it is the leader, and it alone knows their ends.
 
     planned ──prepare──> the target has a place for them ──seal and grant, one write──> granted ──open──> done
        │                                                                                   (the target leads)
-       ├─ cancelled by an operator          before the grant, and only then, everything can be taken back:
-       └─ failed: the target did not take   the queues simply stay open here
+       ├─ cancelled by an operator       before the grant, and only then, the move can be rolled back:
+       └─ failed: the target refused     the queues simply stay open here
 
-    sends:  taken as ever ..................................│ held ...............│ passed on to the target
+    sends:  accepted as usual ..............................│ held ...............│ relayed to the target
 
-The grant is the point of no return: once it is on disk only the target, or a forced move, takes writes. Whatever
-crashes before it leaves the queues here; whatever crashes after it finds the grant in the log and asks the target to
-open, as often as it takes: opening twice is opening once. A group of queues takes the same few round trips as one.
+The grant is the point of no return: once it is on disk, only the target or a forced move accepts writes. After a crash
+before the grant, the queues are still here. After a later crash, the broker finds the grant in its log and retries the
+open until the target confirms it. Open is idempotent. A group of queues needs the same few round trips as one queue.
 
-Invariant: the end of a queue is taken in the event that stops its sends, and is written with the grant.
+Invariant: the end of a queue is read in the event that stops its sends, and is written with the grant.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from holdfast.wire.requests.moves import (
 )
 
 PREPARE_PATIENCE_MS: Final = 15_000
-"""How long a target may be away before a move that has changed nothing yet is given up."""
+"""How long to retry an unreachable target before the move fails. The move has changed nothing yet."""
 
 _CALL_MS: Final = 10_000
 _PAUSE_MIN_MS: Final = 50
@@ -66,7 +66,7 @@ _PAUSE_MAX_MS: Final = 1_000
 
 
 class Handover:
-    """The moves that this broker drives."""
+    """Executes the moves whose source is this broker."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Handover:
         self._errands = errands
         self._count = 0
         self._driven, self._by_tool = set[str](), set[str]()
-        # Lets the target know who reads the queues, before they reach it through brokers that it never heard of.
+        # Announces the queues' consumers to the target, before they reach it through brokers it does not know.
         self.introduce: Callable[[str], Procedure[None]] | None = None
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.MOVE_QUEUES: self.move,
             RequestCode.LIST_MOVES: self.list_moves,
@@ -102,8 +102,8 @@ class Handover:
             RequestCode.ASK_MOVE: self.ask,
         }
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - all of it is an errand
-        """Take up what a crash or a restart interrupted."""
+    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
+        """Continue the moves that a crash or a restart interrupted."""
         for state in self._own_moves():
             if state.move.state not in FINISHED:
                 self._begin(state.move.id)
@@ -111,23 +111,23 @@ class Handover:
     # Operators.
 
     def move(self, request: Request) -> Procedure[Answer]:
-        """Answer 7001 when the order is on disk; it is carried out by itself from then on."""
+        """Answer 7001 once the order is on disk. The move then runs in the background."""
         order = decode_body(request.command.body, MoveOrder)
         planned = yield from self._plan_order(order)
         return planned if isinstance(planned, Refusal) else request.answer(body=encode_body(planned))
 
     def carry_out(self, order: MoveOrder) -> Procedure[bool]:
-        """Move queues, and wait until that is done; False when it cannot be done."""
+        """Move queues and wait for completion. Return False if the move is refused or does not complete."""
         planned = yield from self._plan_order(order)
         if isinstance(planned, Refusal):
             return False
-        self._by_tool.add(planned.id)  # Its own epoch, which it brings to all brokers itself, stays the newest.
+        self._by_tool.add(planned.id)  # The tool publishes its own epoch to all brokers; it must stay the newest.
         while self._state(planned.id) not in FINISHED:
             yield Pause(_PAUSE_MIN_MS)
         return self._state(planned.id) == "done"
 
     def _plan_order(self, order: MoveOrder) -> Procedure[Move | Refusal]:
-        """Put an order on disk, and let it be carried out."""
+        """Validate and persist an order, and start the move."""
         refusal = self._find_fault(order)
         if refusal is not None:
             return refusal
@@ -147,19 +147,19 @@ class Handover:
         return move
 
     def list_moves(self, request: Request) -> Answer:
-        """Answer 7002."""
+        """Answer 7002: list the moves whose source is this broker."""
         moves = [state.move for state in self._own_moves()]
         return request.answer(body=encode_body(MoveList(moves=moves)))
 
     def cancel(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 7003: before the grant everything stays as it was; after it there is nothing to cancel."""
+        """Answer 7003: cancel a move before its grant, which changes nothing; refuse after the grant."""
         state = self._find(request)
         if isinstance(state, Refusal):
             return state
         if state.move.state == "granted":
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"{state.move.target} was granted the queues and will open them: move them back when it has",
+                f"{state.move.target} was granted the queues and will open them: wait, then move them back",
             )
         return self._cancel(request, state)
 
@@ -170,7 +170,7 @@ class Handover:
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
 
     def resume(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 7004: take up a move that failed or was cancelled; one that goes on goes on."""
+        """Answer 7004: restart a move that failed or was cancelled; a running move just continues."""
         state = self._find(request)
         if isinstance(state, Refusal):
             return state
@@ -192,16 +192,21 @@ class Handover:
         name = decode_body(request.command.body, MoveName).id
         state = self._mappings.moves().get(name)
         if state is None or state.move.source != self._name:
-            return Refusal(ResponseCode.INVALID_PARAMETER, f"{self._name} knows no move {name}")
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER, f"{self._name} has no move {name}: list the moves of its source broker"
+            )
         return state
 
     def _find_fault(self, order: MoveOrder) -> Refusal | None:
-        """Return why queues cannot be moved, or None when they can."""
+        """Return why the queues cannot be moved, or None if they can."""
         mapping = self._mappings.find(order.topic)
         if mapping is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"{self._name} has no static topic {order.topic}")
         if order.target == self._name or not order.queues:
-            return Refusal(ResponseCode.INVALID_PARAMETER, f"there is nothing to move to {order.target}")
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"there is nothing to move to {order.target}: name at least one queue, and another broker as target",
+            )
         for queue in sorted(set(order.queues)):
             other = self._mappings.find_move(order.topic, queue)
             if other is not None:
@@ -232,17 +237,17 @@ class Handover:
     # The other side.
 
     def ask(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 7012: a target that was prepared wants to know what became of the move."""
+        """Answer 7012: report the state of a move to the target that prepared for it."""
         question = decode_body(request.command.body, MoveQuestion)
         state = self._mappings.moves().get(question.move)
         if state is None or state.move.source != self._name or state.move.state in {"failed", "cancelled"}:
             return request.answer(body=encode_body(MoveVerdict(state="unknown")))
         if state.move.state == "planned":
             return request.answer(body=encode_body(MoveVerdict(state="going on")))
-        return self._tell_granted(request, state.move.id)
+        return self._answer_granted(request, state.move.id)
 
-    def _tell_granted(self, request: Request, name: str) -> Procedure[Answer]:
-        """Answer a target that was granted its queues, when the grant is on disk: not a moment before."""
+    def _answer_granted(self, request: Request, name: str) -> Procedure[Answer]:
+        """Answer the target with its grant, but not before the grant is on disk."""
         yield Synced(self._mappings.position)
         verdict = MoveVerdict(state="granted", opening=self._opening(self._mappings.moves()[name]))
         return request.answer(body=encode_body(verdict))
@@ -255,14 +260,14 @@ class Handover:
             self._errands.work.append(self._drive(name))
 
     def _drive(self, name: str) -> Procedure[None]:
-        """Carry a move on until there is nothing left to do for it."""
+        """Advance a move until it is finished."""
         try:
             if self._state(name) == "planned":
                 yield from self._prepare(name)
             if self._state(name) == "granted":
                 yield from self._hand_over(name)
         except DiskFailed:
-            return  # Nothing can be written any more. What the log holds decides at the next start.
+            return  # The disk fails all writes. The log decides at the next start.
         except MappingRefused as error:  # The topic was deleted meanwhile.
             self._fail(self._mappings.moves()[name], str(error))
         finally:
@@ -274,7 +279,7 @@ class Handover:
         return self._mappings.moves()[name].move.state
 
     def _prepare(self, name: str) -> Procedure[None]:
-        """Let the target prepare; then seal and grant at once. Until then nothing has changed here."""
+        """Let the target prepare, then seal and grant in one event. Nothing changes here before that."""
         state = self._mappings.moves()[name]
         deadline_ms = self._errands.now_ms + PREPARE_PATIENCE_MS
         while True:
@@ -292,9 +297,9 @@ class Handover:
         if self.introduce is not None and answer.code == ResponseCode.SUCCESS:
             yield from self.introduce(state.move.target)
         while self._state(name) == "planned" and not self._relaying.is_sure(state.move.topic, state.move.queues):
-            yield Pause(_PAUSE_MIN_MS)  # Nobody hands over what somebody else may lead by now.
+            yield Pause(_PAUSE_MIN_MS)  # Do not hand over a queue that another broker may lead by now.
         if self._state(name) != "planned":
-            return  # Cancelled meanwhile: who cancelled told the target.
+            return  # Cancelled meanwhile; the cancellation has notified the target.
         if answer.code != ResponseCode.SUCCESS:
             self._fail(state, f"{state.move.target} refused: {answer.remark}")
             return
@@ -322,15 +327,18 @@ class Handover:
         )
 
     def _grant(self, state: MoveState, physical: dict[int, int]) -> int:
-        """Stop the sends, take the ends and write the grant, all in this event. Return the position to wait for.
+        """Stop the sends, fix the ends and write the grant, all in this event. Return the log position to sync.
 
         Raises:
-            MappingRefused: the queues are no longer as they were; nothing has changed.
+            MappingRefused: the queues changed meanwhile; nothing was written.
         """
         move, now_ms = state.move, self._errands.now_ms
         mapping = self._mapping(move.topic)
         if missing := set(move.queues) - physical.keys():
-            raise MappingRefused("prepare first", f"{move.target} prepared no place for queue {min(missing)}")
+            raise MappingRefused(
+                "prepare first",
+                f"{move.target} prepared no physical queue for logical queue {min(missing)}: resume the move",
+            )
         for number in move.queues:
             self._view.require_newest(move.topic, mapping.queues[number])
         ends = self._mappings.seal(move.topic, move.queues)
@@ -352,13 +360,13 @@ class Handover:
             raise
 
     def _hand_over(self, name: str) -> Procedure[None]:
-        """Let the target open, as often as it takes; then pass on what was held."""
+        """Retry the open until the target confirms it, then relay the held sends."""
         pause_ms = _PAUSE_MIN_MS
         copied: int | None = None
         while self._state(name) == "granted":
             state = self._mappings.moves()[name]
             if not self._left(state):
-                break  # The target had opened them, unheard, and they have moved on since.
+                break  # The target had opened them, its answer was lost, and they have moved again since.
             try:
                 answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._opening(state))
             except PeerFailed as error:
@@ -368,17 +376,17 @@ class Handover:
                     copied = read_copied(answer)
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
-                self._relaying.suspect(state.move.topic)  # Somebody else may have been made leader.
+                self._relaying.suspect(state.move.topic)  # A forced move may have made another broker the leader.
             if self._state(name) == "granted":
-                self._tell_waiting(state, reason)
+                self._note_waiting(state, reason)
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         if self._state(name) != "granted":
-            return  # A forced move decided otherwise.
+            return  # A forced move ended this move.
         self._finish(self._mappings.moves()[name], copied)
 
     def _left(self, state: MoveState) -> list[int]:
-        """Return the queues of a granted move that are still sealed here, for its target to open."""
+        """Return the queues of a granted move that are still sealed here and that its target has yet to open."""
         mapping, target = self._mapping(state.move.topic), state.move.target
         led = mapping.led
         homes = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
@@ -400,7 +408,7 @@ class Handover:
         return self._luggage.pack(opening, numbers)
 
     def _finish(self, state: MoveState, copied: int | None) -> None:
-        """Record that the target leads, let go of what was held, and wake those who wait for messages here."""
+        """Record that the target leads, release held sends, and wake the pulls that wait for messages here."""
         move, now_ms = state.move, self._errands.now_ms
         mapping, left = self._mapping(move.topic), self._left(state)
         logs = [self._mappings.place(move.topic, number).queue_log for number in left]
@@ -413,18 +421,18 @@ class Handover:
         self._luggage.leave(move.topic, left)
         self._relaying.release(move.topic, move.queues)
         self.wake(log for log in logs if log is not None)
-        self._tell("info", "queues moved", move, queues=len(move.queues))
+        self._log("info", "queues moved", move, queues=len(move.queues))
 
     def wake(self, logs: Iterable[QueueLog]) -> None:
-        """Let pulls that wait for these queues ask again: their messages will be stored elsewhere."""
+        """Wake the pulls that wait for these queues, so that they ask again: new messages are stored elsewhere."""
         for log in logs:
             for hold in self._pulls.holds.wake(log):
                 self._errands.effects.append(SendBytes(hold.channel, [self._pulls.send_away(hold)]))
 
-    # Ends that are none.
+    # Failed and partial moves.
 
     def give_up(self, topic: str, queue: int, reason: str) -> None:
-        """Leave one queue out of its move: somebody else decided about it. The others of a granted move go on."""
+        """Drop one queue from its move, because another broker leads it now. The rest of a granted move continues."""
         for state in self._own_moves():
             move = state.move
             if move.topic != topic or queue not in move.queues or move.state in FINISHED:
@@ -438,11 +446,11 @@ class Handover:
 
     def _fail(self, state: MoveState, reason: str) -> None:
         self._note(state, "failed", reason)
-        self._tell("warning", "move failed", state.move, reason=reason)
+        self._log("warning", "move failed", state.move, reason=reason)
         self._errands.work.append(self._abort(state.move))
 
     def _abort(self, move: Move) -> Procedure[None]:
-        """Tell the target to forget what it prepared. If it does not hear it, it asks by itself, later."""
+        """Notify the target so that it forgets the prepared queues. If that fails, the target will ask later."""
         question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
         with suppress(PeerFailed):
             yield from self._call(move.target, RequestCode.ABORT_MOVE, question)
@@ -451,33 +459,33 @@ class Handover:
         move = msgspec.structs.replace(state.move, state=word, reason=reason, changed_ms=self._errands.now_ms)
         return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._errands.now_ms)
 
-    def _tell_waiting(self, state: MoveState, reason: str) -> None:
-        """Let operators see what a granted move waits for; told once."""
+    def _note_waiting(self, state: MoveState, reason: str) -> None:
+        """Show operators what a granted move waits for. Logs only the first reason."""
         if not state.move.reason:
             self._note(state, "granted", reason)
-            self._tell("warning", "move waits for its target", state.move, reason=reason)
+            self._log("warning", "move waits for its target", state.move, reason=reason)
 
-    def _tell(self, level: str, event: str, move: Move, **rest: object) -> None:
+    def _log(self, level: str, event: str, move: Move, **rest: object) -> None:
         fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
         self._errands.effects.append(Log(level, event, fields | rest))
 
-    # Words to others.
+    # Calls to other brokers.
 
     def _call(self, broker: str, code: RequestCode, body: msgspec.Struct) -> Procedure[Command]:
-        """Return what *broker* answers.
+        """Return the answer of *broker*.
 
         Raises:
-            PeerFailed: it does not.
+            PeerFailed: it did not answer.
         """
         address = yield from self._view.find_address(broker)
         try:
             return (yield PeerCall(address, Command(code=code, body=encode_body(body)), _CALL_MS))  # type: ignore[no-any-return]
         except PeerFailed:
-            self._view.doubt()  # It may have another address by now.
+            self._view.doubt()  # Its address may have changed.
             raise
 
     def stamp_all(self, topic: str) -> Procedure[None]:
-        """Tell every other broker of the topic's new epoch. One that does not hear it learns it with the next."""
+        """Announce the topic's new epoch to every other broker. One that misses it learns it with the next epoch."""
         mapping, config = self._mappings.find(topic), self._topics.find(topic)
         if mapping is None or config is None:
             return
@@ -489,11 +497,11 @@ class Handover:
     def _mapping(self, topic: str) -> TopicMapping:
         mapping = self._mappings.find(topic)
         if mapping is None:
-            raise MappingRefused("static topics", f"{topic} is static no more on {self._name}")
+            raise MappingRefused("static topics", f"{topic} is no longer static on {self._name}")
         return mapping
 
 
-def _opened(queue: LogicalQueue) -> LogicalQueue:  # What is prepared behind an open home belongs to a later move.
+def _opened(queue: LogicalQueue) -> LogicalQueue:  # A segment prepared after an open one belongs to a later move.
     return queue if queue.prepared is None or queue.leader.is_open else queue.open_next()
 
 

@@ -1,18 +1,18 @@
-"""Becoming the leader of logical queues that another broker hands over.
+"""Prepares and opens logical queues that another broker hands over, and becomes their leader.
 
-    prepare (7010) ─> a physical queue, undecided: no writes ─> open (7011) ─> it begins where the old leader ended
-                          └─ abort (7013), or the old leader knows of no such move any more ─> forgotten
+    prepare (7010) ─> an undecided physical queue, no writes ─> open (7011) ─> starts at the end of the old leader's
+                          └─ abort (7013), or the old leader no longer has such a move ─> forgotten
 
-    stamp (7008)   a topic changed somewhere: its epoch and its number of queues, also for brokers that lead nothing
+    stamp (7008)   announces the new epoch and queue count of a topic, also to brokers that lead none of its queues
 
-Everything may come twice. What was prepared and not decided, because a crash came between, is decided by the old
-leader: it is asked (7012) until it answers, and nothing is opened on a guess.
+Every request is idempotent. The old leader decides about a move that a crash left prepared: the target asks (7012)
+until it answers, and opens nothing on a guess.
 
-A grant has no end: its broker may have been away, and somebody else been made leader since, by force. So an opening
-that does not follow its preparing at once waits until name servers and brokers were asked for a newer leader. Where
-there is one nothing is opened: the old leader will hear of it, too, and takes the move back.
+A grant never expires: the source may have been away while a forced move made another broker the leader. So an open that
+does not directly follow its prepare first asks name servers and brokers for a newer leader. If there is one, the target
+opens nothing, and the old leader will detect the newer leader, too, and fail the move.
 
-Consumer offsets and locks come with the opening. Its record has the offsets until they are in the file of offsets.
+Consumer offsets and locks arrive with the open request. The move record keeps the offsets until their file is saved.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from holdfast.wire.requests.moves import (
 )
 
 ASK_AFTER_MS: Final = 10_000
-"""How long a prepared queue waits for its opening before the old leader is asked."""
+"""How long a prepared queue waits for its open request before this broker asks the old leader."""
 
 _ASK_PAUSE_MS: Final = 1_000
 
 
 class Takeover:
-    """The moves that bring queues to this broker.
+    """Executes the moves whose target is this broker.
 
     Attributes:
-        luggage: What comes along with them.
+        luggage: Packs and unpacks the payload of a move.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Takeover:
         self.luggage = luggage
         self._errands = errands
         self._namesrv = options.namesrv
-        self._fresh: set[str] = set()  # moves that this process prepared just now
+        self._fresh: set[str] = set()  # moves whose open directly follows their prepare: no inquiry needed
         self.on_stamp: Callable[[str], None] = lambda _topic: None
         self.inquire: Callable[[str], Procedure[None]] = view.refresh
         luggage.restore(self._name, mappings.moves().values(), errands.now_ms)
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.PREPARE_QUEUES: guard(self._prepare),
             RequestCode.OPEN_QUEUES: guard(self._open),
@@ -98,23 +98,26 @@ class Takeover:
             RequestCode.PUT_STAMP: guard(self._stamp),
         }
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - all of it is an errand
-        """Ask what became of queues that were prepared before a restart."""
+    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
+        """Ask the old leaders about queues that were prepared before a restart."""
         for state in self._incoming():
             self._errands.work.append(self._await_verdict(state.move.id, 0))
 
     # Preparing.
 
     def _prepare(self, request: Request) -> Procedure[Answer]:
-        """Answer 7010 when the undecided homes are on disk."""
+        """Answer 7010 once the undecided segments are on disk."""
         order = decode_body(request.command.body, Prepare)
         if order.address:
             self._view.teach(order.source, order.address)
         if not self._view.is_told(order.topic.name):
-            yield from self._view.refresh(order.topic.name)  # Now, while nobody waits for the queue.
+            yield from self._view.refresh(order.topic.name)  # Now, while no client waits for the queue.
         known = self._mappings.moves().get(order.move)
         if known is not None and known.move.state == "done":
-            raise MappingRefused("one move at a time", f"{self._name} has opened these queues already")
+            raise MappingRefused(
+                "one move at a time",
+                f"{self._name} has opened the queues of move {order.move} already: read the mapping again",
+            )
         mapping = self.host(order.topic, order.scope, order.epoch, order.total)
         told = [to_queue(homes) for homes in order.queues]
         try:
@@ -122,7 +125,7 @@ class Takeover:
                 _require_newer(mapping, queue)
                 self._view.require_newest(mapping.topic, queue)
         except MappingRefused:
-            self.on_stamp(order.topic.name)  # One of the two is mistaken: it may be this broker.
+            self.on_stamp(order.topic.name)  # Either broker may be out of date, also this one.
             raise
         told = [_with_own_ends(mapping, queue) for queue in told]
         kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in told}
@@ -150,11 +153,11 @@ class Takeover:
         return request.answer(body=encode_body(Prepared(physical=physical)))
 
     def host(self, config: TopicConfig, scope: str, epoch: int, total: int) -> TopicMapping:
-        """Return the record of a topic as it is to be after others changed it; it may be new here.
+        """Return the mapping of a topic with another broker's changes applied; create it if it is new here.
 
         Raises:
-            MappingRefused: a normal topic of that name is in the way, or one whose queues are indexed otherwise; or the
-                topic is fixed elsewhere.
+            MappingRefused: this broker has a normal topic of that name, or one with another kind of index, or the topic
+                has another scope here.
         """
         require_home(scope, self._mappings.cluster, self._name, config.name)
         if fault := self._topics.find_kind_fault(config):
@@ -181,7 +184,7 @@ class Takeover:
     # Opening.
 
     def _open(self, request: Request) -> Procedure[Answer]:
-        """Answer 7011 when the open homes are on disk. What is open already stays as it is."""
+        """Answer 7011 once the open segments are on disk. Segments that are open already stay unchanged."""
         opening = decode_body(request.command.body, Opening)
         self._require_kept(opening)
         yield from self._require_newest(opening)
@@ -193,10 +196,10 @@ class Takeover:
         return request.answer(fields=to_fields(OpenedFields(copied=copied)))
 
     def _require_kept(self, opening: Opening) -> None:
-        """See that nothing is handed over that was forgotten here, as it was passed over, though it came here later.
+        """Check that this broker still has the segments: it may have forgotten them after a newer leader took over.
 
         Raises:
-            MappingRefused: it was: nobody may believe that it was opened.
+            MappingRefused: it forgot a segment, so the old leader must not conclude that it was opened.
         """
         mapping = self._mappings.find(opening.topic)
         for told in map(to_queue, opening.queues):
@@ -204,7 +207,7 @@ class Takeover:
             if own is None or own.generation < told.generation:
                 continue
             home = own.find(told.generation)
-            # Others may have told of it, as of one that perhaps was opened.
+            # Another broker may have reported the segment as one that was perhaps opened.
             if home is None or home.place != told.leader.place or (home.forced and home.is_empty):
                 raise MappingRefused(
                     "newest leader",
@@ -213,19 +216,25 @@ class Takeover:
                 )
 
     def _require_newest(self, opening: Opening) -> Procedure[None]:
-        """See that nobody else was made leader since the queues were granted.
+        """Check that no other broker became leader since the queues were granted.
 
         Raises:
-            MappingRefused: somebody was, or nobody can tell.
+            MappingRefused: one did, or no name server can say.
         """
         unopened = [queue for queue in map(to_queue, opening.queues) if not self._is_opened(opening.topic, queue)]
         if unopened and opening.move not in self._fresh:
             known = self._mappings.moves().get(opening.move)
             yield from self.inquire(opening.topic)
             if self._namesrv and not self._view.is_told(opening.topic):
-                raise MappingRefused("newest leader", f"no name server has told {self._name} who leads {opening.topic}")
+                raise MappingRefused(
+                    "newest leader",
+                    f"no name server has told {self._name} who leads {opening.topic}: retry when one is reachable",
+                )
             if self._mappings.moves().get(opening.move) != known:
-                raise MappingRefused("newest leader", f"move {opening.move} was decided while {self._name} asked")
+                raise MappingRefused(
+                    "newest leader",
+                    f"move {opening.move} was decided while {self._name} looked for a newer leader: list the moves",
+                )
         for queue in unopened:
             self._view.require_newest(opening.topic, queue)
 
@@ -241,7 +250,7 @@ class Takeover:
         return mapping
 
     def _find_news(self, opening: Opening) -> list[LogicalQueue]:
-        """Return the queues of *opening* that have still to be opened here.
+        """Return the queues of *opening* that are not open here yet.
 
         Raises:
             MappingRefused: one of them was not prepared here.
@@ -250,10 +259,10 @@ class Takeover:
         return [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
 
     def _apply(self, opening: Opening) -> int:
-        """Lead the queues of *opening* from now on. Return the position to wait for.
+        """Become the leader of the queues of *opening*. Return the log position to sync.
 
         Raises:
-            MappingRefused: it is not what was prepared here.
+            MappingRefused: *opening* does not match the prepared queues.
         """
         now_ms = self._errands.now_ms
         mapping = self._find_record(opening)
@@ -274,27 +283,29 @@ class Takeover:
         if not opened and known is not None and known.move.state == "done":
             return self._mappings.position
         state = MoveState(move=move, opening=_only_offsets(opening), saved=self.luggage.save_count)
-        if known is not None:  # The old leader was told that others of the move have a newer leader.
+        if known is not None:  # The old leader learned that other queues of the move have a newer leader.
             mapping = self._unprepare(mapping, known.move, set(known.move.queues) - set(move.queues))
         changed = msgspec.structs.replace(
             mapping.put(*opened), epoch=max(mapping.epoch, opening.epoch), total=max(mapping.total, opening.total)
         )
         position = self._mappings.change(changed, now_ms=now_ms, move=state)
-        self._tell("info", "queues taken over", move=opening.move, topic=opening.topic, queues=len(opened))
+        self._log("info", "queues taken over", move=opening.move, topic=opening.topic, queues=len(opened))
         return position
 
-    def _tell(self, level: str, event: str, **fields: object) -> None:
+    def _log(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
 
     def _is_news(self, mapping: TopicMapping, told: LogicalQueue) -> bool:
         """Return whether *told* has still to be opened here.
 
         Raises:
-            MappingRefused: its newest home is not here, or is one that holds something.
+            MappingRefused: its newest segment is on another broker, or on an unprepared queue that holds records.
         """
         home = told.leader
         if home.broker != self._name or not home.is_open:
-            raise MappingRefused("own queues", f"logical queue {told.queue} of {mapping.topic} would not open here")
+            raise MappingRefused(
+                "own queues", f"logical queue {told.queue} of {mapping.topic} would not open on {self._name}"
+            )
         own = mapping.queues.get(told.queue)
         if own is not None and own.generation >= home.generation:
             return False
@@ -308,7 +319,7 @@ class Takeover:
                 )
         return True
 
-    # Deciding what nobody decided.
+    # Deciding prepared moves.
 
     def _incoming(self) -> list[MoveState]:
         return [
@@ -318,7 +329,7 @@ class Takeover:
         ]
 
     def _await_verdict(self, name: str, delay_ms: int) -> Procedure[None]:
-        """Ask the old leader what became of a move, until it is decided."""
+        """Ask the old leader about a prepared move until the move is decided."""
         yield Pause(delay_ms)
         self._fresh.discard(name)
         while (state := self._find_undecided(name)) is not None:
@@ -333,10 +344,10 @@ class Takeover:
                     yield Synced(self._apply(opening))
                     return
                 if verdict is not None and verdict.state == "unknown":
-                    yield Synced(self.forget(state, "the old leader knows of no such move"))
+                    yield Synced(self.forget(state, "the old leader has no such move"))
                     return
             except (MappingRefused, DiskFailed, RecordRefused) as error:
-                self._tell("error", "prepared queues cannot be decided", move=name, reason=str(error))
+                self._log("error", "prepared queues cannot be decided", move=name, reason=str(error))
                 return
             yield Pause(_ASK_PAUSE_MS)
 
@@ -365,22 +376,22 @@ class Takeover:
             return None
 
     def _abort(self, request: Request) -> Procedure[Answer]:
-        """Answer 7013: forget what was prepared for a move, if it is not open yet."""
+        """Answer 7013: forget the queues prepared for a move, unless they are open."""
         question = decode_body(request.command.body, MoveQuestion)
         state = self._mappings.moves().get(question.move)
         if state is not None and state.move.target == self._name and state.move.state not in FINISHED:
-            yield Synced(self.forget(state, "taken back by the old leader"))
+            yield Synced(self.forget(state, "aborted by the old leader"))
         return request.answer()
 
     def awaits(self, topic: str) -> bool:
-        """Say whether queues of *topic* are prepared here and not decided."""
+        """Return whether queues of *topic* are prepared here and undecided."""
         return any(state.move.topic == topic for state in self._incoming())
 
     def forget_passed_over(self, topic: str) -> None:
-        """Take back what was prepared for queues that have a newer leader than who hands them over."""
+        """Cancel incoming moves whose queues have a newer leader than the broker that hands them over."""
         for state in self._incoming():
             if state.move.topic == topic and any(self._is_passed_over(topic, number) for number in state.move.queues):
-                # Others of the same move are heard all the same when they are handed over.
+                # The other queues of the same move can still be opened when they are handed over.
                 self.forget(state, "a forced move came first")
 
     def _is_passed_over(self, topic: str, number: int) -> bool:
@@ -389,7 +400,7 @@ class Takeover:
         return place.state == "prepared" and newer not in {None, self._name}
 
     def forget(self, state: MoveState, reason: str) -> int:
-        """Take back what was prepared. Return the position to wait for."""
+        """Cancel a move and undo its preparation. Return the log position to sync."""
         move, now_ms = state.move, self._errands.now_ms
         self._fresh.discard(move.id)
         cancelled = msgspec.structs.replace(move, state="cancelled", reason=reason, changed_ms=now_ms)
@@ -401,7 +412,7 @@ class Takeover:
         return self._mappings.change(mapping, now_ms=now_ms, move=ended)
 
     def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
-        """Return the record without what was prepared for *numbers* of a move, and for no other that goes on."""
+        """Return the mapping without the segments prepared for *numbers*, except those another pending move needs."""
         others = [
             state.move for state in self._incoming() if state.move.topic == move.topic and state.move.id != move.id
         ]
@@ -416,7 +427,7 @@ class Takeover:
     # Stamps.
 
     def _stamp(self, request: Request) -> Procedure[Answer]:
-        """Answer 7008: take note of a topic's epoch and number of queues."""
+        """Answer 7008: record a topic's epoch and queue count."""
         stamp = decode_body(request.command.body, Stamp)
         name = stamp.topic.name
         mapping = self._mappings.find(name)
@@ -432,7 +443,7 @@ class Takeover:
 
 
 def to_queue(told: QueueHomes) -> LogicalQueue:
-    """Return a logical queue as another broker tells it.
+    """Return the logical queue that another broker describes.
 
     Raises:
         MappingRefused: it breaks a rule.
@@ -443,10 +454,10 @@ def to_queue(told: QueueHomes) -> LogicalQueue:
 
 
 def _require_newer(mapping: TopicMapping, told: LogicalQueue) -> None:
-    """Refuse what is older than what is recorded.
+    """Check that a queue is newer than its record here.
 
     Raises:
-        MappingRefused: it is.
+        MappingRefused: it is not.
     """
     own = mapping.queues.get(told.queue)
     if own is None:
@@ -460,7 +471,7 @@ def _require_newer(mapping: TopicMapping, told: LogicalQueue) -> None:
 
 
 def _with_own_ends(mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
-    """Return a queue with the ends that only this broker knows, of homes from which a forced move took it away.
+    """Return a queue with the ends that only this broker knows: ends of its segments that a forced move closed.
 
     Raises:
         MappingRefused: they do not fit.
@@ -470,12 +481,12 @@ def _with_own_ends(mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
 
 
 def _prepared_before(mapping: TopicMapping, told: LogicalQueue, broker: str) -> int | None:
-    """Return the physical queue that was prepared for a logical one by an earlier try, or None."""
+    """Return the physical queue that an earlier attempt prepared for a logical one, or None."""
     own = mapping.queues.get(told.queue)
     prepared = None if own is None else own.prepared
     return prepared.queue_id if prepared is not None and prepared.broker == broker else None
 
 
 def _only_offsets(opening: Opening) -> Opening:
-    """Return what has to be remembered of an opening besides the homes, which are in the record of the topic."""
+    """Return what must persist of an opening. Its segments are in the mapping, and locks expire anyway."""
     return msgspec.structs.replace(opening, queues=[], locks=[])

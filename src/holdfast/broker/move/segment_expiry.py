@@ -1,11 +1,13 @@
-"""Homes of logical queues whose records are all gone.
+"""Expires segments of logical queues once all their records are gone.
 
-    the leader       finds out, asking the brokers of its closed homes: Expired, out of what clients read, still listed
-    the old home     finds out by itself: Expired in its own record, in which it keeps no homes of others then
-    leads nothing    its log begins another file, so that retention can take the last one that holds records
+    at the leader            asks the brokers of its closed segments and marks empty ones expired: clients no longer
+                             read them, but they stay listed
+    at the segment's broker  marks its own empty segments expired, and drops segments of other brokers from its record
+                             once it holds no readable part of the queue
+    leads nothing            starts a new log file, so that retention can delete the last one that holds records
 
-An expired home stays listed until its physical queue is used again, or its broker is removed. A broker that cannot be
-asked has lost nothing: its homes stay what they are.
+An expired segment stays listed until its physical queue is reused or its broker is removed. A segment of an unreachable
+broker stays unchanged: its records are not lost.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ from holdfast.store.queues.queue_log import QueueLog
 TIMER: Final = "expiry"
 CHECK_MS: Final = 30_000
 SOON_MS: Final = 3_000
-"""After files were removed: until then the store has found out what that means for its queues."""
+"""Delay after log files were removed: by then the store has updated the bounds of its queues."""
 
 QUIET_MS: Final = 20_000
-"""How old the newest record must be before a log begins another file for the sake of the last."""
+"""Minimum age of the newest record before the broker starts a new log file to let the last one expire."""
 
 ROLL_PAUSE_MS: Final = 3_600_000
-"""A log file takes its whole space at once: one that few messages trickle into is not ended again and again."""
+"""A log file allocates its full size at once: do not start one repeatedly for a trickle of messages."""
 
 
 class Expiry:
-    """Looks for homes that are empty."""
+    """Finds empty segments periodically and expires them."""
 
     def __init__(
         self, store: MessageStore, mappings: Mappings, reads: StaticReads, handover: Handover, errands: Errands
@@ -48,26 +50,26 @@ class Expiry:
         self._reads = reads
         self._handover = handover
         self._errands = errands
-        self._is_looking = False
-        self._seen: int = -1  # How far the log went when it was last found to be in no need of another file.
+        self._is_checking = False
+        self._seen: int = -1  # End of the log at the last check that started no new file.
         self._rolled_ms: int | None = None
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Look now and then."""
+        """Start the periodic check."""
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
     def cleaned(self, now_ms: int, effects: list[Effect]) -> None:
-        """Take note that files of the log were removed here: look soon."""
+        """Schedule an early check because log files were removed here."""
         effects.append(SetTimer(TIMER, now_ms + SOON_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
-        """Look."""
-        if not self._is_looking and self._mappings.topics():
-            self._is_looking = True
-            self._errands.work.append(self._look())
+        """Start a check unless one is running, and schedule the next."""
+        if not self._is_checking and self._mappings.topics():
+            self._is_checking = True
+            self._errands.work.append(self._check())
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
-    def _look(self) -> Procedure[None]:
+    def _check(self) -> Procedure[None]:
         silent: set[str] = set()
         try:
             for topic in list(self._mappings.topics()):
@@ -76,14 +78,14 @@ class Expiry:
                 self._expire_copies(topic)
             self._begin_file()
         except (DiskFailed, RecordRefused) as error:
-            self._tell("warning", "expired homes cannot be recorded", reason=str(error))
+            self._log("warning", "expired homes cannot be recorded", reason=str(error))
         finally:
-            self._is_looking = False
+            self._is_checking = False
 
     # At the leader.
 
     def _find_gone(self, topic: str, silent: set[str]) -> Procedure[list[tuple[int, Segment]]]:
-        """Return every closed home of queues that are led here of which nothing is left; asks their brokers."""
+        """Return the closed segments of queues led here that hold no more records; asks their brokers."""
         gone: list[tuple[int, Segment]] = []
         mapping = self._mappings.find(topic)
         for number in [] if mapping is None else self._mappings.led(topic):
@@ -101,7 +103,7 @@ class Expiry:
         return gone
 
     def _expire(self, topic: str, gone: Iterable[tuple[int, Segment]]) -> Procedure[None]:
-        """Record what is gone, unless that is no longer ours to say: a queue may have moved on while one was asked."""
+        """Record expired segments. Skip queues that this broker stopped leading while it waited for answers."""
         mapping = self._mappings.find(topic)
         changed: dict[int, LogicalQueue] = {}
         for number, segment in gone:
@@ -116,14 +118,14 @@ class Expiry:
         now_ms = self._errands.now_ms
         expired = mapping.put(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
         position = self._mappings.change(expired, now_ms=now_ms)
-        self._tell("info", "homes expired", topic=topic, queues=len(changed))
+        self._log("info", "homes expired", topic=topic, queues=len(changed))
         yield Synced(position)
         self._errands.work.append(self._handover.stamp_all(topic))
 
-    # Where the records were.
+    # At the broker that held the records.
 
     def _expire_copies(self, topic: str) -> None:
-        """Put right what is recorded here of queues that others lead. No other broker needs to hear of it."""
+        """Expire local segments in the records of queues that other brokers lead. No other broker is notified."""
         mapping = self._mappings.find(topic)
         if mapping is None:
             return
@@ -132,10 +134,10 @@ class Expiry:
             try:
                 self._mappings.change(mapping.put(*changed), now_ms=self._errands.now_ms)
             except MappingRefused as error:
-                self._tell("error", "a copy cannot be pruned", topic=topic, reason=str(error))
+                self._log("error", "a copy cannot be pruned", topic=topic, reason=str(error))
 
     def _recall(self, mapping: TopicMapping) -> Iterator[LogicalQueue]:
-        """Yield the queues that others lead, with what is empty here expired."""
+        """Yield the queues that other brokers lead, with locally empty segments expired."""
         broker = self._mappings.broker
         for number, queue in mapping.queues.items():
             place = self._mappings.place(mapping.topic, number)
@@ -156,7 +158,7 @@ class Expiry:
     # The last file of the log.
 
     def _begin_file(self) -> None:
-        """Let the log begin another file if this broker leads nothing, and the last one holds what should expire."""
+        """Start a new log file if this broker leads nothing and the last file holds records that should expire."""
         store, now_ms = self._store, self._errands.now_ms
         is_due = self._rolled_ms is None or now_ms - self._rolled_ms >= ROLL_PAUSE_MS
         if store.written == self._seen or not is_due or now_ms - store.last_store_ms < QUIET_MS or self._is_needed():
@@ -165,28 +167,28 @@ class Expiry:
         is_wanted = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._aging())
         if is_wanted and self._mappings.begin_file(now_ms):
             self._rolled_ms = now_ms
-            self._tell("info", "log goes on in its next file", at=store.written)
+            self._log("info", "log goes on in its next file", at=store.written)
         self._seen = store.written
 
     def _is_needed(self) -> bool:
-        """Return whether this broker leads something, or is about to."""
+        """Return whether this broker leads a queue, or takes part in an unfinished move."""
         is_moving = any(state.move.state not in FINISHED for state in self._mappings.moves().values())
         return is_moving or any(map(self._mappings.led, self._mappings.topics()))
 
     def _aging(self) -> Iterator[QueueLog]:
-        """Yield the physical queues whose records shall expire: closed homes, and everything when it is drained."""
+        """Yield the physical queues that should expire: those of static topics, or all while the broker drains."""
         for log in list(self._store.list_queues()):
             if log.offset_min >= log.offset_max or log.topic in {MAPPING_TOPIC, FORWARD_TOPIC}:
                 continue
             if self._mappings.draining or self._mappings.is_static(log.topic):
                 yield log
 
-    def _tell(self, level: str, event: str, **fields: object) -> None:
+    def _log(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
 
 
 def _closed(queue: LogicalQueue) -> list[Segment]:
-    """Return the homes that could expire: readable, closed, and nobody waits for their end."""
+    """Return the segments that can expire: readable, closed, and with a known end."""
     return [
         segment
         for segment in queue.readable
