@@ -1,18 +1,18 @@
-"""Leaders that are dead, or were taken for dead.
+"""Opens the queues of dead leaders by force, and fences leaders that were replaced.
 
-    operator: it will not come back ─7005─> a new leader opens far above everything that may exist (a gap of 2^40)
+    operator: "the leader will not return" ─7005─> a new leader opens far above all existing offsets (a gap of 2^40)
 
-    the old leader returns ─> it hears of a newer generation than its own
-                           ─> fenced: it seals what it has, durably, and from then on passes on what reaches it
-                           ─> tells the new leader its exact end (7006): readers, who waited there, go on
+    the old leader returns ─> it learns that a newer generation than its own exists
+                           ─> it is fenced: seals its segment durably, and relays what reaches it from then on
+                           ─> reports its exact end to the new leader (7006): readers that waited there continue
 
-A broker hears of a newer generation from name servers: when it starts, when a topic's epoch changes, and now and then.
-When it starts it takes no sends of a logical queue before a name server has told what it knows of the topic, and all
-other brokers that this one knows were asked, too. While no name server answers it waits: what it led it may lead no
-more. Until a broker has heard, it may write inside the gap, so no offset is ever used twice; what it acknowledged is
-readable in its place.
+A broker learns of newer generations from name servers: when it starts, when a topic's epoch changes, and periodically.
+After a start it accepts no sends of a logical queue before a name server has answered for the topic, and before all
+other brokers that it knows were asked. While no name server answers it waits, because it may have been replaced. Until
+a replaced broker is fenced it may write inside the gap, so no offset is ever used twice, and the messages that it
+acknowledged are readable at their offsets.
 
-An operator who does not want to wait for its return fixes the end by hand (7006): what lies behind it is given up.
+An operator who does not want to wait for the old leader fixes the end by hand (7006), and loses the messages after it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _CONFIRM_PAUSE_MAX_MS: Final = 1_000
 _ASK_MS: Final = 3_000
 _PEERS_PAUSE_MS: Final = 20
 _FENCE_PAUSE_MS: Final = 500
-_TELL_PAUSE_MS: Final = 5_000
-_TELL_TRIES: Final = 60
+_REPORT_PAUSE_MS: Final = 5_000
+_REPORT_TRIES: Final = 60
 
 
 class Forcing:
-    """Forced moves, on both sides."""
+    """Forced moves: opens queues as the new leader, and fences this broker as the old leader."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Forcing:
         takeover.inquire = self.inquire
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.FORCE_QUEUES: guard(self._force),
             RequestCode.ABANDON_QUEUE: guard(self._fix_end),
@@ -95,21 +95,21 @@ class Forcing:
     # The new leader.
 
     def _force(self, request: Request) -> Procedure[Answer]:
-        """Answer 7005 when the queues are open here."""
+        """Answer 7005 once the queues are open here."""
         order = decode_body(request.command.body, ForceOrder)
         yield from self.inquire(order.topic.name)
         for queue in map(to_queue, order.queues):
-            # It comes late, or its sender read too little: in the same generation two leaders could not be told apart.
+            # A late or outdated order: two leaders of the same generation could not be distinguished.
             self._view.require_newest(order.topic.name, queue)
         copied = yield from self.open_forced(order)
         return request.answer(fields=to_fields(OpenedFields(copied=copied)))
 
     def open_forced(self, order: ForceOrder) -> Procedure[int]:
-        """Open queues whose leader cannot be asked. Return how many bytes of messages their new homes had already.
+        """Open queues of an unreachable leader. Return how many bytes of messages their new segments hold already.
 
         Raises:
             MappingRefused: they cannot be opened here.
-            DiskFailed, RecordRefused: that could not be written.
+            DiskFailed, RecordRefused: the change could not be written.
         """
         copies = yield from self._copies.collect(order.topic.name, {homes.queue for homes in order.queues})
         now_ms = self._errands.now_ms
@@ -117,7 +117,7 @@ class Forcing:
         told = [to_queue(homes) for homes in order.queues]
         try:
             known = [self._newest(mapping, queue) for queue in told]
-            # Asked twice, or led here all the time: there is nothing to force.
+            # A repeated order, or the queue was led here all the time: there is nothing to force.
             forced = [queue for queue in known if queue.leader.broker != self._name]
             mapping = mapping.put(*known)
             unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
@@ -129,7 +129,7 @@ class Forcing:
             position = self._mappings.change(opened_mapping, now_ms=now_ms, move=state)
             self._luggage.replace(state, now_ms)
         finally:
-            # What was sealed is a home of before: recorded with its end by now, or open as it was.
+            # A sealed queue is a closed segment by now, recorded with its end. If the change failed, it opens again.
             self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
@@ -137,29 +137,29 @@ class Forcing:
         ends = self._mappings.find_ends(order.topic.name, opened)
         yield Synced(position)
         copied = len(copies.keys() & {queue.queue for queue in forced})
-        self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
+        self._log("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
         self._errands.work.append(self._handover.stamp_all(order.topic.name))
         return self._mappings.count_bytes(order.topic.name, ends)
 
     def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
-        """Return what is known best of a queue: a record of one's own may be newer than what an operator saw.
+        """Return the best known state of a queue: the record here may be newer than the one the operator saw.
 
-        Where it is older, this broker may have led the queue before, and may not know that it was passed over. Then it
-        alone knows where its own home ends, which is here and now.
+        If the record here is older, this broker may have led the queue and not know that it was replaced. Then only
+        this broker knows the end of its segment, and seals it at its current end.
         """
         own = mapping.queues.get(told.queue)
         if own is None:
             return told
         is_copy = own.leader.broker != self._name and not self._is_prepared(own)
         ahead = own.segments[-1].generation - told.segments[-1].generation
-        if is_copy:  # It may lack homes of others: they were the business of whoever led the queue.
+        if is_copy:  # The record may lack segments of other brokers: only the leader keeps those up to date.
             return own.reconcile(told) if ahead > 0 else told.reconcile(own)
         if ahead >= 0:
             return own
         return told.reconcile(self._closed(mapping.topic, own)) if own.generation < told.generation else told
 
     def _closed(self, topic: str, own: LogicalQueue) -> LogicalQueue:
-        """Return a queue with its end where it is now, if this broker leads it; from now on it takes no more sends."""
+        """Return a queue that ends at its current end. If this broker leads it, it accepts no more sends."""
         if own.leader.broker != self._name or not own.leader.is_open:
             return own
         (sealed,) = self._mappings.seal(topic, [own.queue]).values()
@@ -173,28 +173,34 @@ class Forcing:
         return prepared.queue_id if prepared is not None and self._is_prepared(queue) else fresh[queue.queue]
 
     def _end_incoming(self, topic: str, number: int) -> None:
-        """Let a move that was to bring the queue here end: it is here."""
+        """End the unfinished moves of a queue: it is open here now."""
         for state in list(self._mappings.moves().values()):
             move = state.move
             if move.topic != topic or number not in move.queues or move.state in FINISHED:
                 continue
             if move.target == self._name:
-                # What was prepared with it has nobody left to decide it; who hands it over all the same is heard.
+                # No broker is left to decide about its other queues; they can still be opened if they are handed over.
                 self._takeover.forget(state, "a forced move came first")
                 continue
             ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
             self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
 
     def _fix_end(self, request: Request) -> Procedure[Answer]:
-        """Answer 7006: the end of a home that a forced move closed, by its broker's word or by an operator's."""
+        """Answer 7006: fix the end of a force-closed segment, as reported by its broker or set by an operator."""
         order = decode_body(request.command.body, AbandonOrder)
         mapping = self._mappings.find(order.topic)
         queue = None if mapping is None else mapping.queues.get(order.queue)
         if mapping is None or queue is None or queue.leader.broker != self._name:
-            raise MappingRefused("own queues", f"{self._name} does not lead logical queue {order.queue}")
+            raise MappingRefused(
+                "own queues",
+                f"{self._name} does not lead logical queue {order.queue} of {order.topic}: send this to its leader",
+            )
         segment = queue.find(order.generation)
         if segment is None or not segment.is_decided:
-            raise MappingRefused("known ends", f"logical queue {order.queue} has no home {order.generation}")
+            raise MappingRefused(
+                "known ends",
+                f"logical queue {order.queue} of {order.topic} has no segment of generation {order.generation}",
+            )
         yield from self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
         return request.answer()
 
@@ -205,7 +211,7 @@ class Forcing:
             yield Synced(self._mappings.change(mapping.put(fixed, epoch=epoch), now_ms=self._errands.now_ms))
 
     def _ask_ends(self, topic: str) -> Procedure[None]:
-        """Ask for ends that were told to a leader before this one, who died with them."""
+        """Ask brokers for the ends of their segments. They had reported them to an earlier leader, which died."""
         mapping = self._mappings.find(topic)
         for number in () if mapping is None else mapping.led:
             home = mapping.queues[number].unresolved if mapping is not None else None
@@ -217,13 +223,13 @@ class Forcing:
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != home or end is None:
                 continue
-            self._tell("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
+            self._log("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
             yield from self._record_end(mapping, queue, home, end)
 
     # The old leader.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Ask whether what was led before the restart still is."""
+        """Start to confirm that this broker still leads the queues that it led before the restart."""
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
         for topic in self._mappings.topics():
             places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
@@ -232,39 +238,39 @@ class Forcing:
                 self._are_peers_asked = False
                 self._relaying.doubt(topic, led, self._describe_wait())
                 self._errands.work.append(self._confirm(topic, led))
-            self._errands.work.append(self._tell_ends(topic))
+            self._errands.work.append(self._report_ends(topic))
         if not self._are_peers_asked:
             self._errands.work.append(self._ask_peers())
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
-        """Ask again, for every topic of which something is led, or is about to be."""
+        """Check again every topic of which this broker leads queues or awaits a move."""
         for topic in self._mappings.topics():
             if self._mappings.led(topic) or self._takeover.awaits(topic):
                 self.suspect(topic)
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
     def suspect(self, topic: str) -> None:
-        """Find out whether somebody else leads what this broker believes to lead."""
+        """Start to check whether another broker leads queues that this broker believes to lead."""
         if topic not in self._checking and self._namesrv:
             self._checking.add(topic)
             self._errands.work.append(self._check(topic))
 
     def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
-        """Open the queues of a topic after a restart, when name servers and other brokers have been asked."""
+        """Open the queues of a topic after a restart, once name servers and other brokers have answered."""
         pause_ms, is_patient = _CONFIRM_PAUSE_MIN_MS, True
         yield from self._view.refresh(topic)
         while not self._view.is_told(topic) and self._mappings.is_static(topic):
             if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_patient:
                 is_patient = False
-                self._tell("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
+                self._log("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _CONFIRM_PAUSE_MAX_MS)
             yield from self._view.refresh(topic)
         while not self._are_peers_asked and self._mappings.is_static(topic):
             yield Pause(_PEERS_PAUSE_MS)
         if not is_patient:
-            self._tell("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
-        # What was lost is held again before anything is taken.
+            self._log("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
+        # The queues that were lost are held again before any send is accepted.
         self._relaying.trust(topic, led)
         yield from self._fence_all(topic)
 
@@ -272,7 +278,7 @@ class Forcing:
         return f"a name server confirms that {self._name} still leads it ({', '.join(self._namesrv)} asked)"
 
     def _ask_peers(self) -> Procedure[None]:
-        """Learn what every other broker leads: name servers withhold a topic of which not all records agree."""
+        """Learn what other brokers lead: name servers withhold a topic while its registered mappings contradict."""
         try:
             yield from self._view.refresh()
             while not self._view.is_told():
@@ -293,7 +299,7 @@ class Forcing:
             self._view.learn(record.topic, [record])
 
     def inquire(self, topic: str) -> Procedure[None]:
-        """Ask everybody who leads the queues of *topic*: whoever is about to lead one may have been passed over."""
+        """Ask name servers and all brokers who leads *topic*: this broker may have been replaced before it leads."""
         yield from self._view.refresh(topic)
         yield from self._learn_from_peers()
 
@@ -307,7 +313,7 @@ class Forcing:
             self._checking.discard(topic)
 
     def _find_lost(self, topic: str) -> dict[int, str]:
-        """Return the queues of *topic* that somebody leads in a newer generation than we do, and who."""
+        """Return the queues of *topic* that another broker leads in a newer generation, with that broker."""
         lost: dict[int, str] = {}
         for number in self._mappings.led(topic):
             place = self._mappings.place(topic, number)
@@ -317,9 +323,9 @@ class Forcing:
         return lost
 
     def _fence_all(self, topic: str) -> Procedure[None]:
-        """Give up every queue of *topic* that somebody leads in a newer generation; take no sends of it meanwhile.
+        """Give up every queue of *topic* that has a newer leader. Hold its sends meanwhile.
 
-        Only the new leader can tell what it knows of our part. While it is away the queue waits for it.
+        Only the new leader knows how it recorded our segment. While it is unreachable the queue waits.
         """
         pause_ms = _FENCE_PAUSE_MS
         while lost := self._find_lost(topic):
@@ -329,7 +335,7 @@ class Forcing:
                 for number in [number for number, newer in lost.items() if newer == leader]:
                     if told is not None and number in told.queues:
                         yield from self._fence(topic, told.queues[number])
-            yield from self._tell_ends(topic)
+            yield from self._report_ends(topic)
             if self._find_lost(topic):
                 yield Pause(pause_ms)
                 pause_ms = min(2 * pause_ms, CHECK_MS)
@@ -337,16 +343,16 @@ class Forcing:
             self._relaying.release(topic, [number for number in lost if number not in self._find_lost(topic)])
 
     def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
-        """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
+        """Return whether the newer leader is the target of our own granted move, which is no conflict."""
         state, mapping = self._mappings.find_move(topic, number), self._mappings.find(topic)
         if state is None or mapping is None or state.move.state != "granted":
             return False
         granted = mapping.queues[number].segments[-1].generation
-        is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or it has moved on since.
+        is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or by another move.
         return state.move.target == leader and state.move.source == self._name and not is_later
 
     def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
-        """Return what *broker* records of *topic*; None when it does not tell."""
+        """Return the mapping of *topic* on *broker*; None if it does not answer."""
         try:
             address = yield from self._view.find_address(broker)
             answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _ASK_MS)
@@ -355,9 +361,9 @@ class Forcing:
         return next((record for record in _read_records(answer) if record.topic == topic), None)
 
     def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
-        """Close a queue that has a newer leader and takes nothing any more. Durable before anybody hears the end.
+        """Close a queue that has a newer leader and whose sends are held. Durable before the end is reported.
 
-        What it holds is on disk before its end is written, so that the end is the same whatever a power cut takes.
+        Its messages are synced before its end is written, so that a power failure cannot change the end.
         """
         yield Synced(self._mappings.position)
         mapping, now_ms = self._mappings.find(topic), self._errands.now_ms
@@ -366,20 +372,20 @@ class Forcing:
             return
         log = self._mappings.place(topic, told.queue).queue_log
         try:
-            # What the new leader prepares elsewhere is its own affair: nobody would tell us how that ends.
+            # Segments that the new leader prepares elsewhere are left out: no one would report their outcome to us.
             fenced = told.decided.reconcile(self._closed(topic, own))
             position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
         except (MappingRefused, RecordRefused) as error:
-            self._tell("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
+            self._log("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
             return
         self._handover.give_up(topic, told.queue, f"{told.leader.broker} leads it by force")
         self._relaying.release(topic, [told.queue])
         self._handover.wake([] if log is None else [log])
-        self._tell("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
+        self._log("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
         yield Synced(position)
 
     def step_back(self, topic: str, number: int, leader: str) -> Procedure[None]:
-        """Give up a queue that was opened here and took nothing, as another was confirmed in the same generation."""
+        """Give up an empty queue that was opened here when another broker was confirmed in the same generation."""
         told = yield from self._ask_record(leader, topic)
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(number)
@@ -397,11 +403,11 @@ class Forcing:
         self._handover.give_up(topic, number, f"{leader} leads it")
         self._relaying.release(topic, [number])
         self._handover.wake([log])
-        self._tell("warning", "queue given back", topic=topic, queue=number, leader=leader)
+        self._log("warning", "queue given back", topic=topic, queue=number, leader=leader)
         yield Synced(position)
 
-    def _tell_ends(self, topic: str) -> Procedure[None]:
-        """Tell new leaders where our force-closed homes end, until each has said something to it."""
+    def _report_ends(self, topic: str) -> Procedure[None]:
+        """Report the ends of our force-closed segments to their new leaders, until each has answered."""
         mapping = self._mappings.find(topic)
         queues = [] if mapping is None else list(mapping.queues.values())
         for queue in queues:
@@ -410,34 +416,34 @@ class Forcing:
                     order = AbandonOrder(
                         topic=topic, queue=queue.queue, generation=segment.generation, end=segment.last
                     )
-                    yield from self._tell_end(queue.leader.broker, order)
+                    yield from self._report_end(queue.leader.broker, order)
 
-    def _tell_end(self, leader: str, order: AbandonOrder) -> Procedure[None]:
-        for _ in range(_TELL_TRIES):
+    def _report_end(self, leader: str, order: AbandonOrder) -> Procedure[None]:
+        for _ in range(_REPORT_TRIES):
             try:
                 address = yield from self._view.find_address(leader)
                 answer = yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
             except PeerFailed:
                 self._view.doubt()
-                yield Pause(_TELL_PAUSE_MS)
+                yield Pause(_REPORT_PAUSE_MS)
                 continue
             except DiskFailed:
                 return
             if answer.code == ResponseCode.SUCCESS:
                 return
-            # The queue may have moved on since: whoever leads it now has to know.
+            # The queue may have moved again: report to its current leader.
             yield from self._view.refresh(order.topic)
             newer = self._view.leader(order.topic, order.queue)
             if newer is None or newer in {leader, self._name}:
                 return
             leader = newer
 
-    def _tell(self, level: str, event: str, **fields: object) -> None:
+    def _log(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
 
 
 def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
-    """Return what a broker records of static topics; nothing when it does not tell."""
+    """Return the mappings in a broker's answer; an empty list if the call failed."""
     if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
         return []
     try:
@@ -448,9 +454,10 @@ def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
 
 
 def _find_end(told: TopicMapping, number: int, home: Segment) -> int | None:
-    """Return where a home ends by the record of its broker; None while that does not say it.
+    """Return the end of a segment in the mapping of its broker; None if that does not have it yet.
 
-    One that was granted and is not there was never opened, and will not be: whoever opens late asks first.
+    A segment that was granted but is not in that mapping was never opened. It never will be: a target that opens late
+    asks for a newer leader first.
     """
     known = told.queues[number].find(home.generation) if number in told.queues else None
     if known is None:

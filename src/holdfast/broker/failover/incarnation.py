@@ -1,8 +1,8 @@
-"""Which process of a broker this is: a number that rises with every start, also when the clock went back.
+"""Identifies the process of a broker: a number that rises with every start, even if the clock went back.
 
     config/holdfastBoot.json   {"boot": 1763258400123}
 
-By it a name server tells what a process says now from what the one before it said, which may still be on its way.
+A name server uses it to ignore delayed requests of an earlier process of the same broker.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FILE: Final = "holdfastBoot.json"
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """What is on disk."""
+    """The content of the file."""
 
     boot: Int64
 
 
 def begin_boot(disk: Disk, now_ms: int) -> int:
-    """Return the number of the process that starts now. It is on disk before anybody hears of it."""
+    """Return the number of this process, after saving it: no other process sees a number that is not on disk."""
     last = load_config(disk, FILE, Boot)
     boot = now_ms if last is None else max(now_ms, last.boot + 1)
     save_config(disk, FILE, Boot(boot))

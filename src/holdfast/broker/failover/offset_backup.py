@@ -1,16 +1,16 @@
-"""How far groups have consumed logical queues, copied to one other broker: should a leader die, somebody knows (7031).
+"""Backs up the consumer offsets of logical queues on one other broker, in case their leader dies (7031).
 
-    leader ── every second, one message: the queues of which something changed ──> the next broker by name that answers
-    a forced move ── 7032: what do you have of these queues? ──> everybody; the newest copy counts
+    leader ── every second, one message with the changed queues ──> the next broker by name that answers
+    forced move ── 7032: which backups of these queues do you have? ──> all brokers; the newest backup counts
 
-A copy says in which generation its leader led: after a move an old one counts for nothing. Copies are saved as often as
-this broker's own offsets are (`config/holdfastOffsetCopies.json`): a leader may die in the same power cut after which
-the one that has its copies comes back. A replica of the leader is asked, too: what groups committed there while the
-leader was away is newer than any copy. A broker that takes them over from another, or was restarted, which its answers
-show, does not know what was told last; then everything is told again. A forced move may find no copy: groups begin at
-the earliest readable message.
+A copy carries the generation in which its leader led: after a move, older copies are ignored. Copies are saved as often
+as the broker's own offsets (`config/holdfastOffsetCopies.json`), because one power failure may stop both brokers, and
+the leader may not come back. A replica of the leader is asked, too: offsets that groups committed
+there while the leader was away are newer than any copy. When the backup broker changes or restarts, which its answers
+show, it may lack the latest copies, so the leader sends all of them again. A forced move may find no copy: then groups
+begin at the earliest readable message.
 
-Nothing is told or saved while there is no static topic.
+Without static topics nothing is sent or saved.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from holdfast.wire.requests.moves import CopiedOffsets, CopyAnswer, OffsetCopy, 
 NAME: Final = "holdfastOffsetCopies.json"
 TIMER: Final = "offset copies"
 ROUND_MS: Final = 1_000
-QUEUES_MAX: Final = 1_024  # in one message; the others have their turn a second later
+QUEUES_MAX: Final = 1_024  # in one message; the rest follows a second later
 KEPT_MAX: Final = 100_000
 _CALL_MS: Final = 1_000
-_LOOK_MS: Final = 10_000  # Who is alone looks for others not more often; a peer is told at least as often, if nothing.
+_SEARCH_MS: Final = 10_000  # Minimum pause between searches for a peer; maximum pause between messages to it.
 _FIND_MS: Final = 500
 
 Place = tuple[str, int]
@@ -52,10 +52,10 @@ Place = tuple[str, int]
 
 
 class OffsetCopies:
-    """Copies of this broker's offsets at another one, and of others' here.
+    """This broker's copies at a peer, and other brokers' copies here.
 
     Attributes:
-        peer: Who keeps ours; None while nobody does.
+        peer: The broker that keeps our copies; None if no broker does.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class OffsetCopies:
         self._errands = errands
         self._boot_ms = errands.now_ms
         self._number = 0
-        self._is_telling = False
+        self._is_sending = False
         self.peer: str | None = None
         self._peer_boot_ms = -1
-        self._told_peer: str | None = None
-        self._told_ms = 0
-        self._look_ms = 0
-        self._unfit: set[str] = set()  # brokers that know nothing of copies: Java ones
-        # What was looked at last, and what of it the peer has yet to hear.
+        self._logged_peer: str | None = None
+        self._sent_ms = 0
+        self._search_ms = 0
+        self._unfit: set[str] = set()  # brokers that do not support copies: Java ones
+        # The state at the last comparison, and the places whose changes the peer has not received.
         self._seen: dict[tuple[str, str], dict[int, int]] = {}
         self._seen_resets: set[tuple[str, str, int]] = set()
         self._seen_version = -1
@@ -94,13 +94,13 @@ class OffsetCopies:
         self._is_dirty = False
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {RequestCode.COPY_OFFSETS: self.take, RequestCode.FIND_OFFSETS: self.tell}
 
-    # Keeping others'.
+    # Copies of other brokers.
 
     def take(self, request: Request) -> Answer:
-        """Answer 7031: keep copies, of topics that are known here; whoever sent others tries again later."""
+        """Answer 7031: keep copies of topics that are known here. The sender retries the others later."""
         told = decode_body(request.command.body, CopiedOffsets).copies
         for copy in told:
             place = (copy.topic, copy.queue)
@@ -115,7 +115,7 @@ class OffsetCopies:
         return request.answer(body=encode_body(CopyAnswer(boot_ms=self._boot_ms, unknown=unknown)))
 
     def tell(self, request: Request) -> Answer:
-        """Answer 7032."""
+        """Answer 7032: return the copies kept here. A replica adds the offsets of its master's queues."""
         question = decode_body(request.command.body, OffsetQuestion)
         copies = [copy for queue in question.queues if (copy := self.find(question.topic, queue)) is not None]
         if self._is_replica:
@@ -123,7 +123,7 @@ class OffsetCopies:
         return request.answer(body=encode_body(CopiedOffsets(copies=copies)))
 
     def _copy_here(self, topic: str, queue: int) -> list[OffsetCopy]:
-        """Return what a replica knows of a queue that its master leads: the master's word, and what came since."""
+        """Return a replica's offsets of a queue that its master leads: the master's, and those committed here since."""
         place = self._mappings.place(topic, queue)
         if not place.is_led:
             return []
@@ -145,23 +145,23 @@ class OffsetCopies:
         return [told, msgspec.structs.replace(told, offsets=since, resets=[], own=True)] if since else [told]
 
     def find(self, topic: str, queue: int) -> OffsetCopy | None:
-        """Return the copy that is kept here for a queue, or None."""
+        """Return the copy kept here for a queue, or None."""
         return self._kept.get((topic, queue))
 
     def offer_save(self, effects: list[Effect]) -> None:
-        """Save what others told, if that has changed."""
+        """Save the copies of other brokers if they changed."""
         if self._is_dirty:
             self._is_dirty = False
             effects += write_config(self._disk, NAME, CopiedOffsets(copies=list(self._kept.values())))
 
     def drop_topic(self, topic: str) -> None:
-        """Keep nothing of a topic that is deleted, on disk neither: it may be made again at once."""
+        """Forget a deleted topic, at once on disk, too: a topic of that name may be created right away."""
         if any(name == topic for name, _ in self._kept):
             self._forget_topics({topic})
             save_config(self._disk, NAME, CopiedOffsets(copies=list(self._kept.values())))
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, OffsetCopy]]:
-        """Return the newest copies that any broker has of these queues, as far as brokers answer soon."""
+        """Return the newest copies of these queues that any broker has; wait for answers only briefly."""
         numbers = sorted(queues)
         yield from self._view.refresh()
         mapping = self._mappings.find(topic)
@@ -179,19 +179,19 @@ class OffsetCopies:
                     found += decode_body(answer.body, CopiedOffsets).copies
         return _newest([copy for copy in found if copy.topic == topic])
 
-    # Telling ours.
+    # Our copies.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to tell every second."""
+        """Start the periodic backup."""
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Tell what changed."""
+        """Forget copies of topics that are gone, and start the next backup round."""
         assert name == TIMER
         topics = self._mappings.topics()
         self._forget_topics({topic for topic, _ in self._kept if topic not in topics})
-        if topics and not self._is_telling:
-            self._errands.work.append(self._tell_peer())
+        if topics and not self._is_sending:
+            self._errands.work.append(self._update_peer())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def _forget_topics(self, gone: set[str]) -> None:
@@ -199,18 +199,18 @@ class OffsetCopies:
             self._kept = {place: copy for place, copy in self._kept.items() if place[0] not in gone}
             self._is_dirty = True
 
-    def _tell_peer(self) -> Procedure[None]:
-        """Tell one message to the peer, if there is one and something to tell."""
-        self._is_telling = True
+    def _update_peer(self) -> Procedure[None]:
+        """Send one message to the peer, if there is a peer and the message is due."""
+        self._is_sending = True
         try:
             peer = yield from self._find_peer()
             self._note_changes()
             copies = [] if peer is None else self._take_unsent(peer)
-            is_overdue = self._errands.now_ms >= self._told_ms + _LOOK_MS
+            is_overdue = self._errands.now_ms >= self._sent_ms + _SEARCH_MS
             if peer is not None and (copies or is_overdue):
                 yield from self._send(peer, copies)
         finally:
-            self._is_telling = False
+            self._is_sending = False
 
     def _send(self, peer: str, copies: list[OffsetCopy]) -> Procedure[None]:
         try:
@@ -225,48 +225,48 @@ class OffsetCopies:
             self._unfit.add(peer)
             self._choose_peer(peer)
         else:
-            self._note_told(told, copies)
+            self._note_received(told, copies)
 
     def _find_peer(self) -> Procedure[str | None]:
-        """Return who keeps our copies: who did so last, or the next broker by name; None when we are alone."""
-        if not self._view.brokers() and self._errands.now_ms >= self._look_ms:
-            self._look_ms = self._errands.now_ms + _LOOK_MS
+        """Return the broker that keeps our copies: the current one, or the next by name; None if we are alone."""
+        if not self._view.brokers() and self._errands.now_ms >= self._search_ms:
+            self._search_ms = self._errands.now_ms + _SEARCH_MS
             yield from self._view.refresh()
         if self.peer not in self._others():
             self._choose_peer(self._name)
         return self.peer
 
     def _others(self) -> list[str]:
-        """Return who could keep our copies: somebody of our cluster, as others may have topics of the same names."""
+        """Return the brokers that could keep our copies. Prefer our cluster: others may reuse the topic's name."""
         near = [name for name in self._view.brokers(self._mappings.cluster) if name not in self._unfit]
         return near or [name for name in self._view.brokers() if name not in self._unfit]
 
     def _choose_peer(self, before: str) -> None:
-        """Let the next broker by name behind *before* keep our copies; it has yet to hear everything."""
+        """Choose the broker that follows *before* by name to keep our copies. It will receive all of them."""
         others = [name for name in self._others() if name != before]
         self.peer = next((name for name in others if name > before), others[0] if others else None)
-        self._forget_told()
+        self._forget_sent()
 
-    def _forget_told(self) -> None:
+    def _forget_sent(self) -> None:
         self._seen.clear()
         self._seen_resets.clear()
         self._generations.clear()
         self._seen_version = -1
 
-    def _note_told(self, answer: CopyAnswer, copies: list[OffsetCopy]) -> None:
-        self._told_ms = self._errands.now_ms
+    def _note_received(self, answer: CopyAnswer, copies: list[OffsetCopy]) -> None:
+        self._sent_ms = self._errands.now_ms
         self._unsent |= {(copy.topic, copy.queue): None for copy in copies if copy.topic in answer.unknown}
-        if self._told_peer != self.peer:
-            self._told_peer = self.peer
+        if self._logged_peer != self.peer:
+            self._logged_peer = self.peer
             self._errands.effects.append(Log("info", "consumer offsets are copied", {"to": self.peer}))
         if self._peer_boot_ms != answer.boot_ms:
-            # Another process than before, which may know less; or the first word from this one.
+            # The peer restarted and may have lost copies, or this is its first answer.
             self._peer_boot_ms = answer.boot_ms
             told = {(copy.topic, copy.queue) for copy in copies}
             self._unsent |= {place: None for place in self._generations if place not in told}
 
     def _note_changes(self) -> None:
-        """Find the queues of which something changed since the last look: what groups have, or that we lead them."""
+        """Find the queues that changed since the last comparison: offsets, resets, or the generation we lead in."""
         topics = self._mappings.topics()
         rows = {key: queues for key, queues in self._offsets.rows() if key[0] in topics}
         for key in sorted(rows.keys() | self._seen.keys()):
@@ -289,7 +289,7 @@ class OffsetCopies:
         return mapping is not None and covers(mapping.scope, self._view.cluster_of(peer))
 
     def _take_unsent(self, peer: str) -> list[OffsetCopy]:
-        """Return what the peer has yet to hear, of queues that are led here: so much as goes into one message."""
+        """Remove and return one message's worth of unsent copies, of queues that are led here."""
         self._number += 1
         copies: list[OffsetCopy] = []
         while self._unsent and len(copies) < QUEUES_MAX:
@@ -312,7 +312,7 @@ class OffsetCopies:
 
 
 def _newest(found: list[OffsetCopy]) -> dict[int, OffsetCopy]:
-    """Return the newest copy of each queue, with what groups have committed since at a replica of its leader."""
+    """Return the newest copy of each queue, with the offsets that groups committed since at a replica of its leader."""
     newest = {copy.queue: copy for copy in sorted(found, key=_rank) if not copy.own}
     for copy in found:
         known = newest.get(copy.queue)
@@ -323,11 +323,11 @@ def _newest(found: list[OffsetCopy]) -> dict[int, OffsetCopy]:
 
 
 def _rank(copy: OffsetCopy) -> tuple[int, int, int]:
-    """Return which of two copies of a queue is the newer one."""
+    """Return a sort key: the newest copy of a queue has the highest."""
     return copy.generation, copy.boot_ms, copy.number
 
 
 def choose_copies(queues: Iterable[LogicalQueue], copies: Mapping[int, OffsetCopy]) -> list[OffsetCopy]:
-    """Return the copies that count of queues that are about to be forced open: each is its last leader's own word."""
+    """Return the copies that are valid for queues about to be forced open: those from the queues' last leaders."""
     found = [(queue, copies[queue.queue]) for queue in queues if queue.queue in copies]
     return [copy for queue, copy in found if copy.generation == queue.leader.generation]

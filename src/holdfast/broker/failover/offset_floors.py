@@ -1,11 +1,12 @@
-"""Where a logical queue may begin again that was forgotten: no offset of it is used twice.
+"""Finds the lowest offset at which a forgotten logical queue may begin again, so that no offset is used twice.
 
-    513 for a queue without a leader ──┬─105──> name servers       their reports, of dead brokers too
-                                       └─7017─> all other brokers  their records, and the offsets that groups committed
-    the highest of all is the floor ───> the home begins at or above it, with the groups' offsets
-    a broker is silent ────────────────> refused, unless the home begins a forced gap above the floor
+    513 for a queue without a leader ──┬─105──> name servers       registered mappings, also of dead brokers
+                                       └─7017─> all other brokers  their mappings, and the offsets that groups committed
+    floor = the highest of all answers ─> the segment begins at or above it, with the groups' offsets
+    a broker does not answer ───────────> refused, unless the segment begins a forced gap above the floor
 
-While a broker asks, it says so to those who ask it: of two that open a queue at the same time one sees the other.
+While a broker asks, it also claims the queue in its answers to others. So if two brokers open the same queue at once,
+at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.moves import FloorQuestion, QueueFloor, QueueFloors, decode_body, encode_body
 
 _NAME_SERVERS: Final = "the name servers"
-_UNSUPPORTED: Final = QueueFloors()  # a Java broker, or an older one, knows of no floors
+_UNSUPPORTED: Final = QueueFloors()  # the answer of a Java broker, or an older one: no floors
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cluster knows of the offsets of one queue.
+    """What the cluster knows about the offsets of one queue.
 
     Attributes:
         floor: The highest of all answers.
-        leader: A broker that leads it, or is about to; empty if none of those asked is.
-        silent: Who may know more, and did not answer.
-        offsets: Where its groups are, by the word of its last leader.
+        leader: A broker that leads it or is opening it; empty if no broker reports that.
+        silent: Brokers that did not answer and may know higher offsets.
+        offsets: The group offsets of its last leader.
     """
 
     floor: Floor
@@ -51,7 +52,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Floors:
-    """Finds the floors of queues that are about to be opened, and answers other brokers that ask for floors."""
+    """Finds the floors of queues before they are opened, and answers other brokers' questions about floors."""
 
     def __init__(self, mappings: Mappings, view: ClusterView, offsets: OffsetTable, copies: OffsetCopies) -> None:
         self._name = mappings.broker
@@ -62,13 +63,13 @@ class Floors:
         self._opening: Counter[tuple[str, int]] = Counter()
 
     def handlers(self) -> Handlers:
-        """Return the requests that are answered here."""
+        """Return the request handlers by code."""
         return {RequestCode.FIND_FLOORS: self.tell}
 
     # Known here.
 
     def tell(self, request: Request) -> Answer:
-        """Answer 7017."""
+        """Answer 7017: report what this broker knows about the queues."""
         question = decode_body(request.command.body, FloorQuestion)
         mapping = self._mappings.find(question.topic)
         numbers = sorted({number for number in question.queues if 0 <= number < QUEUES_MAX})
@@ -80,7 +81,7 @@ class Floors:
         return request.answer(body=encode_body(answer))
 
     def _find_own(self, topic: str, numbers: Iterable[int]) -> Iterable[QueueFloor]:
-        """Return what this broker knows of queues, for those of which it knows anything."""
+        """Yield what this broker knows about these queues; omit queues it knows nothing about."""
         mapping = self._mappings.find(topic)
         committed: dict[int, dict[str, int]] = {}
         for (name, group), queues in self._offsets.rows():
@@ -122,7 +123,7 @@ class Floors:
             yield self._find_floor(mapping, mapping.queues[number])
 
     def _find_floor(self, mapping: TopicMapping, queue: LogicalQueue) -> Floor:
-        """Return the floor of a queue that is recorded here: of a home here its physical queue knows the end."""
+        """Return the floor of a queue recorded here. If its leader segment is here, the physical queue has the end."""
         leader = queue.leader
         if leader.broker != self._name or not leader.is_decided:
             return floor_of(queue)
@@ -130,19 +131,19 @@ class Floors:
         return floor_of(queue, leader.first if log is None else leader.to_logical(log.next_offset))
 
     def retire(self, mapping: TopicMapping, number: int) -> TopicMapping:
-        """Return the record without a queue that is to be forgotten, and with the floor of its next home.
+        """Return the mapping without a queue that is to be forgotten, and with the floor of its next segment.
 
-        Committed offsets stay with the leader, for the next one to ask for. Those that an earlier leader still has are
-        of another time.
+        The leader keeps the committed offsets, so that the next leader can ask for them. A broker that is not the
+        leader forgets its offsets, because they are outdated.
         """
         if not self._mappings.place(mapping.topic, number).is_led:
             self._offsets.forget_queue(mapping.topic, number)
         return mapping.retire(number, self._find_floor(mapping, mapping.queues[number]))
 
-    # Known to others.
+    # Known to other brokers.
 
     def find(self, told: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, Finding]]:
-        """Return what the cluster knows of queues that *told* lets this broker open."""
+        """Return what the cluster knows about the queues *numbers* that mapping *told* lets this broker open."""
         survey = yield from self._view.survey(told.topic, told.scope)
         answers = yield from _ask(survey.brokers, told.topic, numbers)
         heard = {name: answer for name, answer in answers.items() if answer is not None}
@@ -154,23 +155,23 @@ class Floors:
                 known.setdefault(each.queue, {})[name] = each
         before = self._count_before(told, survey, heard.values())
         return {
-            number: self._judge(
+            number: self._conclude(
                 _combine(number, survey, known[number]), known[number], heard, silent, is_new=number >= before
             )
             for number in numbers
         }
 
     def _count_before(self, told: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
-        """Return how many queues the topic had before this change: those above never had a home."""
+        """Return how many queues the topic had before this change. Queues above that number never had a segment."""
         own = self._mappings.find(told.topic)
         totals = [(record.epoch, record.total) for record in [*survey.records, *([] if own is None else [own])]]
         totals += [(answer.epoch, answer.total) for answer in answers]
         return max((total for epoch, total in totals if epoch < told.epoch), default=0)
 
-    def _judge(
+    def _conclude(
         self, floor: Floor, known: Mapping[str, QueueFloor], heard: Collection[str], silent: set[str], *, is_new: bool
     ) -> Finding:
-        # A holder that no name server lists could not even be asked.
+        # A holder that no name server lists was not even asked.
         holders = set(floor.brokers).difference(heard, {self._name})
         away = holders if is_new else holders | silent
         newest = max(known.values(), key=lambda each: (bool(each.offsets), each.copied), default=None)
@@ -184,24 +185,24 @@ class Floors:
     # Opening.
 
     def claim(self, topic: str, numbers: Iterable[int]) -> None:
-        """Say to those who ask that these queues are about to be opened here."""
+        """Report these queues as led here, from now on: they are about to be opened."""
         self._opening.update((topic, number) for number in numbers)
 
     def disclaim(self, topic: str, numbers: Iterable[int]) -> None:
-        """End what `claim` began: the queues are recorded, or are not opened."""
+        """Withdraw a `claim`: the queues are recorded by now, or were not opened."""
         self._opening -= Counter((topic, number) for number in numbers)
 
 
 def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> LogicalQueue:
-    """Return a queue that a tool opens here, as it may begin: at or above its floor, in a later generation.
+    """Return the queue as it may begin here: at or above its floor, in a later generation.
 
-    Upstream's tools let every new queue begin at 0: such a one is moved up, and past the records of its physical queue.
-    Any other offset is an operator's choice.
+    Upstream's tools let every new queue begin at 0. Such a queue is moved up to the floor, and its segment begins after
+    the records of its physical queue. Any other offset is an operator's choice.
 
     Args:
         topic: Its topic.
-        queue: As a tool wants it.
-        finding: What the cluster knows of it.
+        queue: The queue as requested by a tool.
+        finding: What the cluster knows about it.
         end: The end of its physical queue.
 
     Raises:
@@ -219,7 +220,7 @@ def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> Logica
         raise MappingRefused(
             "offsets fit",
             f"logical queue {queue.queue} of {topic} would begin at {lowest}, which leaves no offsets: a group has"
-            " committed a wrong one. Find it with `holdfast group lag`, and reset it",
+            " committed a wrong offset. Find the group with `holdfast group lag` and reset its offset",
         )
     if home.first < lowest:
         if finding.silent:
@@ -227,7 +228,7 @@ def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> Logica
                 "never twice",
                 f"{', '.join(finding.silent)} did not answer, and may know higher offsets of logical queue"
                 f" {queue.queue} of {topic} than {floor.offset}: start it, or let the queue begin at {lowest}"
-                f" or above, 2^{FORCED_GAP.bit_length() - 1} further, with --force",
+                f" or above (2^{FORCED_GAP.bit_length() - 1} further) with --force",
             )
         if home.first > 0 or len(queue.segments) > 1:
             raise MappingRefused(
@@ -235,7 +236,7 @@ def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> Logica
                 f"logical queue {queue.queue} of {topic} has used its offsets below {lowest}, and cannot begin at"
                 f" {home.first}: let it begin at {lowest} or above",
             )
-    if len(queue.segments) > 1:  # The tool knows the homes before this one.
+    if len(queue.segments) > 1:  # The tool knows the segments before this one.
         return queue
     generation = max(home.generation, floor.next_generation(is_certain=not finding.silent))
     begun = msgspec.structs.replace(home, generation=generation)
@@ -245,14 +246,14 @@ def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> Logica
 
 
 def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:
-    """Return the floor of a queue by everything that name servers and brokers know of it."""
+    """Return the floor of a queue: the highest in all mappings and answers."""
     found = [record.floors.get(number, NO_FLOOR) for record in survey.records]
     found += [floor_of(record.queues[number]) for record in survey.records if number in record.queues]
     return highest([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
 
 
 def _ask(addresses: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Procedure[dict[str, QueueFloors | None]]:
-    """Return what each broker knows of these queues; None of those that do not answer."""
+    """Return each broker's answer about these queues; None for a broker that did not answer."""
     body = encode_body(FloorQuestion(topic=topic, queues=list(numbers)))
     told = yield from ask_all(
         PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), ASK_TIMEOUT_MS)
@@ -262,7 +263,7 @@ def _ask(addresses: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Pr
 
 
 def _read(answer: Command | PeerFailed) -> QueueFloors | None:
-    """Return what a broker told; None if it did not."""
+    """Return a decoded answer, or None if the call failed."""
     if isinstance(answer, PeerFailed):
         return None
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -1,21 +1,21 @@
-"""Leases of logical queues, where an operator wants dead leaders to be replaced by themselves (`auto_force`).
+"""Leases of logical queues, so that dead leaders are replaced automatically (`auto_force`).
 
     every few seconds, and when a queue was opened here:
-        this broker ─ 7040: I lead these ─> every name server ─ all but these; these have lapsed ─> this broker
+        this broker ─ 7040: the queues I lead ─> every name server ─ refused and lapsed queues ─> this broker
 
-    a majority confirmed a queue less than a lease ago ─> its sends are taken
-    it did not, or that is longer ago ─> they are held, then refused with the reason, until it does again
-    a majority says that a queue has lapsed ─> its turn at one of the brokers: claimed there ─> opened by force there
+    a majority confirmed a queue less than a lease ago ─> its sends are accepted
+    otherwise ─> its sends are held, then refused with the reason, until a majority confirms it again
+    a majority reports a queue as lapsed ─> one broker after the other has its turn: claims it ─> opens it by force
 
-A name server confirms a queue to one broker at a time, and to another only when two leases have passed in which it
-heard nothing of the first. Two majorities have a name server in common: whoever is confirmed is the only one who takes
-sends, whoever else believes to lead. Nothing else is needed for that; who forces what, and when, is only manners.
+A name server confirms a queue to one broker at a time, and to a second one only after two leases without a request from
+the first. Any two majorities share a name server, so only the confirmed broker accepts sends, even if another believes
+to lead. This alone makes leases safe: the rules about who forces which queue, and when, only avoid conflicts.
 
-A lease is counted from when it was asked for, in time that passes between events: a clock that goes back makes time
-stand still for one of them, one that jumps forward ends leases early. A process that was stopped sees that at its first
-event, before it takes what came with it.
+A lease counts from when it was requested, in time that passes between events. A clock that goes back stops this time
+for one event; one that jumps forward ends leases early. A process that was suspended notices this at its first event,
+before it accepts anything from that event.
 
-With `auto_force` off none of this happens.
+With `auto_force` off there are no leases.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _NEVER: Final = 1 << 62
 
 
 class _NameServer(msgspec.Struct):
-    """What one name server confirmed last.
+    """The last answer of one name server.
 
     Attributes:
-        number: Of the newest request that it answered.
-        asked_ms: When that was asked, in our own time.
+        number: The newest request that it answered.
+        asked_ms: When that request was sent, in our own time.
         granted: Queue to generation.
-        lapsed: What it says has lapsed.
+        lapsed: The queues whose leases have lapsed.
     """
 
     number: int = 0
@@ -72,10 +72,10 @@ class _NameServer(msgspec.Struct):
 
 
 class Leases:
-    """The leases that this broker has, and those that others had.
+    """Renews this broker's leases, and takes over queues whose leases have lapsed.
 
     Attributes:
-        is_on: Whether leases are wanted at all.
+        is_on: Whether leases are enabled.
     """
 
     def __init__(
@@ -112,17 +112,17 @@ class Leases:
     # Time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Ask for the first time."""
+        """Request leases for the first time."""
         if self.is_on:
             effects.append(SetTimer(TIMER, now_ms))
 
     def see(self, now_ms: int) -> None:
-        """Let time pass up to the event at hand, before anything of it is taken."""
+        """Advance our time to the current event, before anything of that event is accepted."""
         self._elapsed_ms += max(0, now_ms - self._seen_ms)
         self._seen_ms = now_ms
         if self._elapsed_ms >= self._lapse_ms:
             self._review()
-            self._tell("warning", "leases lapsed", until=self._describe_wait())
+            self._log("warning", "leases lapsed", until=self._describe_wait())
             self._renew_all()
         elif self._version != self._mappings.version:
             self._version = self._mappings.version
@@ -130,7 +130,7 @@ class Leases:
                 self._renew_all()
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
-        """Ask again; sooner where something is wanted that is not confirmed."""
+        """Renew all leases. Retry sooner while a queue is not confirmed."""
         self._renew_all()
         is_waiting = any(self.find_lapse(place) is not None for place, _ in self._led())
         pause_ms = self._lease_ms // (_TRIES_PER_LEASE if is_waiting else _RENEWALS_PER_LEASE)
@@ -139,7 +139,7 @@ class Leases:
     # What is held.
 
     def find_lapse(self, place: Place) -> str | None:
-        """Return what is waited for before sends of a queue that is open here are taken; None when they can be."""
+        """Return what an open queue waits for before its sends are accepted; None if they are, or it is not open."""
         found = self._mappings.place(*place)
         if found.state != "open":
             return None
@@ -155,11 +155,11 @@ class Leases:
                 yield (topic, number), mapping.queues[number]
 
     def _is_changed(self) -> bool:
-        """Return whether something was opened here, or handed over, since the name servers were asked."""
+        """Return whether a queue was opened here or handed over since the last request."""
         return self._asked != {place: queue.generation for place, queue in self._led()}
 
     def _end_of(self, place: Place, generation: int) -> int:
-        """Return when the lease of a queue in that generation ends: 0 when there is none."""
+        """Return when the lease of a queue in that generation ends: 0 if it has none."""
         asked = sorted(
             (server.asked_ms for server in self._servers.values() if server.granted.get(place) == generation),
             reverse=True,
@@ -167,7 +167,7 @@ class Leases:
         return asked[self._majority - 1] + self._lease_ms if len(asked) >= self._majority else 0
 
     def _review(self) -> None:
-        """Find out anew what is leased: let go what waited for that, and take no more of what is not."""
+        """Recompute the leases: release sends of newly leased queues, and stop sends of queues whose lease lapsed."""
         before = {place: ends for place, ends in self._until.items() if ends[1] > 0}
         self._until = {
             place: (
@@ -182,16 +182,16 @@ class Leases:
             if end_ms and before.get(place, (-1, 0))[0] != generation:
                 self._relaying.release(place[0], [place[1]])
         if any(not self._until.get(place, (-1, 0))[1] for place in before):
-            self._mappings.version += 1  # Sends that were open here have to be looked at anew.
+            self._mappings.version += 1  # Invalidates cached decisions to accept sends of these queues.
 
-    # Asking.
+    # Requests.
 
     def _renew_all(self) -> None:
         self._asked = {place: queue.generation for place, queue in self._led()}
         self._errands.work += [self._renew(address) for address in self._servers]
 
     def _renew(self, address: str) -> Procedure[None]:
-        """Ask one name server, and look what that changes."""
+        """Send a request to one name server, and apply its answer."""
         asked_ms = self._elapsed_ms
         claims = {place: _to_claim(queue) for place, queue in self._led()} | self._wanted
         if not claims and not self._mappings.topics():
@@ -221,7 +221,7 @@ class Leases:
         self._consider()
 
     def _doubt(self, place: Place, held: Holding) -> None:
-        """Find out who leads a queue that is not confirmed here."""
+        """Find the leader of a queue that a name server did not confirm to this broker."""
         found = self._mappings.place(*place)
         if found.state == "open" and held.generation == found.generation and held.broker != self._name:
             self._errands.work.append(self._forcing.step_back(*place, held.broker))
@@ -238,7 +238,7 @@ class Leases:
     # Dead leaders.
 
     def _consider(self) -> None:
-        """Take over what a majority says has lapsed, unless this broker shall get no more queues."""
+        """Take over queues that a majority reports as lapsed, unless this broker is draining."""
         if self._is_forcing or self._mappings.draining:
             return
         for topic in self._mappings.topics():
@@ -262,7 +262,7 @@ class Leases:
         }
 
     def _force(self, topic: str, lapsed: dict[int, Holding]) -> Procedure[None]:
-        """Claim this broker's share of *lapsed*, and open what a majority confirms."""
+        """Claim this broker's share of *lapsed*, and open the queues that a majority confirms."""
         try:
             found = yield from self._ask_route(topic)
             if found is None:
@@ -278,12 +278,12 @@ class Leases:
                 queue for queue in mine if self._end_of(key := (topic, queue.queue), claims[key].generation) > now
             ]
             if granted:
-                self._tell(
+                self._log(
                     "warning", "leader is silent", topic=topic, leader=granted[0].leader.broker, queues=len(granted)
                 )
                 yield from self._open(topic, merged, granted)
         except (MappingRefused, RecordRefused, DiskFailed) as error:
-            self._tell("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
+            self._log("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
         finally:
             self._wanted.clear()
             self._is_forcing = False
@@ -310,8 +310,9 @@ class Leases:
     def _choose(self, route: Route, merged: MergedTopic, lapsed: dict[int, Holding]) -> list[LogicalQueue]:
         """Return the queues that are this broker's turn to open.
 
-        Everybody who is alive has a turn at every queue, one after the other: some may not want it, or not be able to.
-        What was claimed and never opened, as far as anybody told, is left alone: only its claimant knows.
+        Every live broker has its turn at every queue, one after the other: some may refuse it or be unable to open it.
+        A queue that was claimed in a newer generation but not opened, as far as reported, is left alone: only its
+        claimant knows its state.
         """
         dead = {holding.broker for holding in lapsed.values()}
         inside = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
@@ -343,7 +344,7 @@ class Leases:
         )
         yield from self._forcing.open_forced(order)
 
-    def _tell(self, level: str, event: str, **fields: object) -> None:
+    def _log(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
 
 

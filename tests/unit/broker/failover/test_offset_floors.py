@@ -276,7 +276,7 @@ def test_a_commit_that_leaves_no_offsets_is_refused_by_name() -> None:
     refused = cluster.ask_command("b", an_order(cluster, "b"))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
-    assert "a group has committed a wrong one" in (refused.remark or "")
+    assert "a group has committed a wrong offset" in (refused.remark or "")
 
 
 def test_a_forced_move_of_a_mapping_that_was_forgotten_is_refused() -> None:
