@@ -1,12 +1,15 @@
-"""Replicas: copying the log and the tables of a master, and reading a replica.
+"""Replication: a replica copies its master's log and tables, and serves reads.
 
-ha_master         A master's side of replication
-ha_replica        A replica's side of replication
-replica_mappings  The logical queues of a master, as its replica knows them
-local_reads       Reading beside the reader
-ack_gate          Under synchronous replication
-replica_report    How replication stands, in the words of those who ask
-table_sync        What a replica needs of its master besides the log
-master_return     A master that was away hears from its replicas what groups committed there, before anybody
-hears of it
+A master ships its log over a separate port; the replica compares the end of its own log, then appends. Topics, groups
+and offsets are copied with requests. A replica has caught up when its copy is complete up to a recent time; it is in
+sync when it lacks at most `in_sync_limit` bytes.
+
+    ha_master           the master's side of the log stream
+    ha_replica          the replica's side of the log stream
+    replica_mappings    the mappings of the master's logical queues, followed from its log
+    local_reads         sends consumers to a replica in the unit where they run
+    ack_gate            holds answers until a replica has the messages (synchronous replication)
+    replica_report      the state of replication for operators, Java's tools and metrics
+    table_sync          copies topics, groups, offsets and mappings from the master
+    master_return       fetches offsets from replicas before a returning master registers
 """

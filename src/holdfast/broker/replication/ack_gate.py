@@ -1,16 +1,15 @@
-"""Under synchronous replication: answers that wait until a replica has what they promise.
+"""Holds answers under synchronous replication until a replica has the messages that they acknowledge.
 
     as safe here as `flush` wants it ─┬─ a replica is in sync ─ it has it ──────────────────────────> sent
                                       │                       └ not in time ─> sent as FLUSH_SLAVE_TIMEOUT
                                       └─ none is ───────────────────────────> sent as SLAVE_NOT_AVAILABLE
 
-As upstream says it: the message is stored in both bad cases, and will reach a replica that comes back; only nobody can
-promise that it outlives this broker's disk. A replica is in sync while it lacks no more than `in_sync_limit` bytes.
+The two codes mean the same as upstream: the message is stored and will reach a replica that returns, but it may be lost
+with this broker's disk. A replica is in sync while it lacks no more than `in_sync_limit` bytes.
 
-Everything that leaves an event in which something was written waits here, whatever it answers: a send, a message that
-is given back, the end of a transaction, what another broker forwards. In the bad cases only answers with the id of a
-message can say so. The others are sent unchanged: whoever was told that giving back failed would do it twice, and every
-time again.
+All answers of an event that wrote something wait here: to a send, a message sent back, the end of a transaction, or a
+message that another broker forwards. Without a replica, only answers with a message id get one of the two codes. The
+others are sent unchanged: a client that was notified of a failed send-back would repeat it every time.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _REMARKS: Final = {
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """Answers that wait for a replica to have everything before a position."""
+    """Answers that wait until a replica has the log up to a position."""
 
     position: int
     deadline_ms: int
@@ -44,10 +43,10 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class ReplicaGate:
-    """Answers in the order of what they wait for.
+    """Holds answers in log order.
 
     Attributes:
-        unsafe: How many messages were stored that no replica had in time.
+        unsafe: Number of messages stored that no replica had in time.
     """
 
     def __init__(self, options: BrokerOptions, store: MessageStore, shipping: Shipping) -> None:
@@ -55,15 +54,15 @@ class ReplicaGate:
         self._store = store
         self._shipping = shipping
         self._held: deque[_Held] = deque()
-        self._passed = 0  # What the last answer waited for that does not wait any more.
+        self._passed = 0  # The position of the newest answers that were released.
         self.unsafe = 0
 
     def hold(self, position: int, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
-        """Send *sends*, safe here, when a replica has everything before *position*; or say that none has."""
+        """Send *sends*, safe here, once a replica has the log up to *position*; or change them if none is in sync."""
         if not sends:
             return
         if not self._shipping.in_sync:
-            effects += [self._retell(send, ResponseCode.SLAVE_NOT_AVAILABLE) for send in sends]
+            effects += [self._weaken(send, ResponseCode.SLAVE_NOT_AVAILABLE) for send in sends]
         elif self._shipping.replicated >= position:
             effects += sends
         else:
@@ -72,21 +71,21 @@ class ReplicaGate:
             self._held.append(_Held(position, now_ms + self._timeout_ms, sends))
 
     def acked(self, effects: list[Effect]) -> None:
-        """Let go of what a replica has now."""
+        """Release the answers whose messages a replica has now."""
         replicated = self._shipping.replicated
         while self._held and self._held[0].position <= replicated:
             effects += self._pop().sends
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Tell those who have waited long enough."""
+        """Send the answers whose deadline has passed, as FLUSH_SLAVE_TIMEOUT."""
         assert name == TIMER
         while self._held and self._held[0].deadline_ms <= now_ms:
-            effects += [self._retell(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in self._pop().sends]
+            effects += [self._weaken(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in self._pop().sends]
         if self._held:
             effects.append(SetTimer(TIMER, self._held[0].deadline_ms))
 
     def is_settled(self, position: int) -> bool:
-        """Say whether what was answered to whoever brought the record at *position* has left: it may be told again."""
+        """Return whether the answers to the record at *position* were sent, so that a repeated answer may be, too."""
         is_held = bool(self._held) and self._passed <= position < self._held[-1].position
         return position < self._store.confirmed and not is_held
 
@@ -95,8 +94,8 @@ class ReplicaGate:
         self._passed = held.position
         return held
 
-    def _retell(self, send: SendBytes, code: ResponseCode) -> SendBytes:
-        """Return answers that promise less."""
+    def _weaken(self, send: SendBytes, code: ResponseCode) -> SendBytes:
+        """Return the answers with *code* in place of each success that carries a message id."""
         frames, _ = split_frames(memoryview(b"".join(send.pieces)))
         commands = [decode_command(frame) for frame in frames]
         for command in commands:

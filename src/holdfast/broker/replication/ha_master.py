@@ -1,12 +1,12 @@
-"""A master's side of replication: hands its log to every replica that connects to the replication port.
+"""The master's side of replication: ships its log to every replica that connects to the replication port.
 
-    connected ─ says where its log ends ─> shipping ─ nothing left ─> sign of life every 5 s
-                       └─ where this log does not reach ─> told, and closed
+    connected ─ reports the end of its log ─> shipping ─ nothing left ─> heartbeat every 5 s
+                       └─ this log does not contain that end ─> notified, and closed
 
-Only what is confirmed is shipped: what a crash could take back here must not be kept there. A replica that has taken
-nothing of the last few megabytes is sent no more until it has: what it says of its end is how it takes.
+Only confirmed data is shipped: a replica must not keep data that a crash could take back here. At most a window of
+unacknowledged bytes is in flight to a replica; its reports of its end acknowledge them.
 
-Invariant: a replica is sent the log without a gap, from where it said that its own ends.
+Invariant: a replica receives the log without a gap, from the end that it reported first.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from holdfast.wire.cluster.ha import ReportReader, encode_head
 TIMER: Final = "shipping"
 PURPOSE: Final = "replication"
 SEEN_PATH: Final = "holdfast/replicated"
-"""Is there once this broker had a replica: groups may have committed there while it was away."""
+"""Exists once this broker had a replica: groups may have committed there while the broker was away."""
 TICK_MS: Final = 1_000
 LIFE_MS: Final = 5_000
 SILENCE_MAX_MS: Final = 20_000
 STRETCH_MAX: Final = 256 * 1024
 WINDOW: Final = 8 * 1024 * 1024
 _MEMORY_PART: Final = 16
-"""What is on its way to replicas counts as held for them: were it more than this part, senders would pay for it."""
-_TOLD_AGAIN_MS: Final = 60_000
+"""In-flight data counts against the memory limit: a larger share would throttle senders."""
+_LOG_AGAIN_MS: Final = 60_000
 
 
 class Follower(msgspec.Struct):
-    """A replica that is connected.
+    """A connected replica.
 
     Attributes:
-        sent: Up to where the log is on its way to it; -1 until it has said where to begin.
-        acked: Up to where it says to have it.
-        is_reading: Some of the log that it needs is being read.
-        is_far: It was told that it lacks more than `in_sync_limit`.
+        sent: The log was sent up to here; -1 until the replica has reported its end.
+        acked: The replica reported to have the log up to here.
+        is_reading: A cold read for this replica is in progress.
+        is_far: It was logged that the replica lacks more than `in_sync_limit`.
     """
 
     channel: ChannelId
@@ -61,7 +61,7 @@ class Follower(msgspec.Struct):
 
 
 class Shipping:
-    """Everybody who copies this broker's log.
+    """Ships the log to all replicas.
 
     Attributes:
         followers: By channel.
@@ -73,11 +73,11 @@ class Shipping:
         self._errands = errands
         self.followers: dict[ChannelId, Follower] = {}
         self._is_seen = False
-        self._told: dict[tuple[str, str], int] = {}  # when a host was last complained about
+        self._logged_ms: dict[tuple[str, str], int] = {}  # when a host's fault was last logged as an error
 
     @property
     def replicated(self) -> int:
-        """Up to where some replica has the log."""
+        """Up to where at least one replica has the log."""
         return max((follower.acked for follower in self.followers.values()), default=-1)
 
     @property
@@ -88,20 +88,20 @@ class Shipping:
 
     @property
     def _window(self) -> int:
-        """How much may be on its way to each: however many replicas catch up, senders find room."""
+        """How many bytes may be in flight to each replica, so that senders keep memory however many catch up."""
         share = self._options.memory_limit // _MEMORY_PART // max(1, len(self.followers))
         return max(STRETCH_MAX, min(WINDOW, share))
 
     # Channels.
 
     def opened(self, channel: ChannelId, peer: str, now_ms: int) -> list[Effect]:
-        """Take a connection to the replication port."""
+        """Accept a connection to the replication port."""
         is_first = not self.followers
         self.followers[channel] = Follower(channel, peer, now_ms, now_ms)
         return [SetTimer(TIMER, now_ms + TICK_MS)] if is_first else []
 
     def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
-        """Hear how far a replica is."""
+        """Handle reports of a replica: check them, and ship more."""
         follower = self.followers[channel]
         follower.heard_ms = now_ms
         try:
@@ -114,23 +114,23 @@ class Shipping:
         if follower.sent < 0:
             self._begin(follower, ends[0], effects, now_ms)
             if follower.sent < 0:
-                return  # Refused: what it has is not of this log.
+                return  # Refused: its log does not fit this one.
         if ends[-1] > follower.sent:
-            reason = f"it says to have the log up to {ends[-1]}, and was sent it up to {follower.sent}"
+            reason = f"it reports to have the log up to {ends[-1]}, but was sent it only up to {follower.sent}"
             effects += [self._complain(follower, "bad replica", reason, now_ms), CloseChannel(channel)]
             return
         follower.acked = max(follower.acked, ends[-1])
         self._ship_to(follower, effects, now_ms)
 
     def closed(self, channel: ChannelId) -> list[Effect]:
-        """Forget a replica; nothing when the channel is not one of theirs."""
+        """Forget a replica; do nothing if the channel is not a replica's."""
         follower = self.followers.pop(channel, None)
         if follower is None:
             return []
         return [Log("info", "replica left", {"peer": follower.peer, "acknowledged": follower.acked})]
 
     def _begin(self, follower: Follower, end: int, effects: list[Effect], now_ms: int) -> None:
-        """Decide where the stream begins: a new replica gets everything that there is."""
+        """Decide where the stream begins; an empty replica gets the whole log."""
         start, confirmed = int(self._store.start), self._store.confirmed
         if end == 0:
             end = start
@@ -138,18 +138,18 @@ class Shipping:
             if end > confirmed:
                 reason = (
                     f"its log is {end - confirmed} bytes ahead of this one: it copied another log, or this one lost its"
-                    " end. If this log is right, start the replica with an empty folder; if the replica's is, move"
-                    " its queues by force"
+                    " end. If this log is right, start the replica with an empty folder; if the replica's log is right,"
+                    " move its queues by force"
                 )
                 own_end = confirmed
             else:
                 reason = (
-                    f"its log ends {start - end} bytes before this one begins: the messages between are cleaned up"
+                    f"its log ends {start - end} bytes before this one begins: the messages between are deleted"
                     " here. Start the replica with an empty folder"
                 )
                 own_end = start
             effects.append(self._complain(follower, "replica refused", reason, now_ms))
-            # One of ours reads from it what is wrong; a Java one finds that it does not fit, and leaves.
+            # A Holdfast replica derives the problem from it; a Java one notices the mismatch and leaves.
             effects += [SendBytes(follower.channel, [encode_head(own_end, 0)]), CloseChannel(follower.channel)]
             return
         follower.sent = follower.acked = end
@@ -159,22 +159,22 @@ class Shipping:
         effects.append(Log("info", "replica follows", {"peer": follower.peer, "from": end, "behind": confirmed - end}))
 
     def _complain(self, follower: Follower, event: str, reason: str, now_ms: int) -> Log:
-        """Say what is wrong with a replica; aloud once a minute, for it will come again and again."""
+        """Return a log line about a fault of a replica. An error once a minute, as it reconnects again and again."""
         key = (follower.peer.rpartition(":")[0], event)
-        is_new = now_ms - self._told.get(key, -_TOLD_AGAIN_MS) >= _TOLD_AGAIN_MS
+        is_new = now_ms - self._logged_ms.get(key, -_LOG_AGAIN_MS) >= _LOG_AGAIN_MS
         if is_new:
-            self._told[key] = now_ms
+            self._logged_ms[key] = now_ms
         return Log("error" if is_new else "debug", event, {"peer": follower.peer, "reason": reason})
 
     # Shipping.
 
     def ship(self, effects: list[Effect], now_ms: int) -> None:
-        """Send everybody what was confirmed since the last time."""
+        """Send all replicas the data confirmed since the last time."""
         for follower in tuple(self.followers.values()):
             self._ship_to(follower, effects, now_ms)
 
     def _ship_to(self, follower: Follower, effects: list[Effect], now_ms: int) -> None:
-        """Send what there is, as much as the replica may have on its way."""
+        """Send pending data, as much as the window of the replica allows."""
         store = self._store
         if follower.sent < 0 or follower.is_reading or follower.sent >= store.confirmed:
             return
@@ -199,7 +199,7 @@ class Shipping:
             effects.append(SendBytes(follower.channel, pieces))
 
     def _read_cold(self, follower: Follower, position: int, size: int) -> Procedure[None]:
-        """Send a stretch that may not be in memory, and go on behind it."""
+        """Send a range that may not be in memory, then continue after it."""
         place = self._store.cold_read(position, position + size)
         if place is None:
             self._errands.effects += self._outrun(follower, self._errands.now_ms)
@@ -215,16 +215,16 @@ class Shipping:
         self._ship_to(follower, effects, now_ms)
 
     def _outrun(self, follower: Follower, now_ms: int) -> list[Effect]:
-        reason = f"the messages from {follower.sent} on are cleaned up here. Start the replica with an empty folder"
+        reason = f"the messages from {follower.sent} on are deleted here. Start the replica with an empty folder"
         return [self._complain(follower, "replica too slow", reason, now_ms), CloseChannel(follower.channel)]
 
     # Time.
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Give signs of life, and let go of replicas that give none."""
+        """Send heartbeats, and disconnect replicas that send none."""
         assert name == TIMER
         for follower in tuple(self.followers.values()):
-            self._watch(follower, effects)
+            self._log_lag(follower, effects)
             if now_ms - follower.heard_ms >= SILENCE_MAX_MS:
                 effects.append(
                     Log("warning", "replica silent", {"peer": follower.peer, "for": now_ms - follower.heard_ms})
@@ -236,8 +236,8 @@ class Shipping:
         if self.followers:
             effects.append(SetTimer(TIMER, now_ms + TICK_MS))
 
-    def _watch(self, follower: Follower, effects: list[Effect]) -> None:
-        """Say when a replica falls far behind, and when it has caught up."""
+    def _log_lag(self, follower: Follower, effects: list[Effect]) -> None:
+        """Log when a replica falls far back, and when it has caught up."""
         behind = self._store.confirmed - follower.acked
         is_far = follower.sent >= 0 and behind > self._options.in_sync_limit
         if is_far == follower.is_far:
@@ -246,8 +246,8 @@ class Shipping:
         told: dict[str, object] = {"peer": follower.peer, "behind": behind}
         if is_far:
             reason = (
-                "it lacks more than in_sync_limit. Look at the network between, and at its disk: what is cleaned up"
-                " here before it has it, it will never have"
+                "it lacks more than in_sync_limit. Check its disk and the network between: it can never copy messages"
+                " that are deleted here first"
             )
             effects.append(Log("warning", "replica far behind", told | {"reason": reason}))
         else:

@@ -1,17 +1,17 @@
-"""A replica's side of replication: copies its master's log, and sees whether it still is its master's log.
+"""The replica's side of replication: copies the master's log, and verifies that both logs are the same.
 
-    waiting ─ the name server says where the master is ─> dialing ─> comparing ─ the same ─> following
-       ^                                                   │             │                      │
-       └── dialed again after a second ────────────────────┴─────────────┴──────────────────────┘
-       └── dialed again after half a minute ── ahead, behind, diverged, broken: somebody has to do something
+    waiting ─ the name server reports the master ─> dialing ─> comparing ─ the same ─> following
+       ^                                               │             │                      │
+       ├── dialed again after a second ────────────────┴─────────────┴──────────────────────┘
+       └── dialed again after half a minute ── ahead, behind, diverged, broken, full: an operator has to act
 
-The protocol has no word for "is this your log?". So a replica says that its log ends a little before it really does:
-what it then is sent first it has already, and compares. A log is only ever added to, and every record says where it
-lies and when it was stored: logs that are the same there are the same before. It works with masters of every kind.
-After a crash everything is compared that was not known to be on disk; what differs there was torn, and is copied again.
+The protocol cannot ask whether two logs are the same. So a replica reports an end a little before the real one: it has
+the data that it then receives, and compares. A log is append-only, and every record has its position and store time, so
+logs that agree there agree before it, too. This works with masters of every kind. After a crash the replica compares
+everything that was not known to be on disk; a difference there means torn data, which is copied again.
 
-Invariant: nothing is added to the log before its end was found to be the master's, and nothing but behind its end.
-Invariant: what the master is told to be here is on disk, or under asynchronous flush in the log.
+Invariant: data is only appended, and only once the end of the log was found to be the master's.
+Invariant: an end reported to the master is on disk, or, under asynchronous flush, in the log.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ TIMER: Final = "following"
 TICK_MS: Final = 1_000
 STUCK_MS: Final = 30_000
 _PATIENCE_MS: Final = 10_000
-"""How long a name server may know no master before that is told."""
+"""How long a name server may know no master before this is logged."""
 OVERLAP: Final = 64 * 1024
-# The end of a file may be blank for as long as a record that did not fit: nothing in it tells two logs apart.
+# The end of a file may be blank, as long as the record that did not fit. Blanks do not distinguish two logs.
 _OVERLAP_FILE_END: Final = 8 * 1024 * 1024
 _WARM_SIZE: Final = 4 * 1024 * 1024
-_LIVES_MAX: Final = 2
+_HEARTBEATS_MAX: Final = 2
 _ALL: Final = 1 << 62
 
 State = Literal["waiting", "dialing", "comparing", "following", "ahead", "behind", "diverged", "broken", "full"]
 
 STUCK: Final = frozenset({"ahead", "behind", "diverged", "broken", "full"})
-"""States that somebody has to do something about."""
+"""States that an operator has to resolve."""
 
 
 class Following:
-    """The one stream that a replica's log comes from.
+    """Follows the log stream of the master.
 
     Attributes:
-        state: How it stands.
+        state: The current state.
         problem: Why it is stuck and what to do about it; empty while it is not.
-        master: Where the replication port of the master is; None until somebody has said so.
-        heard_ms: When the master was last heard of; None if never.
-        is_ready: Says whether bytes may come: what the records say has to be understood first.
+        master: Address of the master's replication port; None while unknown.
+        heard_ms: When the master last sent data; None if never.
+        is_ready: Returns whether records can be received: the tables needed to interpret them must be known.
     """
 
     def __init__(self, options: BrokerOptions, store: MessageStore, errands: Errands) -> None:
@@ -73,30 +73,30 @@ class Following:
         self.is_ready: Callable[[], bool] = lambda: True
         self._channel: ChannelId | None = None
         self._is_dialing = False
-        self._is_deaf = False  # What still comes on the channel is of no interest any more.
+        self._is_deaf = False  # Ignores further data on the channel.
         self._reader = LogReader()
-        self._next = 0  # Where what comes next lies.
-        self._compared_end = 0  # What comes before it is here already, and is compared; 0 when nothing is.
-        # What lay behind it when this broker last ended may be torn. What came since is right.
+        self._next = 0  # The position of the next data.
+        self._compared_end = 0  # Data before it is here already, and is compared; 0 when there is none.
+        # Data after it may be torn: written before a crash. Data received since is right.
         self._sure = _ALL if store.recovered.is_clean else store.recovered.start
-        self._lives = 0  # Signs of life instead of bytes that are here.
+        self._heartbeats = 0  # Heartbeats received instead of the data to compare.
         self._durable = int(store.written)
-        self._told = -1
-        self._told_ms = 0
+        self._reported = -1
+        self._reported_ms = 0
         self._retry_ms = 0
-        self._is_told_away = False  # That the master is away was told, and nothing has come from it since.
+        self._is_miss_logged = False  # A missing master was logged, and it has not been followed since.
         self._began_ms = 0
 
-    # The passing of time.
+    # Timer.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to follow, if this broker is a replica."""
+        """Start to follow, if this broker is a replica."""
         self._began_ms = now_ms
         if self._options.is_replica:
             effects.append(SetTimer(TIMER, now_ms))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Dial, give a sign of life, or give up a master that gives none."""
+        """Dial, send a heartbeat, or disconnect from a silent master."""
         assert name == TIMER
         if self._channel is None:
             if self.master is None and now_ms - self._began_ms >= _PATIENCE_MS:
@@ -112,24 +112,24 @@ class Following:
                 Log("warning", "master silent", {"master": self.master, "for": now_ms - self.heard_ms}),
                 CloseChannel(self._channel),
             ]
-        elif now_ms - self._told_ms >= LIFE_MS:
+        elif now_ms - self._reported_ms >= LIFE_MS:
             self._report(effects, now_ms, is_due=True)
         effects.append(SetTimer(TIMER, now_ms + TICK_MS))
 
     def learn(self, address: str) -> None:
-        """Hear from a name server where the master's replication port is."""
+        """Record the address of the master's replication port, as reported by a name server."""
         if self._options.ha_master is None and address and address != self.master:
             self.master = address
             self._retry_ms = 0
 
     def _dial(self, address: str) -> Procedure[None]:
-        """Read what will be compared, so that it is in memory, then connect."""
+        """Read the data to compare, so that it is in memory, then connect."""
         log = self._store.log
         size, start, end = self._store.log_file_size, int(self._store.start), log.written
         sure = min(self._sure, end)
         begin = max(start, sure - (OVERLAP if sure % size else _OVERLAP_FILE_END))
         if begin == 0 and end:
-            begin = 1  # 0 would mean that there is nothing here.
+            begin = 1  # 0 would mean that the log is empty.
         at = begin
         try:
             while at < end:
@@ -150,22 +150,22 @@ class Following:
     # The channel.
 
     def opened(self, channel: ChannelId, now_ms: int) -> list[Effect]:
-        """Say where to begin."""
+        """Report where the stream shall begin."""
         self._channel, self._is_dialing = channel, False
-        self._reader, self._lives, self._told, self._is_deaf = LogReader(), 0, self._next, False
-        self.heard_ms = self._told_ms = now_ms
+        self._reader, self._heartbeats, self._reported, self._is_deaf = LogReader(), 0, self._next, False
+        self.heard_ms = self._reported_ms = now_ms
         if self.state not in STUCK:
             self.state = "comparing"
         return [SendBytes(channel, [encode_report(self._next)])]
 
     def failed(self, reason: str, now_ms: int) -> list[Effect]:
-        """Take note that the master cannot be reached."""
+        """Record that the master cannot be reached."""
         self._is_dialing = False
         self._retry_ms = now_ms + TICK_MS
         return self._lose(reason)
 
     def closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
-        """Take note that the stream has ended; nothing when it is another one."""
+        """Record that the stream has ended; do nothing for any other channel."""
         if channel != self._channel:
             return []
         self._channel = None
@@ -178,20 +178,20 @@ class Following:
             return []
         told: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
         if was == "following":
-            self._is_told_away = False
+            self._is_miss_logged = False
             return self._miss("master lost", told)
-        hint = "it is tried again every second. Is the master up, and is this its replication port (ha_port)?"
+        hint = "retrying every second. Check that the master is up, and that this is its replication port (ha_port)"
         return self._miss("master not reached", told | {"hint": hint})
 
     def _miss(self, event: str, told: dict[str, object]) -> list[Effect]:
-        """Say that there is no master, once until there is one."""
-        if self._is_told_away:
+        """Log that the master is missing, once until it is followed again."""
+        if self._is_miss_logged:
             return []
-        self._is_told_away = True
+        self._is_miss_logged = True
         return [Log("warning", event, told)]
 
     def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
-        """Compare, then add what the master sent."""
+        """Compare data with the log, then append the new part."""
         if channel != self._channel or self._is_deaf:
             return
         self.heard_ms = now_ms
@@ -217,7 +217,7 @@ class Following:
         self._report(effects, now_ms)
 
     def synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
-        """Tell the master what is on disk now."""
+        """Report to the master how far the log is on disk now."""
         self._durable = min(max(self._durable, position), self._store.log.written)
         self._report(effects, now_ms)
 
@@ -225,17 +225,17 @@ class Following:
         if self._channel is None or self._is_deaf:
             return
         end = min(self._durable, self._next)
-        if is_due or end > self._told:
-            self._told, self._told_ms = end, now_ms
+        if is_due or end > self._reported:
+            self._reported, self._reported_ms = end, now_ms
             effects.append(SendBytes(self._channel, [encode_report(end)]))
 
     @property
     def durable(self) -> int:
-        """Up to where the copy is as safe as `flush` wants it."""
+        """Up to where the copy is as safe as `flush` requires."""
         return self._durable
 
     def enter(self, now_ms: int) -> None:
-        """Continue with records that waited for their topics to be known."""
+        """Continue with records that waited for their topics."""
         try:
             self._store.replica.enter()
         except CorruptRecord as error:
@@ -243,14 +243,14 @@ class Following:
         except StoreError as error:
             self._stick("broken", str(error), now_ms)
 
-    # What comes.
+    # Received data.
 
     def _take(self, stretch: Stretch, now_ms: int) -> bool:
-        """Take one stretch; False when it is the last that is listened to."""
+        """Process one stretch of data. Return False if the rest must be ignored."""
         position, data = stretch.position, stretch.data
         if not data and position == self._next:
-            self._lives += 1
-            if self._next < self._compared_end and self._lives >= _LIVES_MAX:
+            self._heartbeats += 1
+            if self._next < self._compared_end and self._heartbeats >= _HEARTBEATS_MAX:
                 return self._misfit(position, now_ms)
             self._follow()
             return True
@@ -260,7 +260,7 @@ class Following:
             self._store.begin_at(position)
             self._next = self._durable = position
         if not self._store.has_room():
-            self._stick("full", "the disk is nearly full: make room, and the copy goes on", now_ms)
+            self._stick("full", "the disk is nearly full: free disk space, and the copy continues", now_ms)
             return False
         known = min(len(data), max(0, self._compared_end - position))
         if known and (differs := self._compare(position, data[:known])) is not None:
@@ -279,7 +279,7 @@ class Following:
         return True
 
     def _compare(self, position: int, data: memoryview) -> int | None:
-        """Return where *data* is not what lies from *position* on here; None when all of it is."""
+        """Return the first position where *data* differs from the log; None if all of it is the same."""
         size, at = self._store.log_file_size, 0
         while at < len(data):
             start = (position + at) % size
@@ -291,9 +291,9 @@ class Following:
         return None
 
     def _is_torn(self, position: int) -> bool:
-        """Say whether what lies at *position* was still on its way to the disk when this broker last ended.
+        """Return whether the data at *position* may not have been on disk when this broker last ended.
 
-        Something before it was the same: otherwise this is another log, that happens to have been torn.
+        Something before it must be the same: otherwise this is another log that happens to be torn.
         """
         if position < self._sure:
             return False
@@ -302,19 +302,19 @@ class Following:
         return self._sure > start or (isinstance(first, WalkedRecord) and position >= start + first.size)
 
     def _follow(self) -> None:
-        """Take note, once everything was compared, that this is a copy of the master's log."""
+        """Follow, once everything was compared: this log is a copy of the master's."""
         if self._next >= self._compared_end:
             self._sure, self._compared_end = _ALL, 0
-            self.state, self.problem, self._is_told_away = "following", "", False
+            self.state, self.problem, self._is_miss_logged = "following", "", False
 
     def _misfit(self, position: int, now_ms: int) -> bool:
-        """Say what it means that the master goes on somewhere else than here."""
+        """Handle a master that continues at another position than this log."""
         end = self._store.log.written
         if position > self._next:
             self._stick(
                 "behind",
                 f"this log ends at {end}, and the master has nothing before {position}: the messages between are"
-                " cleaned up there. Stop this replica, put its folder away, and start it with an empty one",
+                " deleted there. Stop this replica, put its folder away, and start it with an empty one",
                 now_ms,
             )
         else:
@@ -322,13 +322,13 @@ class Following:
                 "ahead",
                 f"this log ends at {end}, and the master's at {position}: it is another log, or the master lost its"
                 " end. If the master is right, stop this replica, put its folder away, and start it with an empty one;"
-                " if this copy is, stop the master and move its queues by force",
+                " if this copy is right, stop the master and move its queues by force",
                 now_ms,
             )
         return False
 
     def _stick(self, state: State, problem: str, now_ms: int) -> None:
-        """Stop following until somebody has done something, and say what."""
+        """Stop following until an operator has acted, and log the problem."""
         if (self.state, self.problem) != (state, problem):
             self._errands.effects.append(Log("error", "not following", {"master": self.master, "reason": problem}))
         self.state, self.problem, self._is_deaf = state, problem, True
@@ -337,8 +337,8 @@ class Following:
 
 def _no_record(error: CorruptRecord) -> str:
     return (
-        f"what the master sent from {error.position} on is no record ({error.reason}). Check the master's disk, and"
-        " that its log_file_size is this one's"
+        f"the data that the master sent from {error.position} on is no record ({error.reason}). Check the master's"
+        " disk, and that its log_file_size is the same as here"
     )
 
 

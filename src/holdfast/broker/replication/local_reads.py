@@ -1,14 +1,14 @@
-"""Reading beside the reader: a consumer that reads another unit is sent to a replica that stands in its own.
+"""Local reads: sends a consumer that reads another unit to a replica in the consumer's own unit.
 
     master    a pull names a unit, and units are open ─> a caught-up replica in that unit ─> its number is in the answer
-    replica   a pull of its unit ─┬─ caught up ──────────────────────────> answered with its own number: stay here
-                                  ├─ behind, while the master is up ─────> ask the master
-                                  └─ the reader would be moved elsewhere ─> ask the master, which has the whole queue
+    replica   a pull of its unit ─┬─ caught up ────────────────────────────> answered with its own number: stay here
+                                  ├─ lags, while the master is up ─────────> ask the master
+                                  └─ the offset would be corrected ────────> ask the master, which has the whole queue
 
-Only pulls go to the replica: offsets and locks stay with the master while it is up. The records are the same in both
-logs, so a reader may change between them at any offset.
+Only pulls go to the replica: offsets and locks stay with the master while it is up. Both logs have the same records, so
+a consumer may switch between them at any offset.
 
-A replica reports to its master where it stands and whether it has caught up, with the 28 of its table sync.
+A replica reports its unit and whether it has caught up to its master, in the fields of the 28 of its table sync.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from holdfast.wire.requests.pull import COMMIT_OFFSET, PullHeader, is_moved_answ
 REPLICA_FIELD: Final = "hf.replica"
 UNIT_FIELD: Final = "hf.unit"
 CAUGHT_UP_FIELD: Final = "hf.caughtUp"
-_SUSPEND_MAX_MS: Final = 3_000  # So soon a waiting reader learns that the replica has fallen behind.
-_TURN_AWAY_MS: Final = 100  # A reader that does not find the master comes back here: not at once, and again and again.
+_SUSPEND_MAX_MS: Final = 3_000  # Limits the long poll, so that a consumer soon notices that the replica lags.
+_TURN_AWAY_MS: Final = 100  # A consumer that cannot reach the master comes back here: keep it from looping.
 _UNIT_LENGTH_MAX: Final = 255
 _REPLICAS_MAX: Final = 64
 _MARKS_MAX: Final = 64
 
 
 class CatchUp:
-    """How far a replica has copied its master, in time.
+    """Tracks up to which time a replica's copy is complete.
 
-    Every sync asks for the master's end. As soon as the log here is as far, the replica had everything when it asked.
+    Every sync asks for the end of the master's log. Once the log here reaches it, the copy is complete as of that sync.
     """
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class CatchUp:
         self._heard_ms: int | None = None
 
     def heard(self, asked_ms: int, position: int) -> None:
-        """Take note of the master's end."""
+        """Record the end of the master's log, as of *asked_ms*."""
         self._heard_ms = asked_ms
-        if len(self._marks) < _MARKS_MAX:  # A replica that lags far behind reaches the old ones first.
+        if len(self._marks) < _MARKS_MAX:  # A replica that lags far reaches the old marks first.
             self._marks.append((asked_ms, position))
 
     def failed(self) -> None:
-        """Take note that the master does not answer."""
+        """Record that the master does not answer."""
         self._heard_ms = None
 
     def reached(self, position: int) -> None:
-        """Take note of how far the log is here."""
+        """Record the end of the log here."""
         while self._marks and self._marks[0][1] <= position:
             self._complete_ms, _ = self._marks.popleft()
 
@@ -75,7 +75,7 @@ class CatchUp:
 
 
 class _Replica(msgspec.Struct, frozen=True):
-    """What a replica reported."""
+    """The last report of a replica."""
 
     unit: str
     is_caught_up: bool
@@ -83,14 +83,14 @@ class _Replica(msgspec.Struct, frozen=True):
 
 
 class LocalReads:
-    """Says to pulls of a unit where to read on.
+    """Answers pulls that name a unit with the number of the broker to pull from next.
 
     Args:
-        options: This broker's.
-        pulls: Where pulls are answered.
+        options: Options of this broker.
+        pulls: Answers pulls.
         opens: Returns whether units are open, for a topic and a group.
-        catch_up: How far this broker is, if it is a replica.
-        errands: Knows the time.
+        catch_up: The progress of this broker if it is a replica.
+        errands: Provides the time.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class LocalReads:
         self._errands = errands
         self._replicas: dict[int, _Replica] = {}
 
-    # What replicas report.
+    # Reports of replicas.
 
     def report(self) -> dict[str, str]:
-        """Return the fields with which this replica tells its master where it stands; none if it serves no unit."""
+        """Return the fields that report this replica's unit and state to its master; none if it serves no unit."""
         unit = self._options.replica_unit
         if unit is None:
             return {}
@@ -122,7 +122,7 @@ class LocalReads:
         }
 
     def note_report(self, fields: Mapping[str, str]) -> None:
-        """Take note of the report in a 28, if it has one: tools send the same request without."""
+        """Record the report in a 28 if it has one: tools send the same request without a report."""
         number, unit = parse_count(fields.get(REPLICA_FIELD), 0), fields.get(UNIT_FIELD, "")
         is_known = number in self._replicas or len(self._replicas) < _REPLICAS_MAX
         if number > MASTER_ID and 0 < len(unit) <= _UNIT_LENGTH_MAX and is_known:
@@ -132,7 +132,7 @@ class LocalReads:
     # Pulls.
 
     def take(self, header: PullHeader, puller: Puller) -> Pulled:
-        """Answer a pull whose reader names its unit."""
+        """Answer a pull whose consumer names its unit."""
         if self._is_beside(header):
             if not self._is_caught_up() and self._has_master():
                 return self._turn_away(header, puller.serializer)
@@ -143,7 +143,7 @@ class LocalReads:
         return self.guide(header, puller.serializer, self._pulls.take(header, puller))
 
     def guide(self, header: PullHeader, serializer: int, pulled: Pulled) -> Pulled:
-        """Return the answer to such a pull with the number of the broker where to read on."""
+        """Return the answer to such a pull, with the number of the broker to pull from next."""
         if pulled is None:
             return None
         if isinstance(pulled, list):
@@ -158,7 +158,7 @@ class LocalReads:
     def _address(self, header: PullHeader, serializer: int, pieces: list[Piece]) -> list[Piece]:
         head = bytes(pieces[0])
         if self._is_beside(header) and self._has_master() and is_moved_answer(head, serializer):
-            # The queue may begin later here than at the master, and the master knows who was reset.
+            # The queue may start at a later offset here than at the master, and only the master has pending resets.
             return [ask_again(header, serializer, "ASK_THE_MASTER")]
         number = self._find_place(header)
         return pieces if number == MASTER_ID else [suggest_broker(head, serializer, number), *pieces[1:]]
@@ -168,7 +168,7 @@ class LocalReads:
         return [ask_again(header, serializer, "ASK_THE_MASTER")]
 
     def _find_place(self, header: PullHeader) -> int:
-        """Return the number of the broker where to read on: 0 is the master."""
+        """Return the number of the broker to pull from next; 0 is the master."""
         options, fields = self._options, header.fields
         if options.is_replica:
             return options.replica_id if self._is_beside(header) and self._is_caught_up() else MASTER_ID
@@ -183,7 +183,7 @@ class LocalReads:
         return min(near, default=MASTER_ID)
 
     def _is_beside(self, header: PullHeader) -> bool:
-        """Return whether this is a replica in the unit of the reader."""
+        """Return whether this broker is a replica in the consumer's unit."""
         return self._options.is_replica and header.fields.unit == self._options.replica_unit
 
     def _is_caught_up(self) -> bool:

@@ -1,10 +1,10 @@
-"""A master that was away hears from its replicas what groups committed there, before anybody hears of it.
+"""Fetches from replicas the offsets that groups committed while this master was away, before it registers.
 
-    started ─┬─ never had a replica ────────────────────────────────────────────────> registers
-             └─ had one ─> asks name servers who copies it (106) ─> asks those (7034) ─> registers
+    started ─┬─ never had a replica ───────────────────────────────────────────────────────────────> registers
+             └─ had one ─> asks name servers for its replicas (106) ─> asks these for offsets (7034) ─> registers
 
-Were it the other way round, a group could come back before its offsets, and get what it has consumed once more. Who
-does not answer soon is not waited for: its replica tells what it has when it follows again (`replica_sync.py`).
+If it registered first, a group could return before its offsets arrive, and would consume messages again. A replica that
+does not answer within a second is not waited for: it reports its offsets when it follows again (`table_sync.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ASK_MS: Final = 1_000
 
 
 class Homecoming:
-    """What a master does before it registers."""
+    """Delays the registration of a returning master until its replicas were asked."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Homecoming:
         self._errands = errands
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Register, at once or when replicas have been asked."""
+        """Register at once, or after replicas were asked."""
         had_replicas = not self._options.is_replica and self._disk.read_file(SEEN_PATH) is not None
         if had_replicas and self._options.namesrv:
             self._errands.work.append(self._ask_first())
@@ -84,7 +84,7 @@ class Homecoming:
         return sorted(found)
 
     def _take(self, answer: Command | PeerFailed) -> int:
-        """Take what a replica told that is newer than what is known here; return of how many queues."""
+        """Commit the offsets of a replica that are newer than those here; return the number of queues changed."""
         if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
             return 0
         count = 0

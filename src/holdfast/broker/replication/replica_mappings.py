@@ -1,10 +1,10 @@
-"""The logical queues of a master, as its replica knows them.
+"""Mappings of the master's logical queues on a replica.
 
-Every change of them is a record in the master's log, which the replica copies anyway: it is applied when it is readable
-here. What records say that the log no longer has, the master tells once per connection, in one piece (7033). A Java
-master records nothing in its log: it sends all its mappings along with its topics (21), to slaves of either kind.
+Every mapping change is a record in the master's log. The replica copies the log anyway, and applies such a record when
+it becomes readable. Changes whose records the log no longer has come in one snapshot per connection (7033). A Java
+master writes no such records: it sends all its mappings with its topics (21), to replicas of either kind.
 
-A replica records nothing itself. It answers for what its master leads, to readers; it takes no sends, whatever is open.
+A replica writes no mapping changes itself. It serves reads for its master's queues, and accepts no sends.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from holdfast.wire.cluster.mapping import convert_detail, from_detail
 
 
 class CopiedMappings(Mappings):
-    """Mappings that change when the copied log says so, or a Java master."""
+    """Mappings that follow the copied log, or a Java master."""
 
     def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
         super().__init__(options, disk, store, topics)
-        self._adopted: dict[str, Any] = {}  # What a Java master said of each topic.
+        self._adopted: dict[str, Any] = {}  # The last mapping of each topic from a Java master.
 
     def take_over(self, snapshot: MappingSnapshot) -> None:
-        """Believe what the master said of all records before a position; those behind it that are here count too.
+        """Replace all mappings by the master's snapshot, then apply the local records after its position.
 
         Raises:
             StoreError: a record here cannot be read.
@@ -49,7 +49,7 @@ class CopiedMappings(Mappings):
         self._follow(read_changes(self._store, snapshot.position), configs)
 
     def adopt(self, details: Mapping[str, Any]) -> list[Log]:
-        """Believe what a Java master says of its logical queues; return its faults, each once."""
+        """Adopt the mappings of a Java master. Return a log line for each new faulty mapping."""
         faults = []
         changed = {topic: plain for topic, plain in details.items() if self._adopted.get(topic) != plain}
         for topic, plain in changed.items():
@@ -68,7 +68,7 @@ class CopiedMappings(Mappings):
         return faults
 
     def keep_only(self, topics: Container[str]) -> None:
-        """Forget the logical queues of all other topics: the Java master has them no more."""
+        """Forget the mappings of all other topics: the Java master no longer has them."""
         gone = [topic for topic in self._table if topic not in topics]
         for topic in gone:
             del self._table[topic]

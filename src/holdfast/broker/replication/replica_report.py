@@ -1,6 +1,6 @@
-"""How replication stands, in the words of those who ask: operators by 28, Java's tools by 907, and metrics.
+"""Reports the state of replication: to operators (28), to Java's tools (907), and as metrics.
 
-At a master: who copies it, and what each lacks. At a replica: whether it follows, and if not, what to do about it.
+A master reports its replicas and how much each lacks. A replica reports whether it follows, and if not, what to do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN_MAX: Final = 5
 
 
 class ReplicaReport:
-    """What there is to say."""
+    """Answers status requests and provides metrics."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ReplicaReport:
         self._following = following
 
     def behind(self) -> dict[str, int]:
-        """Return what each replica that is connected lacks, in bytes."""
+        """Return how many bytes of the log each connected replica lacks."""
         confirmed = self._store.confirmed
         return {
             follower.peer: confirmed - follower.acked
@@ -45,7 +45,7 @@ class ReplicaReport:
         }
 
     def figures(self) -> dict[str, str]:
-        """Return what 28 says of it; nothing where there are no replicas and none are wanted."""
+        """Return the replication entries of 28; empty if there are no replicas and none are required."""
         if self._options.is_replica:
             following = self._following
             told = {
@@ -93,24 +93,26 @@ class ReplicaReport:
         }
 
     def samples(self) -> Iterator[Sample]:
-        """Return the metrics of this broker's part in it."""
+        """Yield the replication metrics of this broker."""
         if self._options.is_replica:
             state = self._following.state
-            about = "1 while this replica copies its master's log; the label says how it stands."
+            about = "1 while this replica copies its master's log; the label gives its state."
             yield Sample("broker_replica_following", "gauge", about, int(state == "following"), {"state": state})
             return
         behind = self.behind()
-        yield Sample("broker_replicas", "gauge", "Replicas that are connected.", len(behind))
-        yield Sample("broker_replicas_in_sync", "gauge", "Those that lack little.", self._shipping.in_sync)
+        yield Sample("broker_replicas", "gauge", "Connected replicas.", len(behind))
+        yield Sample(
+            "broker_replicas_in_sync", "gauge", "Replicas that lack at most in_sync_limit.", self._shipping.in_sync
+        )
         for peer, size in behind.items():
-            about = "What a replica lacks of the log, by replica."
+            about = "Bytes of the log that a replica lacks, by replica."
             yield Sample("broker_replica_behind_bytes", "gauge", about, size, {"replica": peer})
-        about = "Messages of which senders were told that no replica has them, under synchronous replication."
+        about = "Messages acknowledged without a replica having them, under synchronous replication."
         yield Sample("broker_unreplicated_sends", "counter", about, self._gate.unsafe)
 
 
 def _worst(behind: dict[str, int]) -> str:
-    """Return those that lack the most, in one line: anybody may connect to the port."""
+    """Return the replicas that lack the most, in one line. The list is capped: any client may connect to the port."""
     ranked = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{peer} {size} bytes" for peer, size in ranked[:_SHOWN_MAX])
     return shown if len(ranked) <= _SHOWN_MAX else f"{shown} and {len(ranked) - _SHOWN_MAX} more"

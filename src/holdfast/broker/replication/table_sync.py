@@ -1,14 +1,15 @@
-"""What a replica needs of its master besides the log: topics, groups, offsets, and the logical queues.
+"""Copies the master's tables, which are not in its log: topics, groups, offsets, and mappings of logical queues.
 
-    every 3 s, at once when the master is found, and when a record of an unknown topic has come:
-        21 topics, 201 groups ─> taken at once            43 offsets, 45 delays ─> taken when the log is as far as the
-        7033 logical queues ─> once per master                    master's was when it told them (28)
+    every 3 s, at once when the master is found, and when a record of an unknown topic arrives:
+        21 topics, 201 groups ─> applied at once          43 offsets, 45 delays ─> applied when the log here reaches the
+        7033 logical queues ─> once per master                    master's end of the same sync (28)
 
-The requests are those with which Java's slaves ask; 7033 is ours. A Java master does not know it, and sends its logical
-queues with its topics. Offsets are never ahead of the log: a group, or a schedule, would skip what is not here yet.
+These are the requests of Java's slaves, except 7033, which is ours. A Java master does not support 7033 and sends its
+mappings with its topics. Offsets never run ahead of the log, or a group or a schedule would skip messages that have not
+arrived yet.
 
-What groups commit here while the master is away is kept, on disk too, and told to the master first of all when it is
-back (15): only then its offsets count here. An offset that is behind the master's is old, and is dropped.
+Offsets that groups commit here while the master is away are kept, also on disk, and sent to the returning master (15)
+before its own offsets are applied here. One that is not newer than the master's is dropped.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ _T = TypeVar("_T")
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The file of what was committed here and the master has yet to hear of. Keys are `topic@group`."""
+    """The file of offsets that were committed here and not yet sent to the master. Keys are `topic@group`."""
 
     offset_table: dict[str, dict[int, int]] = {}
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """What is copied into."""
+    """The tables that the copies go into."""
 
     topics: TopicTable
     groups: GroupTable
@@ -71,13 +72,13 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class ReplicaSync:
-    """What is copied besides the log.
+    """Copies the master's tables periodically.
 
     Attributes:
-        master: Where the master answers; None until a name server has said so.
-        is_current: Whether the master was heard since this broker started.
+        master: The address of the master; None until a name server has reported it.
+        is_current: Whether a sync has succeeded since this broker started.
         entered: Makes records readable that waited for their topics.
-        catch_up: How far the log here is behind the master's.
+        catch_up: Tracks how far the log here lags the master's.
         report: Returns the header fields with which this replica reports to its master.
     """
 
@@ -105,14 +106,14 @@ class ReplicaSync:
         self._is_busy = False
         self._is_failing = False
         self._due_ms = 0
-        self._told_by: str | None = None  # Who told of its logical queues.
-        self._is_java = False  # Whether that is a Java broker.
+        self._mapped_by: str | None = None  # The master whose mappings were requested.
+        self._is_java = False  # Whether that master is a Java broker.
         self._their_groups: set[str] = set()
-        # Topics that the master does not have either; of records before a position: one may be made anew.
+        # Unknown topics that the master lacks, too. Valid for records before a position: the topic may be recreated.
         self._orphans: set[str] = set()
         self._orphan_end = 0
-        self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # for the log to be as far
-        self._applied = int(store.written)  # Records of logical queues before it are applied.
+        self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # until the log here reaches the position
+        self._applied = int(store.written)  # Mapping changes in records before it are applied.
         self._saved: dict[str, dict[int, int]] = {}
         if options.is_replica:
             self._saved = dict((load_config(disk, NAME, Commits) or Commits()).offset_table)
@@ -120,14 +121,14 @@ class ReplicaSync:
             following.is_ready = self._is_ready
             store.replica.is_known = self._is_known
 
-    # What others ask.
+    # Requests from other brokers.
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {RequestCode.GET_REPLICA_COMMITS: self.tell_commits}
 
     def tell_commits(self, request: Request) -> Answer:
-        """Answer 7034, to a master that is back: what was committed here since it was away."""
+        """Answer 7034: send a returning master the offsets that were committed here while it was away."""
         return request.answer(body=java_json.encode(Commits(offset_table=self._offsets.own or {})))
 
     def _is_ready(self) -> bool:
@@ -140,13 +141,13 @@ class ReplicaSync:
         return None if is_gone else False
 
     def learn(self, address: str) -> None:
-        """Hear from a name server where the master is."""
+        """Record the master's address, as reported by a name server."""
         if address and address != self.master:
             self.master = address
             self._due_ms = 0
 
     def connected(self) -> None:
-        """Take note that the master is back: what it has to hear comes first."""
+        """Schedule a sync at once: the master is back, and our commits go to it first."""
         self._due_ms = 0
 
     @property
@@ -154,17 +155,17 @@ class ReplicaSync:
         assert isinstance(self._mappings, CopiedMappings), "only a replica syncs"
         return self._mappings
 
-    # The passing of time.
+    # Timer.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to ask."""
+        """Start the periodic sync."""
         effects.append(SetTimer(TIMER, now_ms))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Ask the master if it is time, and keep what is to be told to it."""
+        """Start a sync if it is due, and save commits for the master."""
         assert name == TIMER
         self.offer_save(effects)
-        self._settle(effects)
+        self._apply_offsets(effects)
         is_due = now_ms >= self._due_ms or self._store.replica.waits_for is not None
         if self.master is not None and is_due and not self._is_busy:
             self._is_busy = True
@@ -173,21 +174,21 @@ class ReplicaSync:
         effects.append(SetTimer(TIMER, now_ms + TICK_MS))
 
     def offer_save(self, effects: list[Effect]) -> None:
-        """Put what the master has yet to hear of on disk, if that changed."""
+        """Save the commits that the master has yet to receive, if they changed."""
         own = self._offsets.own
         if own is not None and own != self._saved:
             self._saved = {key: dict(queues) for key, queues in own.items()}
             effects += write_config(self._disk, NAME, Commits(offset_table=self._saved))
 
     def grown(self) -> None:
-        """Apply what became readable of the master's logical queues."""
+        """Apply mapping changes in records that became readable."""
         start, self._applied = self._applied, self._store.confirmed
         try:
             self._copied_mappings.catch_up(start)
         except StoreError as error:
             self._errands.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
 
-    # Asking.
+    # Syncing.
 
     def _sync(self, address: str) -> Procedure[None]:
         try:
@@ -199,7 +200,7 @@ class ReplicaSync:
             yield from self._ask_queues(address)
             if self._is_java:
                 self._copied_mappings.keep_only(mapped)
-            # Now: should the master die before it answers the rest, these records are readable already.
+            # Now: if the master dies before it answers the rest, these records are readable already.
             self._following.enter(self._errands.now_ms)
             self.entered(self._errands.effects, self._errands.now_ms)
             yield from self._carry_back(address)
@@ -218,10 +219,10 @@ class ReplicaSync:
             self._is_busy = False
         self.is_current, self._is_failing = True, False
         self._waiting = (position, offsets, delays)
-        self._settle(self._errands.effects)
+        self._apply_offsets(self._errands.effects)
 
     def _ask_end(self, address: str) -> Procedure[int]:
-        """Return the end of the master's log, and tell the master how far this replica is."""
+        """Return the end of the master's log, and report this replica's state to the master."""
         asked_ms = self._errands.now_ms
         command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
         figures = _read(Table, (yield PeerCall(address, command)))
@@ -230,11 +231,11 @@ class ReplicaSync:
         return position
 
     def _take_tables(self, address: str) -> Procedure[Container[str]]:
-        """Host the topics and know the groups that the master does, and no others; return those that Java mapped."""
+        """Apply the master's topics and groups, and delete all others. Return the topics that a Java master mapped."""
         now_ms = self._errands.now_ms
         topics = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
         told, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
-        # Before its topic: without its mapping a static one would be read as a normal one.
+        # Mappings before topics: without its mapping a static topic would be read as a normal one.
         self._errands.effects += self._copied_mappings.adopt(mapped)
         changed = [config for name, config in told.items() if self._topics.find(name) != config]
         if changed:
@@ -258,19 +259,19 @@ class ReplicaSync:
         return any(key.partition("@")[2] == group for key in self._offsets.own or ())
 
     def _ask_queues(self, address: str) -> Procedure[None]:
-        """Hear of logical queues whose records the log may not have any more."""
-        if self._told_by == address:
+        """Fetch the mappings whose records the log may no longer have, once per master."""
+        if self._mapped_by == address:
             return
         answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
         if answer.code == ResponseCode.SUCCESS:
             self._copied_mappings.take_over(decode_body(answer.body, MappingSnapshot))
         self._is_java = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        self._told_by = address
+        self._mapped_by = address
 
     # Offsets.
 
     def _carry_back(self, address: str) -> Procedure[None]:
-        """Tell the master what was committed here while it was away."""
+        """Send the master the offsets that were committed here while it was away."""
         own = self._offsets.own
         if not own:
             return
@@ -279,7 +280,7 @@ class ReplicaSync:
         for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
             topic, _, group = key.partition("@")
             config = self._groups.find(group)
-            if config is not None and group not in self._their_groups:  # It came into being here.
+            if config is not None and group not in self._their_groups:  # The group was created here.
                 create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
                 yield PeerCall(address, create)
             for queue_id, offset in queues.items():
@@ -289,15 +290,15 @@ class ReplicaSync:
                     )
                     yield PeerCall(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
                     count += 1
-                if own.get(key, {}).get(queue_id) == offset:  # Nobody went on here meanwhile.
+                if own.get(key, {}).get(queue_id) == offset:  # No newer commit arrived here meanwhile.
                     del own[key][queue_id]
             if not own.get(key, True):
                 del own[key]
         if count:
             self._errands.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
 
-    def _settle(self, effects: list[Effect]) -> None:
-        """Take the master's offsets, once the log here is as far as the master's was."""
+    def _apply_offsets(self, effects: list[Effect]) -> None:
+        """Apply the master's offsets, once the log here has reached the master's end of that sync."""
         self.catch_up.reached(self._store.confirmed)
         if self._waiting is not None and self._waiting[0] <= self._store.confirmed:
             _, offsets, delays = self._waiting
@@ -311,10 +312,10 @@ def _call(address: str, code: RequestCode) -> PeerCall:
 
 
 def _read(kind: type[_T], answer: Command) -> _T:
-    """Return what an answer says.
+    """Return the decoded body of an answer.
 
     Raises:
-        PeerFailed: it says no.
+        PeerFailed: the master refused.
     """
     if answer.code != ResponseCode.SUCCESS:
         raise PeerFailed(f"refused with code {answer.code}: {answer.remark}")
