@@ -184,7 +184,7 @@ def test_a_replica_that_ends_before_the_log_begins_is_refused_and_told_what_to_d
     pair.follow()
 
     (line,) = logs(pair.master.effects, "replica refused")
-    assert "cleaned up" in str(line.fields["reason"])
+    assert "deleted" in str(line.fields["reason"])
     assert (pair.state, pair.is_closed_by(pair.master)) == ("behind", True)
     assert "empty one" in pair.replica.rooms.following.problem
 
