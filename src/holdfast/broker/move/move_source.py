@@ -244,9 +244,9 @@ class Handover:
             return request.answer(body=encode_body(MoveVerdict(state="unknown")))
         if state.move.state == "planned":
             return request.answer(body=encode_body(MoveVerdict(state="going on")))
-        return self._answer_granted(request, state.move.id)
+        return self._tell_granted(request, state.move.id)
 
-    def _answer_granted(self, request: Request, name: str) -> Procedure[Answer]:
+    def _tell_granted(self, request: Request, name: str) -> Procedure[Answer]:
         """Answer the target with its grant, but not before the grant is on disk."""
         yield Synced(self._mappings.position)
         verdict = MoveVerdict(state="granted", opening=self._opening(self._mappings.moves()[name]))
@@ -378,7 +378,7 @@ class Handover:
                 reason = f"{state.move.target} refused: {answer.remark}"
                 self._relaying.suspect(state.move.topic)  # A forced move may have made another broker the leader.
             if self._state(name) == "granted":
-                self._note_waiting(state, reason)
+                self._tell_waiting(state, reason)
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         if self._state(name) != "granted":
@@ -459,7 +459,7 @@ class Handover:
         move = msgspec.structs.replace(state.move, state=word, reason=reason, changed_ms=self._errands.now_ms)
         return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._errands.now_ms)
 
-    def _note_waiting(self, state: MoveState, reason: str) -> None:
+    def _tell_waiting(self, state: MoveState, reason: str) -> None:
         """Show operators what a granted move waits for. Logs only the first reason."""
         if not state.move.reason:
             self._note(state, "granted", reason)
