@@ -1,13 +1,17 @@
-"""The name server: which broker serves which topic, and who is alive. Keeps nothing on disk but the KV store.
+"""The name server: which broker serves which topic, and which brokers are alive.
 
-options   Everything an operator can set about a name server, with its default and its meaning
-notices   What has to be told to whom, and when
-request   How a request that is not on the hot path reaches a handler, and what a handler may answer
-config/   Configuration that tools store at a name server, and its settings
-routes/   Routes
-cluster/  Registered brokers
-push/     Route push
-core      The name server as a machine
-metrics   The numbers of a name server, read from the machine when somebody asks
-service   The name server's shell
+Brokers register their topics and renew a lease; clients query routes or watch them. The core is a machine without I/O;
+the service around it owns sockets, files and the clock. Routes are in memory only. On disk are the KV store, the
+reports about static topics, and the leases of logical queues.
+
+    options    all settings of a name server, with defaults and meanings
+    notices    which watching client is owed a notice about which topics, and when it is due
+    request    the request and answer types of the handlers
+    config/    the KV store, and the settings that can change at run time
+    routes/    routes of normal and static topics, by what a client may see
+    cluster/   broker registration, broker liveness, leases of logical queues
+    push/      route watches, and notices to watching clients
+    core       the machine: requests, timers and channel events
+    metrics    metrics, read from the machine
+    service    the process around the machine: sockets, files, lifecycle
 """

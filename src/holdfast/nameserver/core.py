@@ -1,12 +1,12 @@
-"""The name server as a machine: every request it answers, every timer and every channel's end.
+"""The name server as a machine: handles every request, timer and channel event.
 
     FramesReceived   105 in JSON: the hot loop, from a rendered answer     } all answers of one read
                      anything else: decoded, dispatched by code            } are one SendBytes
-    ChannelClosed    its brokers leave
-    TimerFired       silent brokers leave; whoever watches a route that changed is told
-    FileWritten      changes of the KV store are acknowledged; what is known of static topics outlives us
+    ChannelClosed    the brokers that registered on it leave
+    TimerFired       silent brokers leave; clients are notified of routes that changed
+    FileWritten      KV changes are acknowledged; static topics and queue leases are safe
 
-Pure: time comes in events, chance as a parameter, files go out as effects.
+Pure: time comes with events, randomness is a parameter, and files are written through effects.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class NameServer:
-    """A name server without a world around it.
+    """A name server without I/O.
 
     Args:
-        options: What the operator set.
-        random: The only chance there is.
-        kv_content: What `kv.FILE` held when the name server stopped; None when there was none.
-        static_content: The same of `fences.FILE`.
-        lease_content: The same of `queue_leases.FILE`.
-        readings: How busy the machine is; None: nobody knows.
+        options: Settings of the operator.
+        random: The only source of randomness.
+        kv_content: Content of `kv_config.FILE` when the name server stopped; None if there was none.
+        static_content: Content of `static_topic_store.FILE`, likewise.
+        lease_content: Content of `queue_leases.FILE`, likewise.
+        readings: Load of the machine; None if unknown.
 
     Raises:
         ConfigError: the KV content cannot be read.
@@ -111,7 +111,7 @@ class NameServer:
         self._kv_desk = KvDesk(self._kv)
         self._fences = Fences(self.routes.static, static_content, is_durable=options.data is not None)
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
-        self._scan_ms = 0  # how long the scan timer was set for
+        self._scan_ms = 0  # duration of the scan timer that is set
         self.units = UnitDesk(self._kv, self.routes)
         self._deletions = DeletionMarkers(self._kv)
         self._registry = Registry(
@@ -150,7 +150,7 @@ class NameServer:
         }
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take note of *event* and return what shall be done about it, in order."""
+        """Apply *event* and return its effects, in order."""
         if type(event) is FramesReceived:
             return self._frames_received(event)
         handler = self._rare.get(type(event))
@@ -203,7 +203,7 @@ class NameServer:
         return effects
 
     def _close(self, channel: ChannelId, reason: str, pieces: list[bytes]) -> list[Effect]:
-        """Answer what came before, then hang up on a peer that cannot be understood."""
+        """Answer the frames before the unreadable one, then close the channel."""
         said: list[Effect] = [SendBytes(channel, pieces)] if pieces else []
         log = Log("warning", "peer not understood", {"peer": self._peers.get(channel, ""), "reason": reason})
         return [*said, log, CloseChannel(channel)]
@@ -211,14 +211,14 @@ class NameServer:
     # Everything else.
 
     def _answer(self, frame: Frame, event: FramesReceived, effects: list[Effect]) -> list[bytes]:
-        """Return the frame that answers a request, or nothing when it wants no answer or gets it later.
+        """Return the frame that answers a request; empty if it needs no answer, or is answered later.
 
         Raises:
-            RemoteProtocolError: the header cannot be understood.
+            RemoteProtocolError: the header cannot be decoded.
         """
         command = decode_command(frame)
         if command.is_response:
-            return []  # We never ask, so it answers nothing.
+            return []  # We send no requests, so a response belongs to none.
         self.counters.requests += 1
         request = Request(
             command=command,
@@ -228,7 +228,7 @@ class NameServer:
             effects=effects,
         )
         answer = self._dispatch(request)
-        self._settle(effects, event.now_ms, request.occasion)
+        self._publish(effects, event.now_ms, request.occasion)
         if answer is None or command.is_one_way:
             return []
         if isinstance(answer, Refusal):
@@ -248,21 +248,21 @@ class NameServer:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
 
     def _route(self, request: Request) -> Answer:
-        """Answer a 105 that the hot loop could not: nothing rendered yet, a binary header, no such topic."""
+        """Answer a 105 that the hot loop could not: not rendered yet, a binary header, or an unknown topic."""
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
         asker = asker_of(request)
         viewer = viewer_of(fields, asker)
         answer = self._desk.find(request, fields, viewer, asker)
         if fields.watch and self.push.watch(request.channel, fields.topic, viewer):
-            # Whatever the answer is: the topic may come to be.
+            # Whatever the answer is: the topic may be created later.
             answer.fields[WATCHING_FIELD] = "true"
         return answer
 
     def _recall(
         self, header: memoryview, fields: RouteFields, channel: ChannelId, *, is_bare: bool
     ) -> tuple[Viewer, RouteAnswer | None]:
-        """Return who sent *header*, and what it shall hear if not all hear the same and it was rendered before."""
+        """Return the sender of *header*, and its answer if that is not the common one and was rendered before."""
         is_common = not (fields.scope or fields.zone_mode)
         if is_common and fields.topic not in self.routes.static.by_name:
             return ANYBODY, None
@@ -290,7 +290,7 @@ class NameServer:
         request.log("warning", "settings changed", text=request.command.body.decode(errors="replace"))
         return request.answer()
 
-    # What happens without anybody asking.
+    # Events other than requests.
 
     def _channel_opened(self, event: ChannelOpened) -> list[Effect]:
         self._peers[event.channel] = event.peer
@@ -301,7 +301,7 @@ class NameServer:
         self._peers.pop(event.channel, None)
         self.push.closed(event.channel)
         self._registry.channel_closed(event.channel, effects)
-        self._settle(effects, event.now_ms, Occasion.BROKER)
+        self._publish(effects, event.now_ms, Occasion.BROKER)
         return effects
 
     def _started(self, event: Started) -> list[Effect]:
@@ -316,7 +316,7 @@ class NameServer:
         if self._deletions.fault is not None:
             lost: dict[str, object] = {"file": KV_FILE, "reason": self._deletions.fault}
             effects.append(Log("warning", "deletion markers forgotten: they cannot be read", lost))
-        self._settle(effects, event.now_ms, Occasion.BROKER)
+        self._publish(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 
     def _timer_fired(self, event: TimerFired) -> list[Effect]:
@@ -331,7 +331,7 @@ class NameServer:
         self._registry.expire(event.now_ms, effects)
         self.queue_leases.pass_time(self._scan_ms)
         self.routes.static.warn_lasting()
-        self._settle(effects, event.now_ms, Occasion.BROKER)
+        self._publish(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 
     def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
@@ -354,13 +354,13 @@ class NameServer:
             return effects + self.queue_leases.failed(event.reason)
         return effects + self._kv_desk.failed(event.reason, event.now_ms) if event.path == KV_FILE else effects
 
-    def _settle(self, effects: list[Effect], now_ms: int, occasion: Occasion) -> None:
-        """Forget the rendered answers that are no longer true, and tell whoever is concerned."""
+    def _publish(self, effects: list[Effect], now_ms: int, occasion: Occasion) -> None:
+        """Drop the rendered answers that are out of date, and notify the clients that watch those topics."""
         effects += self.routes.static.take_logs()
         effects += self._fences.offer()
         changed = self.routes.take_changes() | self._kv_desk.take_changes()
         if self.units.take_change():
-            # Every route may look different to somebody.
+            # Every route may have changed for some clients.
             self._answers.drop_all()
             watched = list(self.push.watches.topics())
             effects += self.push.changed(watched, Occasion.CHANGE, now_ms, is_urgent=True)

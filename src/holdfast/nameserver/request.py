@@ -1,4 +1,4 @@
-"""How a request that is not on the hot path reaches a handler, and what a handler may answer."""
+"""Request and answer types for handlers off the hot path."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Request(msgspec.Struct, kw_only=True):
     """One request.
 
     Attributes:
-        peer: `host:port` of the other end.
-        effects: What else shall happen; performed before the answer is sent.
-        occasion: What changes of routes are due to, if there are any; for a handler to set.
+        peer: `host:port` of the sender.
+        effects: Further effects; performed before the answer is sent.
+        occasion: Why routes change, if they do; set by the handler.
     """
 
     command: Command
@@ -30,16 +30,16 @@ class Request(msgspec.Struct, kw_only=True):
     occasion: Occasion = Occasion.CHANGE
 
     def answer(self, *, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        """Return the answer that all went well."""
+        """Return a success response."""
         return response(self.command, fields=fields, body=body)
 
     def log(self, level: str, event: str, **fields: object) -> None:
-        """Tell the operator."""
+        """Write a log line that includes the peer."""
         self.effects.append(Log(level, event, {**fields, "peer": self.peer}))
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """No, and why. Turned into a response in one place."""
+    """A refusal with its reason. Turned into a response in one place."""
 
     code: ResponseCode
     remark: str

@@ -1,4 +1,4 @@
-"""The name server's shell: reads what was kept, listens, runs the machine until it is told to stop."""
+"""Runs a name server: restores its files, listens, and drives the machine until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class NameServerService:
     """One running name server.
 
     Args:
-        options: What the operator set.
+        options: Settings of the operator.
         emit: Writes one log line.
-        readings: How busy the machine is, kept by the caller; None: read from the system once a second.
+        readings: Load of the machine, kept up to date by the caller; None: read from the system once a second.
 
     Attributes:
-        address: Where it listens, once started.
+        address: The address it listens on, once started.
     """
 
     def __init__(self, options: NameServerOptions, emit: Emit, readings: Readings | None = None) -> None:
@@ -50,11 +50,11 @@ class NameServerService:
         self.address = options.listen
 
     async def start(self) -> None:
-        """Read what was kept, and listen.
+        """Restore the files and listen.
 
         Raises:
             ConfigError: an address or the KV file cannot be used.
-            PortTaken: somebody else listens there.
+            PortTaken: another process listens on that port.
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
         host, port = split_address(self._options.listen)
@@ -86,7 +86,7 @@ class NameServerService:
         self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
 
     async def stop(self) -> None:
-        """End in order."""
+        """Stop the servers and unlock the data folder."""
         if self._reading is not None:
             self._reading.cancel()
         if self._metrics is not None:

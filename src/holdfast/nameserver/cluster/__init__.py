@@ -1,8 +1,8 @@
-"""Registered brokers: who is alive, which topics they have, and who leads which logical queue.
+"""Registered brokers: which are alive, which topics they have, and which leads which logical queue.
 
-broker_liveness  Who is alive
-unit_requests    The switch for the loss of a site at a name server
-registry         Brokers register, renew and leave
-topics           Questions and orders about topics
-queue_leases     Leases of logical queues (7040)
+broker_liveness    liveness of brokers: one lease per registered address
+unit_requests      the switch that opens units for the loss of a site
+registry           broker registration, heartbeats and departure
+topics             request handlers for topic lists and topic changes
+queue_leases       leases of logical queues (7040)
 """

@@ -1,12 +1,12 @@
-"""Who is alive: one lease for every broker address that registered.
+"""Liveness of brokers: one lease for every registered broker address.
 
-    registered --heard of again--> renewed ... --silent for its timeout--> expired
-                                           ... --its channel closed, or it said good-bye--> gone
+    registered --heard from again--> renewed ... --silent for its timeout--> expired
+                                             ... --its channel closed, or it unregistered--> gone
 
-A lease belongs to the channel that registered last: when a broker reconnects before its old channel is seen closing,
-the old channel's end must not take the new lease along.
+A lease belongs to the channel of the last registration. A broker may reconnect before the end of its old channel is
+noticed: that end must not end the new lease.
 
-Does not know what the broker serves (`routes.py`).
+Does not know what the broker serves (`route_table.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Lease(msgspec.Struct, kw_only=True):
     """One live broker process.
 
     Attributes:
-        ha_address: Where its slaves replicate from.
-        registration: A number that is equal for equal registrations; None asks for the next one to be read in full.
-        is_partial: Perhaps it has more topics than it has told so far.
+        ha_address: The address from which its slaves replicate.
+        registration: A digest of the last registration; None: decode the next one even if it is equal.
+        is_partial: The broker may have more topics than it has registered so far.
     """
 
     broker_name: str
@@ -51,24 +51,24 @@ class Leases:
         return len(self._by_address)
 
     def find(self, address: str) -> Lease | None:
-        """Return the lease of *address*, if it is alive."""
+        """Return the lease of *address*; None if it is not alive."""
         return self._by_address.get(address)
 
     def grant(self, lease: Lease) -> None:
-        """Take note of a registered broker, in place of what its address had before."""
+        """Record a registered broker; replace an earlier lease of its address."""
         self.end(lease.address)
         self._by_address[lease.address] = lease
         self._by_channel.setdefault(lease.channel, set()).add(lease.address)
 
     def bind(self, lease: Lease, channel: ChannelId) -> None:
-        """Let *lease* end with *channel* from now on, and with no other."""
+        """Move *lease* to *channel*, so that it ends with that channel."""
         if lease.channel != channel:
             self.end(lease.address)
             lease.channel = channel
             self.grant(lease)
 
     def end(self, address: str) -> Lease | None:
-        """Forget *address*; return the lease that it had."""
+        """Remove and return the lease of *address*; None if it has none."""
         lease = self._by_address.pop(address, None)
         if lease is not None:
             addresses = self._by_channel[lease.channel]
@@ -78,14 +78,14 @@ class Leases:
         return lease
 
     def on_channel(self, channel: ChannelId) -> list[Lease]:
-        """Return the leases that end with *channel*."""
+        """Return the leases that belong to *channel*."""
         return [self._by_address[address] for address in sorted(self._by_channel.get(channel, ()))]
 
     def expired(self, now_ms: int) -> list[Lease]:
-        """Return the leases of brokers that were silent for too long."""
+        """Return the leases of brokers that were silent for longer than their timeout."""
         return [lease for lease in self._by_address.values() if lease.renewed_ms + lease.timeout_ms < now_ms]
 
     def distrust(self) -> None:
-        """Let the next registration of every broker be read in full, though it may be equal to its last."""
+        """Make the next registration of every broker be decoded, even if it is equal to the last."""
         for lease in self._by_address.values():
             lease.registration = None

@@ -1,18 +1,18 @@
 """Leases of logical queues (7040): a name server confirms each queue to one broker at a time.
 
-    free ──claimed──> held ──named again──> held ...
-                       │ ──not named any more──────────────────────────────────────────> free
-                       │ ──claimed in a newer generation, handed over by the holder────> held by another
+    free ──claimed──> held ──renewed──> held ...
+                       │ ──no longer claimed by its holder──────────────────────────────> free
+                       │ ──claimed in a newer generation, handed over by the holder─────> held by another
                        └ ──its holder silent for two leases: lapsed──claimed by another─> held by another
 
-A broker that asked for leases goes by an answer for one lease from when it asked; this side lets two pass from when it
-heard. A claim that changes who holds something is on disk before it is answered, so that a restart forgets no promise.
-Without its file a name server may have promised anything: it confirms nothing for as long as a lease may last.
+A broker relies on an answer for one lease, counted from its request; the name server waits for two, counted from when
+it received the request. A claim that changes a holder is on disk before it is answered, so that a restart forgets no
+promise. A name server without that file may have made promises: it confirms nothing for as long as a lease may last.
 
-Time is counted in whole intervals of a timer of our own, not read from a clock: a clock that jumps changes nothing, and
-a process that was stopped counts too little, which only makes it wait longer.
+Time is counted in whole intervals of our own timer, not read from a clock. So a clock that jumps changes nothing, and a
+suspended process counts too little, which only makes it wait longer.
 
-Does not know majorities: brokers count.
+Does not know majorities: brokers count them.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _Refused = dict[str, dict[int, Holding]]
 
 
 class KeptLeases(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds: how long each broker's leases last, and who holds what."""
+    """The content of the file: the lease duration of each broker, and the holders."""
 
     lease_ms: dict[str, Int64] = {}
     held: dict[str, dict[Int32, Holding]] = {}
 
 
 class _Holder(msgspec.Struct):
-    """A broker that asked for leases.
+    """A broker that requested leases.
 
     Attributes:
-        silent_ms: For how long nothing was heard of it, at least.
-        is_fresh: It was heard of since the last time that time passed: of that interval nothing counts.
+        silent_ms: For how long it has been silent, at least.
+        is_fresh: It was heard from since the last interval ended, so that this interval does not count.
     """
 
     lease_ms: int
@@ -64,16 +64,16 @@ class _Holder(msgspec.Struct):
 
 
 class QueueLeases:
-    """Who holds which logical queue.
+    """The holders of logical queues.
 
     Args:
-        static: Knows which topics there are.
-        content: What the file held when the name server stopped; None when there was none.
-        is_durable: Whether anything is written at all.
+        static: The known static topics.
+        content: Content of the file when the name server stopped; None if there was none.
+        is_durable: Whether the file is written at all.
 
     Attributes:
-        held: By key of a topic and queue.
-        fault: Why the file could not be read; None when it could, or there was none.
+        held: By topic key and queue.
+        fault: Why the file could not be read; None if it could, or there was none.
     """
 
     def __init__(self, static: StaticTopics, content: bytes | None, *, is_durable: bool) -> None:
@@ -105,13 +105,13 @@ class QueueLeases:
         }
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {RequestCode.RENEW_LEASES: self._renew}
 
-    # The passing of time.
+    # Time.
 
     def pass_time(self, span_ms: int) -> None:
-        """Take note that so much time has passed, or more."""
+        """Count an interval of *span_ms* as passed; it may really have been longer."""
         self._quarantine_ms = max(0, self._quarantine_ms - span_ms)
         for holder in self._holders.values():
             holder.silent_ms = 0 if holder.is_fresh else holder.silent_ms + span_ms
@@ -122,7 +122,7 @@ class QueueLeases:
             self._is_unsaved = True
 
     def heard(self, broker: str) -> None:
-        """Take note that *broker* is alive, though it may have stopped to ask for leases."""
+        """Record that *broker* is alive, even if it stopped requesting leases."""
         holder = self._holders.get(broker)
         if holder is not None:
             holder.silent_ms, holder.is_fresh = 0, True
@@ -139,17 +139,19 @@ class QueueLeases:
     def _renew(self, request: Request) -> Answer:
         told = decode_body(request.command.body, LeaseRequest)
         if not 1 <= told.lease_ms <= _LEASE_MS_MAX:
-            return Refusal(ResponseCode.INVALID_PARAMETER, f"a lease of {told.lease_ms} ms is none")
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER, f"a lease of {told.lease_ms} ms is outside 1..{_LEASE_MS_MAX}"
+            )
         is_known = told.broker in self._holders or any(
             self._static.find_of(told.broker, topic) is not None for topic in told.topics
         )
         if not is_known:
-            # Nothing is kept for somebody who has told nothing: there is no end to what anybody may claim.
+            # Keep nothing for a broker that has registered nothing: its claims would be unbounded.
             refused: _Refused | None = {topic: dict.fromkeys(claims, NOBODY) for topic, claims in told.topics.items()}
         else:
             refused = self._take(told)
         if refused is None:
-            return Refusal(ResponseCode.ILLEGAL_OPERATION, "a later request was here before")
+            return Refusal(ResponseCode.ILLEGAL_OPERATION, "outdated: a later request was handled before")
         body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(told.broker)))
         if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
             return request.answer(body=body)
@@ -158,13 +160,13 @@ class QueueLeases:
         return None
 
     def _take(self, told: LeaseRequest) -> _Refused | None:
-        """Grant what can be granted; return the rest, or None when nothing of this counts any more."""
+        """Grant the claims that can be granted; return the refused ones, or None if the request is outdated."""
         holder = self._holders.get(told.broker)
         if holder is None or holder.lease_ms != told.lease_ms:
             holder = self._holders[told.broker] = _Holder(told.lease_ms)
             self._is_unsaved = True
         if (told.boot, told.number) <= (holder.boot, holder.number):
-            return None  # Also of a process that is no more: the one that took its place names other queues.
+            return None  # Also a late request of an earlier process: its successor claims other queues.
         holder.boot, holder.number = told.boot, told.number
         self.heard(told.broker)
         self._release(told)
@@ -189,7 +191,8 @@ class QueueLeases:
         if holding is None:
             is_granted = not self._quarantine_ms
         elif holding.broker == broker:
-            # One that claimed a newer generation and was handed the queue before it had opened that leads an older one.
+            # A broker may claim a newer generation, and be handed the queue before it has opened that one. Then it
+            # leads in the older generation.
             is_granted = claim.generation >= holding.generation or not self._was_opened(place, holding)
         elif self._is_lapsed(holding.broker):
             is_granted = claim.generation >= holding.generation
@@ -202,7 +205,7 @@ class QueueLeases:
         return is_granted
 
     def _was_opened(self, place: _Place, holding: Holding) -> bool:
-        """Say whether a holder has told that it leads a queue in the generation that it holds."""
+        """Return whether the holder has reported to lead the queue in the generation that it holds."""
         key, number = place
         known = self._static.topics.get(key)
         report = None if known is None else known.reports.get(holding.broker)
@@ -210,7 +213,7 @@ class QueueLeases:
         return queue is not None and queue.leader.broker == holding.broker and queue.generation >= holding.generation
 
     def _find_lapsed(self, asking: str) -> dict[str, dict[int, Holding]]:
-        """Return what lapsed of those topics that *asking* has a part in."""
+        """Return the lapsed queues of topics that *asking* may lead."""
         lapsed = {broker for broker in self._holders if self._is_lapsed(broker)}
         found: dict[str, dict[int, Holding]] = {}
         for (key, number), holding in self.held.items() if lapsed else ():
@@ -220,10 +223,10 @@ class QueueLeases:
                 found.setdefault(name_of(key), {})[number] = holding
         return found
 
-    # The disk.
+    # Results of writes.
 
     def written(self) -> list[Effect]:
-        """Answer those whose claims are on disk, and write those that came meanwhile."""
+        """Answer the requests whose claims are on disk, and write those that came meanwhile."""
         done, self._being_written = self._being_written or [], None
         effects: list[Effect] = []
         for waiter, body in done:
@@ -232,7 +235,7 @@ class QueueLeases:
         return effects + self._begin()
 
     def failed(self, reason: str) -> list[Effect]:
-        """Tell whoever waited for the disk that nothing is promised."""
+        """Refuse the waiting requests: nothing is promised."""
         done, self._being_written, self._is_unsaved = self._being_written or [], None, True
         return [
             SendBytes(

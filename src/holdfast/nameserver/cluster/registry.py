@@ -1,13 +1,12 @@
-"""Brokers register, renew and leave: 103, 104, 322, 904, 901, and what silence or a closed channel means.
+"""Registers brokers, renews their leases and ends them: 103, 104, 322, 904, 901, silence, and closed channels.
 
 The master of a broker name decides about its topics. A slave decides only while there is no master and it has the
-lowest id (5.x slaves only). Whatever is registered is added to what is known: a 103 may carry all topics of a broker
-or just the one that changed. A registration equal to the broker's last renews its lease and is not even decoded.
+lowest id (5.x slaves only). A registration is added to the known topics: a 103 may carry all topics of a broker or only
+the changed one. A registration equal to the broker's last renews its lease and is not even decoded.
 
-Unlike upstream, a broker whose first registration has a single topic is taken like any other. Upstream refuses it, as
-it may be just the topic that changed, the rest having been told to a predecessor of this process; we take it, and
-answer 322 with "changed" until the broker has registered once more. A broker that took over another's address replaces
-it, and a refused broker is told that it is refused.
+Upstream refuses a broker whose first registration has a single topic: it may be only a changed topic, while the others
+were registered with a predecessor of this process. We accept it, and answer 322 with "changed" until the broker has
+registered once more. A broker that took over the address of another replaces it, and a refused broker is notified.
 """
 
 from __future__ import annotations
@@ -49,22 +48,22 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields, to_fields
 
-QUEUES_MAX: Final = 65_536  # Every client that hears of a queue makes an object for it.
+QUEUES_MAX: Final = 65_536  # Every client that receives the route makes an object for each queue.
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
 class _News(msgspec.Struct, frozen=True):
-    """What a broker that registers has to learn; None where it knows as much as we do."""
+    """Changes that a registering broker has to learn; None where it is up to date."""
 
     units: str | None
     deletions: str | None
 
 
 class Registry:
-    """Keeps routes and leases in step.
+    """Keeps routes and leases consistent.
 
     Args:
-        heard: Is told the name of every broker that is heard of.
+        heard: Called with the name of every broker that registers.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Registry:
         self._heard = heard
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -114,20 +113,20 @@ class Registry:
             self._leases.bind(lease, request.channel)
         else:
             registration = decode_registration(body, version=request.command.version)
-            refusal = _find_absurdity(registration) or self._find_conflict(fields, registration)
+            refusal = _find_excess(registration) or self._find_conflict(fields, registration)
             if refusal is not None:
                 request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
                 return refusal
             refused = self._apply(request, fields, registration, digest)
             if refused:
-                # Taken but for some topics. Upstream's brokers do not look at the remark, ours tell their operator.
+                # Accepted except for some topics. Upstream's brokers ignore the remark; ours log it.
                 answer = self._welcome(request, fields, news)
                 answer.remark = shorten(refused)
                 return answer
         return self._welcome(request, fields, news)
 
     def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
-        """Say no to a broker whose id is held by one with a newer state, as after a switch of masters."""
+        """Return a refusal if another broker with a newer state holds the id, as after a switch of masters."""
         broker = self._routes.brokers.get(fields.broker_name)
         held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
         holder = self._leases.find(held_by) if held_by is not None and held_by != fields.broker_addr else None
@@ -141,9 +140,9 @@ class Registry:
         )
 
     def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> list[str]:
-        """Take what a broker says of itself; return what of it cannot be served, in words."""
+        """Apply a registration; return why parts of it cannot be served."""
         name, address = fields.broker_name, fields.broker_addr
-        self._make_room(request, fields)
+        self._end_replaced(request, fields)
         topics = registration.topic_config_serialize_wrapper
         before = self._leases.find(address)
         request.occasion = judge_registration(
@@ -173,7 +172,7 @@ class Registry:
                 data_version=topics.data_version,
                 timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
                 renewed_ms=request.now_ms,
-                registration=None if refused else digest,  # Whoever is refused is told so each time.
+                registration=None if refused else digest,  # A broker learns of refused topics each time.
                 is_partial=before is None and SELF_TEST_TOPIC not in topics.topic_config_table,
             )
         )
@@ -190,11 +189,11 @@ class Registry:
         return refused
 
     def _take_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
-        """Accept a broker's topics; return what cannot be served, in words."""
+        """Apply a broker's topics; return why some of them cannot be served."""
         name = fields.broker_name
         configs = topics.topic_config_table
         refused = self._map_queues(request, fields, topics)
-        if SELF_TEST_TOPIC in configs:  # Every broker has it, and names it only among all the others.
+        if SELF_TEST_TOPIC in configs:  # Every broker has it, and sends it only with the full list.
             self._routes.static.heard_all(name)
         # Without its mapping a static topic would look like a normal one.
         unknown = {topic for topic in refused if self._routes.static.find_of(name, topic) is None}
@@ -203,11 +202,11 @@ class Registry:
         return [*refused.values(), *self._routes.find_intrusions(name, configs)]
 
     def _map_queues(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
-        """Accept a broker's static topics; return those that are refused, and why."""
+        """Apply a broker's static topics; return the refused ones with the reason."""
         name, cluster, infos = fields.broker_name, fields.cluster_name, topics.topic_queue_mapping_info_map
         deleted = {topic for topic in infos if self._deletions.is_deleted(topic, cluster)}
         if fields.deletions is None:
-            # A Java broker cannot say that it was asked to create the topic. But only an explicit create maps queues.
+            # A Java broker cannot report an explicit create. But only an explicit create maps queues.
             refused = self._routes.map_queues(name, infos)
             for topic in deleted - refused.keys():
                 self._deletions.lift(topic, cluster, request)
@@ -217,8 +216,8 @@ class Registry:
             name, {topic: info for topic, info in infos.items() if topic not in deleted} if deleted else infos
         )
 
-    def _make_room(self, request: Request, fields: RegisterFields) -> None:
-        """End what the newcomer replaces: another broker at its address, or another address under its id."""
+    def _end_replaced(self, request: Request, fields: RegisterFields) -> None:
+        """End the leases that a registration replaces: another broker at its address, or its id at another address."""
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.broker_name != fields.broker_name:
             self._end(lease, "another broker registered at its address", request.effects)
@@ -232,7 +231,7 @@ class Registry:
                 )
 
     def _decides_topics(self, fields: RegisterFields) -> bool:
-        """Return whether this broker speaks for its name: the master, or a 5.x slave with none above it."""
+        """Return whether this broker decides for its name: the master, or a 5.x slave without a lower id."""
         if fields.broker_id == MASTER_ID:
             return True
         lowest = min(self._routes.brokers[fields.broker_name].addresses)
@@ -255,7 +254,7 @@ class Registry:
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.broker_name == fields.broker_name:
             request.occasion = Occasion.BROKER
-            self._end(lease, "it said good-bye", request.effects)
+            self._end(lease, "it unregistered", request.effects)
         return request.answer()
 
     def _query_version(self, request: Request) -> Answer:
@@ -283,18 +282,18 @@ class Registry:
             broker_name=fields.broker_name,
             cluster=fields.cluster_name,
         )
-        # Bare keys: what upstream sends, and what its brokers of every version read.
+        # Bare keys: upstream sends these, and its brokers of all versions can read them.
         return request.answer(body=bare_keys(java_json.encode(MemberGroupAnswer(group))))
 
-    # What else ends a lease.
+    # Other ends of a lease.
 
     def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
-        """Let go of every broker that registered on *channel*."""
+        """End the leases of all brokers that registered on *channel*."""
         for lease in self._leases.on_channel(channel):
             self._end(lease, "its channel closed", effects)
 
     def expire(self, now_ms: int, effects: list[Effect]) -> None:
-        """Let go of every broker that was silent for too long."""
+        """End the leases of all brokers that were silent for too long."""
         for lease in self._leases.expired(now_ms):
             self._end(lease, f"it was silent for {now_ms - lease.renewed_ms} ms", effects)
             effects.append(CloseChannel(lease.channel))
@@ -306,14 +305,14 @@ class Registry:
         for address in broker.addresses.values() if broker is not None else ():
             survivor = self._leases.find(address)
             if survivor is not None:
-                survivor.registration = None  # Perhaps it now speaks for the broker name: hear it in full.
+                survivor.registration = None  # It may now decide for the broker name: decode it in full.
         effects.append(
             Log("info", "broker left", {"broker": lease.broker_name, "address": lease.address, "reason": reason})
         )
 
 
-def _find_absurdity(registration: Registration) -> Refusal | None:
-    """Say no to a broker that would have every client of a topic run out of memory."""
+def _find_excess(registration: Registration) -> Refusal | None:
+    """Return a refusal if a topic has so many queues that its clients would run out of memory."""
     for topic in registration.topic_config_serialize_wrapper.topic_config_table.values():
         if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
             counts = f"{topic.read_queues} read and {topic.write_queues} write queues"

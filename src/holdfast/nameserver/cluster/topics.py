@@ -1,4 +1,4 @@
-"""Questions and orders about topics: 106, 205, 206, 216, 217, 224, 304, 311, 312, 313, 327."""
+"""Request handlers for topic lists and topic changes: 106, 205, 206, 216, 217, 224, 304, 311, 312, 313, 327."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNIT_SUBSCRIPTION: Final = 2
 
 
 class TopicDesk:
-    """Answers from the route table, and changes it on an operator's word."""
+    """Answers from the route table, and changes it for operators."""
 
     def __init__(self, routes: RouteTable, leases: Leases, deletions: DeletionMarkers, random: Random) -> None:
         self._routes = routes
@@ -31,7 +31,7 @@ class TopicDesk:
         self._random = random
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
@@ -70,7 +70,7 @@ class TopicDesk:
         return _listed(request, self._routes.topics_of_cluster(cluster))
 
     def _system(self, request: Request) -> Answer:
-        """Name every cluster and broker: each has a topic of its name; and some broker that knows of more."""
+        """List all clusters and brokers, which have a topic of their name each, and a broker that knows more topics."""
         clusters = self._routes.clusters()
         names = [*clusters, *(name for members in clusters.values() for name in members)]
         masters = [
@@ -78,7 +78,7 @@ class TopicDesk:
             for name in sorted(self._routes.brokers)
             if (address := self._routes.brokers[name].addresses.get(MASTER_ID)) is not None
         ]
-        # Any would do; by chance, so that the first of the alphabet is not asked by everybody.
+        # Any master can answer; a random one spreads the load.
         return _listed(request, names, broker_addr=self._random.choice(masters) if masters else None)
 
     def _units(self, request: Request) -> Answer:
@@ -91,7 +91,7 @@ class TopicDesk:
         return self._by_flags(request, _UNIT | _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
 
     def _by_flags(self, request: Request, mask: int, wanted: set[int]) -> Answer:
-        """List the topics of which some broker has those of the *mask* bits that are *wanted*."""
+        """List the topics for which, on some broker, the *mask* bits of the sys flag are one of *wanted*."""
         return _listed(
             request,
             [
@@ -105,7 +105,7 @@ class TopicDesk:
         fields = from_fields(DeleteTopicFields, request.command.fields)
         if not self._routes.delete_topic(fields.topic, cluster=fields.cluster_name or None):
             return request.answer()
-        # A broker that still has the topic brings it back with its next registration, as it should.
+        # A broker that still has the topic registers it again, on purpose.
         self._leases.distrust()
         request.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name)
         return self._deletions.delete(fields.topic, fields.cluster_name, request)

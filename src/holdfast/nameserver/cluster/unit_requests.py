@@ -1,11 +1,11 @@
-"""The switch for the loss of a site at a name server: 7051 changes it, 7052 tells it, registrations bring it along.
+"""The switch that opens units for the loss of a site: 7051 changes it, 7052 returns it, registrations carry it.
 
-    operator ─ 7051 ─> newer than ours? ─> kept, on disk ─> answered, and whoever watches a topic is told
-    broker ─── 103 ──> newer than ours? ─> kept, and on disk soon
-                       older? ─> the answer tells what is newer, and the broker carries it on
+    operator ─ 7051 ─> newer than ours? ─> saved ─> answered, and watching clients are notified
+    broker ─── 103 ──> newer than ours? ─> kept, and saved soon
+                       older? ─> the answer carries the newer one, and the broker passes it on
 
-A name server that was away hears of what it missed with the first broker that registers, before it has any route to
-tell. Kept in the KV store, so that it outlives all brokers.
+A name server that was away learns the switch from the first broker that registers, before it serves any route. The
+switch is kept in the KV store, so that it survives the loss of all brokers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _KEY: Final = "switch"
 
 
 class UnitDesk:
-    """The switch.
+    """Holds the switch.
 
     Attributes:
-        switch: The newest that this name server heard of.
-        fault: Why what was kept of it cannot be read; None when it can.
+        switch: The newest known version.
+        fault: Why the saved switch cannot be read; None if it can.
     """
 
     def __init__(self, kv: KvStore, routes: RouteTable) -> None:
@@ -47,12 +47,12 @@ class UnitDesk:
             self.fault = str(error)
 
     def started(self, now_ms: int) -> None:
-        """Take note of the time from which on brokers can register."""
+        """Record the time since which brokers can register."""
         self._since_ms = now_ms
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
-        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._tell}
+        """Return the request handlers by code."""
+        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._get}
 
     def take_change(self) -> bool:
         """Return whether the switch changed since the last call."""
@@ -66,14 +66,14 @@ class UnitDesk:
         if not wanted.is_newer(self.switch):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"version {wanted.version} of what is open is older than {self.switch.version}: look again",
+                f"version {wanted.version} of the open units is older than {self.switch.version}: read them again",
             )
         self._keep(wanted, request)
         ready, writes = self._kv.save(Waiter(request.channel, request.command))
         request.effects += writes
         return request.answer() if ready else None
 
-    def _tell(self, request: Request) -> Answer:
+    def _get(self, request: Request) -> Answer:
         units = {unit: KnownUnit(brokers=names) for unit, names in self._routes.clusters().items()}
         for topic in self._routes.static.topics.values():
             if topic.scope != GLOBAL:
@@ -82,10 +82,10 @@ class UnitDesk:
         age_ms = max(0, request.now_ms - self._since_ms)
         return request.answer(body=java_json.encode(UnitState(switch=self.switch, units=units, age_ms=age_ms)))
 
-    # What brokers bring.
+    # Registrations.
 
     def hear(self, text: str | None, request: Request) -> str | None:
-        """Take what a broker knows; return what it has to be told, if it knows less."""
+        """Apply a broker's version of the switch; return ours if it is newer."""
         try:
             told = decode_switch(text or "")
         except RemoteProtocolError as error:

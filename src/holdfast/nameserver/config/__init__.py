@@ -1,7 +1,6 @@
-"""Configuration that tools store at a name server, and its settings.
+"""Configuration: the KV store, and the settings of the name server.
 
-kv_config    The KV store
-kv_requests  Requests about the KV store
-settings     What can be changed while the name server runs (318), and how all settings read as properties text
-(319)
+kv_config      the KV store: small values by namespace and key, durable
+kv_requests    request handlers of the KV store
+settings       settings that can change at run time (318), and all settings as properties text (319)
 """

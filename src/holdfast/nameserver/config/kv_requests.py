@@ -1,4 +1,4 @@
-"""Requests about the KV store: 100, 101, 102, 219. A change is answered once it is durable (`kv.py` says how)."""
+"""Request handlers of the KV store: 100, 101, 102, 219. A change is answered once it is durable (see `kv_config`)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ TIMER: Final = "kv"
 _RETRY_MS: Final = 5_000
 
 _RESERVED: Final = {
-    UNITS: f"{UNITS} holds which units are open to others: `holdfast dr open` and `holdfast dr close` change it",
-    DELETIONS: f"{DELETIONS} holds which topics were deleted: `holdfast topic delete` and `topic create` change it",
+    UNITS: f"{UNITS} holds which units are open to others: use `holdfast dr open` and `holdfast dr close` to change it",
+    DELETIONS: f"{DELETIONS} holds the deletion markers: use `holdfast topic delete` and `topic create` to change them",
 }
 
 
 class KvDesk:
-    """Answers questions about settings and takes changes."""
+    """Answers queries and changes of the KV store."""
 
     def __init__(self, kv: KvStore) -> None:
         self._kv = kv
         self._changed: set[str] = set()
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers by code."""
         return {
             RequestCode.PUT_KV_CONFIG: self._put,
             RequestCode.GET_KV_CONFIG: self._get,
@@ -39,7 +39,7 @@ class KvDesk:
         }
 
     def take_changes(self) -> set[str]:
-        """Return the topics whose queue counts for ordered use changed since the last call."""
+        """Return the topics whose queue counts for ordered use changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -82,20 +82,20 @@ class KvDesk:
             return Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return request.answer(body=java_json.encode(Table(table)))
 
-    # The disk answers.
+    # Results of writes.
 
     def written(self) -> list[Effect]:
-        """Acknowledge the changes that have reached the disk, and write those that came meanwhile."""
+        """Acknowledge the changes that are on disk, and write those that came meanwhile."""
         return self._finish(*self._kv.written(), ResponseCode.SUCCESS, None)
 
     def failed(self, reason: str, now_ms: int) -> list[Effect]:
-        """Tell those who waited for the disk that it refused, and try again in a while."""
+        """Answer the waiting requests with the failure, and schedule a retry."""
         remark = f"changed, but not saved yet, and lost if this name server restarts before it is: {reason}"
         effects = self._finish(*self._kv.failed(), ResponseCode.SYSTEM_ERROR, remark)
         return [*effects, SetTimer(TIMER, now_ms + _RETRY_MS)]
 
     def retry(self) -> list[Effect]:
-        """Write what the disk refused."""
+        """Repeat the failed write."""
         return [*self._kv.retry()]
 
     def _finish(

@@ -1,7 +1,7 @@
-"""What can be changed while the name server runs (318), and how all settings read as properties text (319).
+"""Settings that can change at run time (318), and all settings as properties text (319).
 
 The keys are upstream's where upstream has the setting, so that its tools find them. A change lasts until the process
-ends: the options it was started with stay the truth on disk.
+ends: it does not change the options on disk.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _CHANGEABLE: Final[dict[str, str]] = {
 
 
 class Settings:
-    """The options in force."""
+    """The settings in effect."""
 
     def __init__(self, options: NameServerOptions) -> None:
         self._options = options
 
     @property
     def broker_timeout_ms(self) -> int:
-        """How long a broker may be silent that announced no time of its own."""
+        """How long a broker may be silent, unless it announced a timeout."""
         return self._options.broker_timeout_ms
 
     @property
     def scan_interval_ms(self) -> int:
-        """How often silent brokers are looked for."""
+        """How often to check for silent brokers."""
         return self._options.scan_interval_ms
 
     @property
@@ -46,12 +46,12 @@ class Settings:
 
     @property
     def return_order_topic_config(self) -> bool:
-        """Whether brokers are told the queue counts of ordered topics when they register."""
+        """Whether the answer to a registration carries the queue counts of ordered topics."""
         return self._options.return_order_topic_config
 
     @property
     def broker_events(self) -> BrokerEvents:
-        """Whether clients are told that brokers came and went."""
+        """Whether clients are notified when brokers come and leave."""
         return self._options.broker_events
 
     def text(self) -> bytes:
@@ -64,22 +64,22 @@ class Settings:
         return "".join(f"{key}={_text(values[key])}\n" for key in sorted(values)).encode()
 
     def change(self, text: bytes) -> str | None:
-        """Change settings as properties text says: all of them, or none and return what is wrong."""
+        """Apply settings given as properties text. Return None, or, without changing any, what is wrong."""
         changes: dict[str, object] = {}
         for line in text.decode(errors="replace").splitlines():
             key, equals, value = (part.strip() for part in line.partition("="))
             if not key or key.startswith("#"):
                 continue
             if not equals or key not in _CHANGEABLE:
-                return f"no setting {key!r} can be changed here; known are {', '.join(sorted(_CHANGEABLE))}"
+                return f"setting {key!r} cannot be changed at run time; use one of {', '.join(sorted(_CHANGEABLE))}"
             name = _CHANGEABLE[key]
             kind = type(getattr(self._options, name))
             try:
                 changes[name] = msgspec.convert(value, kind, strict=False)
             except msgspec.ValidationError:
-                return f"{key} cannot be {value[:80]!r}: {'true or false' if kind is bool else 'a number'} is wanted"
+                return f"{key} cannot be {value[:80]!r}: use {'true or false' if kind is bool else 'a number'}"
             if kind is int and not 0 < int(value) < 2**31:
-                return f"{key} cannot be {value}: a number from 1 to 2147483647 is wanted"
+                return f"{key} cannot be {value}: use a number from 1 to 2147483647"
         self._options = msgspec.structs.replace(self._options, **changes)
         return None
 

@@ -1,6 +1,6 @@
-"""Route push: who watches which topic, and when watchers are notified of a change.
+"""Route push: which client watches which topic, and how watching clients are notified of changes.
 
-push_pacing  How often clients are told of changed routes, by how busy the machine is
-watches      Who wants to be told when the route of which topic changes
-route_push   Tells clients that the routes they watch have changed
+push_pacing    how often notices are sent, by the load of the machine
+watches        which channel watches which topic
+route_push     request handlers of watches, and the timer that sends notices
 """

@@ -1,10 +1,10 @@
-"""How often clients are told of changed routes, by how busy the machine is: telling is a service, answering a duty.
+"""Paces route notices by the load of the machine: queries must be answered, notices can wait.
 
-    everything below 60 %       every second
-    anything from 60 to 90 %    every 10 s
-    anything above 90 %         not at all, until it is less
+    all readings below 60 %     every second
+    one from 60 to 90 %         every 10 s
+    one above 90 %              paused until it drops
 
-What is not known does not count. Whatever changes meanwhile is told later: `notices.py` forgets nothing.
+Unknown readings are ignored. Notices that are held back are sent later: `notices.py` keeps them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FULL_PERCENT: Final = 90.0
 
 
 class Pace(Enum):
-    """How often clients are told; the value is how it is called."""
+    """How often notices are sent; the value is the displayed text."""
 
     FULL = "every second"
     SLOW = "every 10 s"
@@ -30,7 +30,7 @@ class Pace(Enum):
 
     @property
     def interval_ms(self) -> int | None:
-        """The least time between two rounds of notices; None when there are none."""
+        """The minimum time between two rounds of notices; None while they are paused."""
         return _INTERVALS_MS[self]
 
 
@@ -38,10 +38,10 @@ _INTERVALS_MS: Final = {Pace.FULL: 1_000, Pace.SLOW: 10_000, Pace.PAUSED: None}
 
 
 class Burden(msgspec.Struct, frozen=True):
-    """What the readings mean.
+    """The pace, and its reason.
 
     Attributes:
-        reason: The readings that are to blame, in words; empty at full pace.
+        reason: The readings that slow the pace, as text; empty at full pace.
     """
 
     pace: Pace
@@ -52,13 +52,13 @@ _NONE: Final = Burden(Pace.FULL)
 
 
 def judge(readings: Readings) -> Burden:
-    """Return the pace that fits *readings*."""
+    """Return the pace for *readings*."""
     known = {"memory": readings.memory, "load": readings.load, "network": readings.network}
     busy = {name: percent for name, percent in known.items() if percent is not None and percent >= BUSY_PERCENT}
     if not busy:
         return _NONE
     is_full = max(busy.values()) > FULL_PERCENT
     to_blame = {name: percent for name, percent in busy.items() if not is_full or percent > FULL_PERCENT}
-    # Rounded up: that is never on the other side of a limit.
+    # Rounded up, so that the shown value is on the same side of the limit.
     reason = ", ".join(f"{name} {ceil(percent)} %" for name, percent in to_blame.items())
     return Burden(Pace.PAUSED if is_full else Pace.SLOW, reason)

@@ -1,12 +1,12 @@
-"""Tells clients that the routes they watch have changed: 105 with `watch`, 329, 7050, and the timer that sends 328.
+"""Notifies clients that routes they watch have changed: 105 with `watch`, 329, 7050, and the timer that sends 328.
 
     105 watch=true ─> watches ─┐
     329            ─> watches  │
-    routes changed ────────────┴─> who watches them, and sees a difference ─> notices ─┬─> 328, oneway
-    timer, once a second while somebody is owed something; less often under burden ────┘
+    routes changed ────────────┴─> watchers whose view of the route changed ─> notices ─┬─> 328, oneway
+    timer, once a second while a notice is pending; less often under load ──────────────┘
 
-A notice says only which topics changed; whoever gets it asks for their routes. It is sent once and never repeated:
-the clients' own poll is the net below. Clients are told a slice at a time, so that questions are answered in between.
+A notice only names the changed topics; the client then queries their routes. It is sent once and never repeated: the
+clients' own polling is the fallback. Notices are sent a slice at a time, so that queries are answered in between.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 
 TIMER: Final = "notify"
 SETTLING_MS: Final = 200
-"""How long a first change waits for others: a topic is created on one broker after the other."""
+"""How long the first change waits for more: a topic is created on one broker after the other."""
 SLICE: Final = 256
-"""How many clients are told before others have a turn: a few milliseconds."""
+"""Clients notified before other events have a turn; takes a few milliseconds."""
 
 
 class RoutePush:
-    """Watches, notices, and the pace at which these become those.
+    """Watches, and the notices sent to watching clients.
 
     Args:
-        options: What the operator set.
-        random: Spreads what concerns everybody.
-        readings: How busy the machine is, kept up to date by somebody else.
-        look: Returns a number that differs when the route of a topic does, as somebody sees it.
+        options: Settings of the operator.
+        random: Spreads notices that concern all clients.
+        readings: Load of the machine, kept up to date by the caller.
+        look: Returns a number that changes when a viewer's route of a topic does.
     """
 
     def __init__(
@@ -61,27 +61,27 @@ class RoutePush:
         )
         self._is_ticking = False  # the timer is set
         self._ticked_ms: int | None = None  # when the last tick was
-        self._told_ms: int | None = None  # when the last round of notices began
-        self._pace_told = Pace.FULL  # to the operator
-        self._is_urgent = False  # something is owed that no burden holds back
+        self._round_ms: int | None = None  # when the last round of notices began
+        self._logged_pace = Pace.FULL  # the pace that was logged last
+        self._is_urgent = False  # a pending notice must be sent whatever the load
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
-        return {UNWATCH: self._unwatch, RequestCode.GET_PUSH_STATE: self._tell_state}
+        """Return the request handlers by code."""
+        return {UNWATCH: self._unwatch, RequestCode.GET_PUSH_STATE: self._report_state}
 
     @property
     def burden(self) -> Burden:
-        """How often clients are told, and why not more often."""
+        """The current pace, and why it is not faster."""
         return judge(self.readings) if self._backs_off else Burden(Pace.FULL)
 
-    # Who watches.
+    # Watches.
 
     def watch(self, channel: ChannelId, topic: str, viewer: Viewer) -> bool:
-        """Tell *channel* of changes of *topic* from now on; return False when it has to look for itself."""
+        """Notify *channel* of changes of *topic* from now on; return False if the client has to poll."""
         return self.watches.watch(channel, topic, viewer)
 
     def closed(self, channel: ChannelId) -> None:
-        """Forget *channel*."""
+        """Forget a closed channel."""
         self.watches.closed(channel)
         self.notices.closed(channel)
 
@@ -91,7 +91,7 @@ class RoutePush:
         self.notices.forget(request.channel, topics)
         return request.answer()
 
-    def _tell_state(self, request: Request) -> Answer:
+    def _report_state(self, request: Request) -> Answer:
         burden, readings, link = self.burden, self.readings, self.readings.link
         state = PushState(
             broker_events=self._broker_events,
@@ -109,36 +109,36 @@ class RoutePush:
         )
         return request.answer(body=encode_push_state(state))
 
-    # Who is told.
+    # Notices.
 
     def changed(
         self, topics: Iterable[str], occasion: Occasion, now_ms: int, *, is_urgent: bool = False
     ) -> list[Effect]:
-        """Owe a notice of every topic whose route differs now to whoever watches it.
+        """Schedule notices of the topics whose routes changed, for the clients that watch them.
 
         Args:
-            topics: Whose routes may differ.
+            topics: Topics whose routes may have changed.
             occasion: Why.
             now_ms: When.
-            is_urgent: An operator waits for it, in trouble: no burden of the machine holds it back.
+            is_urgent: An operator handles an outage and waits for this: send it whatever the load.
         """
         if not self.watches:
             return []
         self.notices.add(self.watches.differing(topics), occasion)
         self._is_urgent = (self._is_urgent or is_urgent) and bool(len(self.notices))
-        return self._go_on(now_ms)
+        return self._set_timer(now_ms)
 
     def fired(self, now_ms: int) -> list[Effect]:
-        """Tell those whose moment has come: as many as one slice has, then others have a turn."""
+        """Send one slice of the notices that are due; the rest follows after other events had a turn."""
         self._is_ticking = False
         effects: list[Effect] = []
         if not self.notices.is_sending:
             self._ticked_ms = now_ms
             self.notices.tick()
             burden = self.burden
-            effects += self._tell_operator(burden)
+            effects += self._log_pace(burden)
             if self._is_urgent or self._is_time(burden.pace, now_ms):
-                self._told_ms = now_ms
+                self._round_ms = now_ms
                 self.notices.begin()
         frames: dict[str, bytes] = {}
         for channel, texts in self.notices.take(SLICE):
@@ -147,28 +147,28 @@ class RoutePush:
                     frames[text] = _encode(text)
             effects.append(SendBytes(channel, [frames[text] for text in texts]))
         self._is_urgent = self._is_urgent and bool(len(self.notices))
-        return effects + self._go_on(now_ms)
+        return effects + self._set_timer(now_ms)
 
     def _is_time(self, pace: Pace, now_ms: int) -> bool:
         interval_ms = pace.interval_ms
         if interval_ms is None:
             return False
-        # At full pace every tick is one.
-        return pace is Pace.FULL or _rest_ms(self._told_ms, interval_ms, now_ms) == 0
+        # At full pace, notices are sent at every tick.
+        return pace is Pace.FULL or _rest_ms(self._round_ms, interval_ms, now_ms) == 0
 
-    def _go_on(self, now_ms: int) -> list[Effect]:
-        """Set the timer, unless it is set or nobody is owed anything."""
+    def _set_timer(self, now_ms: int) -> list[Effect]:
+        """Set the timer, unless it is set or no notice is pending."""
         if self._is_ticking or not len(self.notices):
             return []
         self._is_ticking = True
         wait_ms = 0 if self.notices.is_sending else max(SETTLING_MS, _rest_ms(self._ticked_ms, TICK_MS, now_ms))
         return [SetTimer(TIMER, now_ms + wait_ms)]
 
-    def _tell_operator(self, burden: Burden) -> list[Effect]:
-        """Tell once when the pace changes."""
-        if burden.pace is self._pace_told:
+    def _log_pace(self, burden: Burden) -> list[Effect]:
+        """Return a log line if the pace changed since the last one."""
+        if burden.pace is self._logged_pace:
             return []
-        self._pace_told = burden.pace
+        self._logged_pace = burden.pace
         fields: dict[str, object] = {"pending_clients": len(self.notices)}
         if burden.pace is Pace.FULL:
             return [Log("info", "route notices every second again", fields)]
@@ -177,12 +177,12 @@ class RoutePush:
 
 
 def _rest_ms(since_ms: int | None, interval_ms: int, now_ms: int) -> int:
-    """Return how much of an interval is left. A clock that was set back holds nothing up."""
+    """Return how much of an interval is left; nothing if the clock was set back, so that notices are not delayed."""
     if since_ms is None or not 0 <= now_ms - since_ms < interval_ms:
         return 0
     return since_ms + interval_ms - now_ms
 
 
 def _encode(text: str) -> bytes:
-    """Return the frame of one notice. Nobody answers it, so it needs no number of its own."""
+    """Return the frame of one notice. It is one-way, so it needs no unique opaque."""
     return encode_command(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={TOPICS_FIELD: text}))

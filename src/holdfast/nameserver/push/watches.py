@@ -1,13 +1,13 @@
-"""Who wants to be told when the route of which topic changes.
+"""Records which channel watches which topic.
 
-    topic   -> Watched: who watches it, and what its route looked like; one for each kind of viewer
-    channel -> the topics that it watches, each as which viewer
+    topic   -> Watched: its channels, and the last sight of its route; one for each kind of viewer
+    channel -> the topics that it watches, each with its viewer
 
-Both ways, so that a change finds its watchers and a closed channel all that it watched. What nobody watches is not
-here, and neither is a channel that watches nothing. A name is kept once, however many watch it: ten thousand clients
-with ten topics each are some ten megabytes. Topics that do not exist can be watched like any other.
+The index has both directions, so that a change finds its watchers and a closed channel finds its watches. It has no
+empty entries. A topic name is kept once, however many channels watch it: ten thousand clients with ten topics each take
+some ten megabytes. Topics that do not exist can be watched, too.
 
-Does not know what a route is: a *sight* of it is any number that differs when the route does.
+Does not know what a route is: a *sight* of it is any number that changes when the route does.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.topic import RETRY_TOPIC_LENGTH_MAX
 from holdfast.nameserver.routes.unit_visibility import ANYBODY, Viewer
 
-_SEPARATOR: Final = ";"  # Between names in a notice: no name that holds it can be told.
+_SEPARATOR: Final = ";"  # Between names in a notice, so a name that contains it cannot be watched.
 
 
 class _Watched:
-    """One topic that somebody watches, as seen by one kind of viewer."""
+    """One watched topic, as seen by one kind of viewer."""
 
     __slots__ = ("channels", "sight", "topic", "viewer")
 
@@ -38,9 +38,9 @@ class Watches:
     """Channels and topics, in both directions.
 
     Args:
-        look: Returns the sight of a topic's route as it is now for somebody.
+        look: Returns the current sight of a topic's route for a viewer.
         per_channel_max: How many topics one channel may watch.
-        total_max: How many watches there may be, of all channels together.
+        total_max: How many watches all channels together may have.
     """
 
     def __init__(self, look: Callable[[str, Viewer], int], *, per_channel_max: int, total_max: int) -> None:
@@ -48,43 +48,43 @@ class Watches:
         self._per_channel_max = per_channel_max
         self._total_max = total_max
         self._by_topic: dict[str, dict[Viewer, _Watched]] = {}
-        # Invariant: _by_channel[c][topic] is _by_topic[topic][viewer] if and only if c is among its channels, and in
-        # those of no other viewer. Nothing in here is empty.
+        # Invariant: _by_channel[c][topic] is _by_topic[topic][viewer] if and only if c is among its channels, and a
+        # channel watches a topic as one viewer only. No inner collection is empty.
         self._by_channel: dict[ChannelId, dict[str, _Watched]] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        """Return how many watches there are."""
+        """Return the number of watches."""
         return self._count
 
     @property
     def channel_count(self) -> int:
-        """How many channels watch something."""
+        """How many channels watch a topic."""
         return len(self._by_channel)
 
     @property
     def topic_count(self) -> int:
-        """How many topics somebody watches."""
+        """How many topics are watched."""
         return len(self._by_topic)
 
     def topics(self) -> Iterator[str]:
-        """Return every topic that somebody watches."""
+        """Yield every watched topic."""
         return iter(self._by_topic)
 
     def watchers(self, topic: str) -> Collection[ChannelId]:
-        """Return who watches *topic*."""
+        """Return the channels that watch *topic*."""
         return {channel for watched in self._by_topic.get(topic, {}).values() for channel in watched.channels}
 
-    # Who watches.
+    # Watching.
 
     def watch(self, channel: ChannelId, topic: str, viewer: Viewer = ANYBODY) -> bool:
-        """Tell *channel* of changes of *topic* from now on; return False when that would be too much."""
+        """Add a watch of *topic* for *channel*; return False if a limit forbids it."""
         mine = self._by_channel.get(channel, {})
         before = mine.get(topic)
         if before is not None and before.viewer == viewer:
             return True
         if before is not None:
-            self.unwatch(channel, [topic])  # It became somebody else.
+            self.unwatch(channel, [topic])  # Its unit, group or zone changed.
             mine = self._by_channel.get(channel, {})
         if len(mine) >= self._per_channel_max or self._count >= self._total_max:
             return False
@@ -100,7 +100,7 @@ class Watches:
         return True
 
     def unwatch(self, channel: ChannelId, topics: Iterable[str]) -> None:
-        """Tell *channel* no more of *topics*; those that it does not watch do not matter."""
+        """Remove the watches of *topics* for *channel*; ignore topics that it does not watch."""
         mine = self._by_channel.get(channel, {})
         for topic in topics:
             if topic in mine:
@@ -109,7 +109,7 @@ class Watches:
             self._by_channel.pop(channel, None)
 
     def closed(self, channel: ChannelId) -> None:
-        """Forget *channel*."""
+        """Remove all watches of a closed channel."""
         for watched in self._by_channel.pop(channel, {}).values():
             self._leave(channel, watched)
 
@@ -122,10 +122,10 @@ class Watches:
             if not viewers:
                 del self._by_topic[watched.topic]
 
-    # What they see.
+    # Changes.
 
     def differing(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
-        """Return those of *topics* that are watched and look different from before, each with its watchers."""
+        """Yield those of *topics* whose sight changed, with the channels that watch them, and record the new sight."""
         for topic in topics:
             for watched in self._by_topic.get(topic, {}).values():
                 sight = self._look(topic, watched.viewer)
