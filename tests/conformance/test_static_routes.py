@@ -90,7 +90,7 @@ def test_a_topic_enabled_on_some_brokers_only_is_busy_and_never_missing():
     for answer in (ask_aware(server), ask_route(server, "orders"), ask_as(server, "JAVA", 513)):
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert answer.remark == (
-            "the route of static topic orders cannot be told: no broker leads logical queues 2 of 3"
+            "the route of static topic orders cannot be served: no broker leads logical queues 2 of 3"
         )
 
     register_static(server, "b", leads("b", 1, 2, total=3))

@@ -233,7 +233,7 @@ class Takeover:
             if self._mappings.moves().get(opening.move) != known:
                 raise MappingRefused(
                     "newest leader",
-                    f"move {opening.move} was decided while {self._name} looked for a newer leader: list the moves",
+                    f"move {opening.move} was decided while {self._name} checked for a newer leader: list the moves",
                 )
         for queue in unopened:
             self._view.require_newest(opening.topic, queue)

@@ -1,12 +1,15 @@
-"""Routes: which broker serves which queue of a topic, normal or static, and who may see it.
+"""Routes: which broker serves which queue of a topic, normal or static, and which clients see it.
 
-unit_visibility     Which queues a client sees
-static_topics       Static topics
-route_table         The route table
-static_routes       How clients are told of a static topic
-static_topic_store  What a name server keeps of static topics over its end
-route_answer_cache  Route answers, rendered once
-deletion_markers    Deletion markers at a name server
-route_requests      Route queries (105) that the hot loop has no rendered answer for, and what those who watch a
-topic see of it
+The name server merges what brokers report about a static topic. It withholds the result while the reports are
+incomplete or contradictory, and keeps serving the last usable one. An aware client reads mappings; for other clients a
+mock broker has all queues of the topic, and a live broker that relays stands in for it.
+
+    unit_visibility       which queues a client sees and may write to, by its unit and zone
+    static_topics         reports about static topics, merged and served
+    route_table           brokers, normal topics, and the bodies of normal routes
+    static_routes         the bodies of static routes: for aware clients, for others, and for brokers
+    static_topic_store    the file that preserves static topics across restarts
+    route_answer_cache    cache of rendered route answers
+    deletion_markers      deletion markers of topics: saved, and exchanged with brokers
+    route_requests        route queries (105) that the hot loop cannot answer
 """

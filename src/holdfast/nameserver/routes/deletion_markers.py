@@ -1,10 +1,10 @@
-"""Deletion markers at a name server: 216 makes one, an explicit create lifts it, registrations carry them around.
+"""Deletion markers at a name server: 216 makes one, an explicit create lifts it, registrations exchange them.
 
     operator ─ 216 ──> topic known here? ─> marked, on disk ─> answered
-    broker ─── 103 ──> its markers are merged with ours ─> the answer tells the broker the result, if it has others
-    operator ─ 217 ──> lifted; so does a broker that takes an explicit create, in its next 103
+    broker ─── 103 ──> its markers are merged with ours ─> the answer carries the result, if the broker's differ
+    operator ─ 217 ──> lifted; likewise by a broker that handles an explicit create, in its next 103
 
-A name server that was away learns what it missed from the first broker that registers, before it serves a route of that
+A name server that was away learns newer markers from the first broker that registers, before it serves a route of that
 broker. Kept in the KV store.
 """
 
@@ -23,10 +23,10 @@ _KEY: Final = "markers"
 
 
 class DeletionMarkers:
-    """The markers that this name server has heard of.
+    """The known markers.
 
     Attributes:
-        fault: Why the saved ones cannot be read; None when they can.
+        fault: Why the saved markers cannot be read; None if they can.
     """
 
     def __init__(self, kv: KvStore) -> None:
@@ -41,15 +41,15 @@ class DeletionMarkers:
         self._text = encode_markers(self._deletions.all())
 
     def is_deleted(self, topic: str, cluster: str) -> bool:
-        """Return whether *topic* was deleted in *cluster*; an empty one stands for all."""
+        """Return whether *topic* was deleted in *cluster*; an empty cluster stands for all."""
         return self._deletions.is_deleted(topic, cluster)
 
     def text_of(self, topic: str) -> str:
-        """Return the markers of *topic* as they are sent."""
+        """Return the encoded markers of *topic*."""
         return encode_markers(self._deletions.of(topic))
 
     def delete(self, topic: str, cluster: str | None, request: Request) -> Answer:
-        """Mark *topic*, which was deleted in *cluster* or everywhere; the answer waits until that is on disk."""
+        """Mark *topic* as deleted in *cluster*, or everywhere. The answer waits until the marker is on disk."""
         if not is_marked_when_deleted(topic):
             return request.answer()
         self._deletions.delete(topic, cluster or "", request.now_ms)
@@ -59,12 +59,12 @@ class DeletionMarkers:
         return request.answer() if ready else None
 
     def lift(self, topic: str, cluster: str, request: Request) -> None:
-        """Take note that *topic* was explicitly created in *cluster*; an empty one stands for all."""
+        """Lift the marker: *topic* was explicitly created in *cluster*; an empty cluster stands for all."""
         if self._deletions.lift(topic, cluster, request.now_ms):
             self._save(request.effects)
 
     def hear(self, text: str | None, request: Request) -> str | None:
-        """Merge the markers that a broker sent; return what it has to learn, if that differs from what it has."""
+        """Merge a broker's markers; return the result if it differs from what the broker sent."""
         if text is None or text == self._text:
             return None
         try:

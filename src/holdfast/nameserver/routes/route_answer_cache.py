@@ -1,10 +1,10 @@
-"""Route answers, rendered once: what makes ninety thousand queries a second possible on one core.
+"""Caches rendered route answers: this makes ninety thousand queries a second possible on one core.
 
-An answer is kept until the route of its topic changes. Of a normal topic there are two at most: standard JSON, and the
-bare integer keys that clients before 4.9.4 want. Of a static topic there is one for clients that read mappings, one for
-brokers, and for the others two for each broker that stands in for the mock one. So it is for clients that name no unit;
-for the others every form is kept apart, by what they see. Only routes that exist are kept, so
-that asking for nonsense takes no memory, and when all answers together grow beyond the limit the oldest go.
+An answer is kept until the route of its topic changes. A normal topic has at most two: standard JSON, and the bare
+integer keys that clients before 4.9.4 expect. A static topic has one for clients that read mappings, one for brokers,
+and two for each broker that stands in for a mock broker. These are for clients that name no unit; for others each form
+is kept per vision. Only existing routes are kept, so that queries for unknown topics use no memory. When all answers
+together exceed the limit, the oldest are evicted.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Hashable, Iterable
 from holdfast.wire.cluster.route import RouteAnswer, bare_keys, render_answer
 
 Proxies = tuple[tuple[str, ...], ...]
-"""Of each static topic of a name, the brokers that can stand in for its mock one."""
+"""For each static topic of a name: the brokers that can stand in for its mock broker."""
 
 
 class RouteAnswers:
-    """Answers by topic, in all forms. The hot loop reads the dictionaries of normal topics directly."""
+    """Rendered answers by topic and form. The hot loop reads the dictionaries of normal topics directly."""
 
     def __init__(self, size_max: int) -> None:
         self.standard: dict[str, RouteAnswer] = {}
@@ -31,41 +31,41 @@ class RouteAnswers:
         self._size_max = size_max
 
     def find(self, topic: str, *, is_bare: bool) -> RouteAnswer | None:
-        """Return the answer about a normal *topic*, if it was rendered before."""
+        """Return the rendered answer of a normal *topic*; None if there is none."""
         return (self.bare if is_bare else self.standard).get(topic)
 
     def find_special(self, topic: str, form: Hashable, *, is_bare: bool = False) -> RouteAnswer | None:
-        """Return the answer about *topic* in a form that only some get, if it was rendered before.
+        """Return the rendered answer of *topic* in a special form; None if there is none.
 
-        Of a static topic one is known by the brokers that stand in for the mock ones.
+        The form of a static topic with mock brokers includes the brokers that stand in for them.
         """
         return self._special.get(topic, {}).get((form, is_bare))
 
     def find_proxies(self, topic: str, vision: Hashable) -> Proxies | None:
-        """Return who stands in for the mock brokers of *topic*, if it was looked for before."""
+        """Return the brokers that can stand in for the mock brokers of *topic*; None if not known yet."""
         return self._proxies.get(topic, {}).get(vision)
 
     def keep_proxies(self, topic: str, vision: Hashable, proxies: Proxies) -> None:
-        """Remember who stands in for the mock brokers of *topic*, for those who see it so."""
+        """Remember the brokers that can stand in for the mock brokers of *topic*, for this vision."""
         self._proxies.setdefault(topic, {})[vision] = proxies
 
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
-        """Render the answer about a normal topic that carries *body* and keep it."""
+        """Render and keep the answer of a normal topic."""
         answers = self.bare if is_bare else self.standard
         return self._keep(answers, topic, bare_keys(body) if is_bare else body)
 
     def keep_aware(self, topic: str, body: bytes) -> RouteAnswer:
-        """Render the answer about a static topic for clients that read mappings, and keep it."""
+        """Render and keep the answer of a static topic for clients that read mappings."""
         return self._keep(self.aware, topic, body)
 
     def keep_reports(self, topic: str, body: bytes) -> RouteAnswer:
-        """Render the answer about a static topic for brokers, and keep it."""
+        """Render and keep the answer of a static topic for brokers."""
         return self._keep(self.reports, topic, body)
 
     def keep_special(
         self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_kept: bool = True
     ) -> RouteAnswer:
-        """Render the answer about *topic* in a form that only some get, and keep it if it shall be kept."""
+        """Render the answer of *topic* in a special form, and keep it if *is_kept*."""
         answer = render_answer(bare_keys(body) if is_bare else body)
         if not is_kept:
             return answer
@@ -76,7 +76,7 @@ class RouteAnswers:
         return answer
 
     def drop(self, topics: Iterable[str]) -> None:
-        """Forget the answers of topics whose routes changed."""
+        """Drop the answers of topics whose routes changed."""
         for topic in topics:
             self._forget(self.standard, topic)
             self._forget(self.bare, topic)
@@ -86,7 +86,7 @@ class RouteAnswers:
             self._proxies.pop(topic, None)
 
     def drop_all(self) -> None:
-        """Forget every answer."""
+        """Drop all answers."""
         for answers in (self.standard, self.bare, self.aware, self.reports, self._proxies, self._special):
             answers.clear()
         self._size = 0

@@ -1,10 +1,10 @@
-"""Route queries (105) that the hot loop has no rendered answer for, and what those who watch a topic see of it.
+"""Answers route queries (105) that the hot loop has no rendered answer for, and compares routes for watching clients.
 
-    who asks ─ unit, group, zone ─> what it sees (`vision.py`) ─┬─ static topics of that name ─> aware, or mock
-                                                                  └─ none of them ─> the normal topic, or none at all
+    viewer: unit, group, zone ─> its vision (`unit_visibility`) ─┬─ static topics of that name ─> aware, or mock
+                                                                 └─ none ─> the normal topic, or no route
 
-Where the unit of the client has a normal topic of the name, and another one a static one, it is told of its own: no
-client can read both kinds under one name.
+If the client's unit has a normal topic of the name, and another unit has a static one, the client gets the normal one:
+no client can read both kinds under one name.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _DELETED: Final = (
     "It was deleted, and no broker creates it for a send: create it again to use it."
 )
 _GONE: Final = ResponseCode.TOPIC_NOT_EXIST
-_BUSY: Final = "the route of static topic {} cannot be told: {}"
+_BUSY: Final = "the route of static topic {} cannot be served: {}"
 _NOBODY_ALIVE: Final = "no broker that has it is alive"
-_WAIT: Final = 1  # what a topic looks like whose route cannot be told
+_WAIT: Final = 1  # the sight of a topic whose route cannot be served
 _NAME_MAX: Final = 255
-_AWARE: Final = "aware"  # the form of a route that only some get
+_AWARE: Final = "aware"  # the form for clients that read mappings
 
 
 class Counters(msgspec.Struct):
-    """What happened so far, for whoever exports it."""
+    """Counters since the start, for metrics."""
 
     route_queries: int = 0
     route_misses: int = 0
@@ -70,14 +70,14 @@ class Counters(msgspec.Struct):
 
 
 class _Busy(Exception):
-    """A route that cannot be told now, and why."""
+    """The route cannot be served at present; carries the reason."""
 
 
 def viewer_of(fields: RouteFields, asker: AskerFields) -> Viewer:
-    """Return who sent a route query.
+    """Return the viewer that sent a route query.
 
     Raises:
-        BadField: nothing has a name that long.
+        BadField: a name is too long.
     """
     unit, zone = fields.scope, fields.wanted_zone
     if max(len(unit), len(asker.group), len(zone)) > _NAME_MAX:
@@ -86,7 +86,7 @@ def viewer_of(fields: RouteFields, asker: AskerFields) -> Viewer:
 
 
 class RouteDesk:
-    """Answers from the route table, and keeps what it rendered."""
+    """Answers route queries, and fills the cache of rendered answers."""
 
     def __init__(
         self,
@@ -135,32 +135,32 @@ class RouteDesk:
         return self._mock(request, topic, vision, parts, is_bare=is_bare)
 
     def recall(self, topic: str, viewer: Viewer, *, is_aware: bool, peer: str, is_bare: bool) -> RouteAnswer | None:
-        """Return what somebody shall hear of a static topic, or as one of a unit, if it was rendered before.
+        """Return the rendered answer for a static topic or for a viewer with a unit or zone; None if there is none.
 
         Args:
-            topic: Asked for.
-            viewer: Who asks.
-            is_aware: It reads mappings.
-            peer: Where it is.
-            is_bare: It wants bare integer keys.
+            topic: The queried topic.
+            viewer: The client.
+            is_aware: Whether it reads mappings.
+            peer: Its address.
+            is_bare: Whether it expects bare integer keys.
         """
         vision = see(self._switch(), topic, viewer)
         answers = self._answers
         found = None
         if topic in self._routes.static.by_name:
-            # Clients without a unit share one answer, whatever is open.
+            # Clients without a unit share one answer, whichever units are open.
             seen = vision.in_all_zones() if vision.unit else EVERYTHING
             if is_aware:
                 found = self._recall_aware(topic, seen)
             elif proxies := answers.find_proxies(topic, seen):
                 found = answers.find_special(topic, _mock_form(seen, peer, proxies), is_bare=is_bare)
         if found is None and not vision.is_common:
-            # Where the unit has a normal topic of a static one's name, clients of the unit get its route.
+            # If the unit has a normal topic of a static one's name, clients of the unit get its route.
             found = answers.find_special(topic, vision, is_bare=is_bare)
         return found
 
     def look(self, topic: str, viewer: Viewer) -> int:
-        """Return a number that differs when what *viewer* is told of *topic* does; but not why it is to wait."""
+        """Return a number that changes when *viewer*'s route of *topic* does, but not when only a fault's text does."""
         vision = see(self._switch(), topic, viewer)
         try:
             parts = self._parts(topic, vision)
@@ -170,13 +170,13 @@ class RouteDesk:
             return look_at_static(parts, self._routes.brokers, self._routes.topics.get(topic, {}))
         return self._routes.look(topic, order_topic_conf=self._order(topic), vision=vision)
 
-    # Which topics are meant.
+    # Choosing the topics.
 
     def _parts(self, topic: str, vision: Vision) -> list[Part]:
-        """Return the static topics of the name that are seen; none where the normal topic is.
+        """Return the static topics of the name that are visible and served; empty if the normal topic is to be served.
 
         Raises:
-            _Busy: there are some, and nothing can be told of what matters most.
+            _Busy: a static topic of the viewer's own unit, or all that are visible, cannot be served.
         """
         seen = [each for each in self._routes.static.find_all(topic) if vision.shows_scope(each.scope)]
         own = [each for each in seen if covers(each.scope, vision.unit)] if vision.unit else []
@@ -197,7 +197,7 @@ class RouteDesk:
     def _order(self, topic: str) -> str | None:
         return self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
 
-    # How they are told.
+    # Rendering.
 
     def _normal(self, request: Request, topic: str, vision: Vision, *, is_bare: bool) -> Command | Refusal:
         is_common = vision.is_common
@@ -254,12 +254,12 @@ class RouteDesk:
         return self._answers.keep_special(topic, form, body, is_bare=is_bare, is_kept=self._is_kept(vision))
 
     def _is_kept(self, vision: Vision) -> bool:
-        """Return whether to keep a rendered answer: there is no end to the units and zones that clients may name."""
+        """Return whether to cache a rendered answer: clients may name any number of unknown units and zones."""
         is_unit_known = not vision.unit or self._routes.has_cluster(vision.unit)
         return is_unit_known and (not vision.zone or self._routes.has_zone(vision.zone))
 
     def _reports(self, request: Request, topic: str, viewer: Viewer) -> Command:
-        """Answer a broker that wants to know who leads, whatever clients are told."""
+        """Answer a broker that asks for the registered reports, whatever clients see."""
         answer = self._answers.reports.get(topic) if viewer is ANYBODY else None
         if answer is not None:
             return request.answer(body=answer.body)
@@ -281,16 +281,16 @@ class RouteDesk:
         return Refusal(_GONE, _MISSING.format(topic))
 
     def _busy(self, topic: str, reason: str) -> Refusal:
-        # Told that it does not exist, a client would create a normal topic of that name.
+        # If it were reported as missing, a client would create a normal topic of that name.
         self._counters.routes_withheld += 1
         return Refusal(ResponseCode.SYSTEM_BUSY, _BUSY.format(topic, reason))
 
 
 def _mock_form(vision: Vision, peer: str, proxies: Proxies) -> tuple[Vision, tuple[str, ...]]:
-    """Return what an answer with mock brokers is known by, and who stands in for them."""
+    """Return the cache key of an answer with mock brokers: the vision, and the brokers that stand in."""
     return vision, choose_proxies(host_of(peer), proxies)
 
 
 def asker_of(request: Request) -> AskerFields:
-    """Return what the sender of a route query says of itself."""
+    """Return the fields in which the sender of a route query describes itself."""
     return from_fields(AskerFields, request.command.fields)

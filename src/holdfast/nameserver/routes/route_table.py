@@ -1,14 +1,14 @@
-"""The route table: which brokers there are, and which of them has how many queues of which topic.
+"""The route table: the brokers, and how many queues of which topic each has.
 
     brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
     topics    topic -> broker name -> Hosting
-    static    topic -> what brokers reported of its logical queues (`static_topics.py`)
+    static    topic -> the brokers' reports about its logical queues (`static_topics.py`)
 
-A route is put together only when somebody asks for it, out of parts that were encoded when they changed. Brokers have
-few shapes (4 queues, readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`:
-comparing a registration of ten thousand topics with what is known is ten thousand lookups, and allocates nothing.
+A route is assembled on demand, from parts that were encoded when they changed. Brokers have few shapes (4 queues,
+readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`. Comparing a registration of
+ten thousand topics with the table takes ten thousand lookups and allocates nothing.
 
-Does not know who is alive (`leases.py`), nor what a request looks like.
+Does not know which brokers are alive (`broker_liveness.py`), nor the format of requests.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from holdfast.nameserver.routes.static_topics import INTRUDES, StaticTopics
 from holdfast.nameserver.routes.unit_visibility import EVERYTHING, Vision
 from holdfast.wire.cluster.route import encode_broker, encode_queue, join_cluster_info, join_route
 
-# A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
+# A broker that keeps using new shapes starts over at this limit: sharing only affects speed.
 _SHAPES_MAX: Final = 1024
 
 
 class Hosting(msgspec.Struct, frozen=True, gc=False):
-    """What one broker has of a topic, and how a route says it.
+    """One broker's queues of a topic, with their encoded forms in a route.
 
     Attributes:
         text: As registered.
-        read_only_text: With writing withdrawn.
-        foreign_text: To whoever belongs to another unit.
+        read_only_text: Without write permission.
+        foreign_text: For clients of other units: without write permission and without write queues.
     """
 
     queue: QueueData
@@ -55,17 +55,17 @@ class Broker:
         self.addresses: dict[int, str] = {}
         self.zone: str | None = None
         self.is_acting_master_allowed = False
-        self.is_wiped = False  # an operator withdrew writing; lasts until it is given back or the broker leaves
+        self.is_wiped = False  # an operator withdrew write permission; until it is restored or the broker leaves
         self.shapes: dict[tuple[int, int, int, int], Hosting] = {}
         self.text = b""
 
     @property
     def is_read_only(self) -> bool:
-        """Whether routes say that nothing may be written here, whatever the topics' own permissions are."""
+        """Whether routes deny writing on this broker, whatever the permissions of its topics are."""
         return self.is_wiped or (self.is_acting_master_allowed and MASTER_ID not in self.addresses)
 
     def shape(self, read_queues: int, write_queues: int, permission: int, sys_flag: int) -> Hosting:
-        """Return the one value that says this about a topic on this broker."""
+        """Return the shared value for these queue counts and flags on this broker."""
         key = (read_queues, write_queues, permission, sys_flag)
         found = self.shapes.get(key)
         if found is None:
@@ -84,13 +84,13 @@ class Broker:
         return found
 
     def say(self, hosting: Hosting, *, is_foreign: bool) -> bytes:
-        """Return how a route says what it has of a topic."""
+        """Return the encoded form of *hosting* for a route."""
         if is_foreign:
             return hosting.foreign_text
         return hosting.read_only_text if self.is_read_only else hosting.text
 
     def encode(self) -> None:
-        """Bring the encoded text up to date."""
+        """Update the encoded text."""
         self.text = encode_broker(
             BrokerData(
                 cluster=self.cluster,
@@ -103,7 +103,7 @@ class Broker:
 
 
 class RouteTable:
-    """Brokers and topics. Remembers which topics' routes changed until `take_changes` is called."""
+    """Brokers and topics. Records which routes changed until `take_changes` is called."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, Broker] = {}
@@ -113,27 +113,27 @@ class RouteTable:
         self._changed: set[str] = set()
 
     def take_changes(self) -> set[str]:
-        """Return the topics whose routes changed since the last call."""
+        """Return the topics whose routes changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
         return changed | self.static.take_changes()
 
     def compare_again(self, topics: Iterable[str]) -> None:
-        """Count *topics* as changed, so that their routes are compared with those that clients were notified of."""
+        """Mark *topics* as changed, so that their routes are compared with those that clients were notified of."""
         self._changed.update(topics)
 
     def _cluster_of(self, name: str) -> str | None:
         broker = self.brokers.get(name)
         return None if broker is None else broker.cluster
 
-    # Brokers come and go.
+    # Brokers.
 
     def seat(self, name: str, broker_id: int, address: str, *, cluster: str, zone: str | None, acting: bool) -> None:
-        """Put *address* under *broker_id* of a broker name, and nowhere else under that name."""
+        """Set *address* as *broker_id* of a broker name, and remove it from other ids of that name."""
         broker = self.brokers.get(name)
         if broker is None:
             broker = self.brokers[name] = Broker(name)
         elif broker_id != MASTER_ID:
-            # The master decides where the name belongs: a replica may be anywhere.
+            # Only the master decides cluster and zone of the name: a replica may be anywhere.
             cluster, zone = broker.cluster, broker.zone
         addresses = {number: other for number, other in broker.addresses.items() if other != address}
         addresses[broker_id] = address
@@ -148,7 +148,7 @@ class RouteTable:
             self._note_change_of(broker)
 
     def unseat(self, name: str, address: str) -> None:
-        """Take *address* away; a broker name without any address leaves with all its queues."""
+        """Remove *address* from a broker name. Without any address left, the name and all its queues are removed."""
         self._filter_servers.pop(address, None)
         broker = self.brokers.get(name)
         if broker is None or address not in broker.addresses.values():
@@ -163,7 +163,7 @@ class RouteTable:
         self.static.leave(name)
 
     def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
-        """Tell clients of *address* about its class filter servers."""
+        """Set the class filter servers of *address*, which routes carry."""
         if self._filter_servers.get(address, []) == servers:
             return
         if servers:
@@ -177,24 +177,24 @@ class RouteTable:
         self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
         self._changed.update(topic.name for topic in self.static.held_by(broker.name))
 
-    # Topics come and go.
+    # Topics.
 
     def host(self, name: str, topics: Iterable[TopicConfig]) -> None:
-        """Add or change topics of a broker that is seated. Topics not named stay as they are."""
+        """Add or change topics of a registered broker. Topics that are not named stay unchanged."""
         broker = self.brokers[name]
         for topic in topics:
             hosting = broker.shape(topic.read_queues, topic.write_queues, topic.permission, topic.sys_flag)
             self._set(topic.name, name, hosting)
 
     def find_intrusions(self, name: str, topics: Iterable[str]) -> Iterator[str]:
-        """Tell which of *topics*, normal ones on a broker, are not served because there is a static one of the name."""
+        """Yield a text for each of *topics* that is not served on this broker because of a static one of its name."""
         for topic in topics if self.static.topics else ():
             found = self.static.by_name.get(topic, {}).values()
             if any(name in static.intruders for static in found):
                 yield f"{topic} on {name}: {INTRUDES}"
 
     def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
-        """Add or change one topic on several brokers; return the first that is not known, and then change nothing."""
+        """Add or change one topic on several brokers; if one of them is unknown, change nothing and return its name."""
         queues = list(queues)
         for queue in queues:
             if queue.broker_name not in self.brokers:
@@ -206,7 +206,7 @@ class RouteTable:
         return None
 
     def map_queues(self, name: str, mappings: Mapping[str, Any]) -> dict[str, str]:
-        """Take a broker's reports of static topics, before its topics are hosted; return those refused, and why."""
+        """Apply a broker's reports of static topics, before its topics are hosted; return those refused, and why."""
         refused = {}
         for topic, plain in mappings.items():
             hosts = self.topics.get(topic, {})
@@ -218,14 +218,14 @@ class RouteTable:
         return refused
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
-        """Forget a topic, everywhere or in one cluster; return whether there was something to forget."""
+        """Remove a topic, everywhere or in one cluster; return whether there was something to remove."""
         names = {*self.topics.get(topic, {})}
         if cluster is not None:
             names = {name for name in names if self.brokers[name].cluster == cluster}
         for static in self.static.by_name.get(topic, {}).values():
             for name in static.reports:
                 home = self._cluster_of(name)
-                # Where a dead broker was is told by the scope alone, if by anything.
+                # The cluster of a dead broker is unknown: only the scope indicates it.
                 if cluster is None or (covers(static.scope, cluster) if home is None else home == cluster):
                     names.add(name)
         for name in names:
@@ -234,7 +234,7 @@ class RouteTable:
         return bool(names)
 
     def set_wiped(self, name: str, *, is_wiped: bool) -> int:
-        """Withdraw or give back writing on a whole broker; return how many topics it has."""
+        """Withdraw or restore write permission on a whole broker; return how many topics it has."""
         broker = self.brokers.get(name)
         if broker is None:
             return 0
@@ -260,12 +260,12 @@ class RouteTable:
             if not hosts:
                 del self.topics[topic]
 
-    # What clients ask.
+    # Queries.
 
     def find_body(
         self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING
     ) -> bytes | None:
-        """Return the body of the route answer of a normal topic, or None when no broker serves it."""
+        """Return the body of the route answer of a normal topic; None if no broker serves it."""
         served = self._find_served(topic, vision)
         if not served and not self._is_in_other_zones(topic, vision):
             return None
@@ -278,25 +278,25 @@ class RouteTable:
         )
 
     def look(self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING) -> int:
-        """Return a number that differs when `find_body` does, much cheaper than that; 0 when no broker serves it."""
+        """Return a number that changes when `find_body` does, at much lower cost; 0 if no broker serves the topic."""
         served = self._find_served(topic, vision)
         if not served and not self._is_in_other_zones(topic, vision):
             return 0
         filters = self._find_filter_servers([broker for broker, _ in served])
         order = self._narrow_order(order_topic_conf, vision)
-        # All topics of a shape share these texts, and a text remembers its hash.
+        # All topics of a shape share these texts, and a text caches its hash.
         return hash((*[(broker.text, text) for broker, text in served], repr(filters), order))
 
     def is_normal_in(self, topic: str, unit: str) -> bool:
-        """Return whether a broker of *unit* serves *topic* as a normal one."""
+        """Return whether a broker of *unit* serves *topic* as a normal topic."""
         return bool(self._find_served(topic, Vision(unit, is_wide=False)))
 
     def _is_in_other_zones(self, topic: str, vision: Vision) -> bool:
-        """Return whether only its zone hides a topic from a client: upstream answers with an empty route then."""
+        """Return whether a client sees no broker only because of its zone: upstream returns an empty route then."""
         return bool(vision.zone) and bool(self._find_served(topic, vision.in_all_zones()))
 
     def _find_served(self, topic: str, vision: Vision) -> list[tuple[Broker, bytes]]:
-        """Return the brokers that serve a normal topic, by name, and how a route says what they have of it."""
+        """Return the brokers that serve a normal topic, by name, with the encoded form of their queues."""
         hosts = self.topics.get(topic, {})
         statics = self.static.by_name.get(topic, {}).values()
         served = []
@@ -305,14 +305,14 @@ class RouteTable:
             is_hidden = any(
                 name not in static.normal_hosts and covers(static.scope, broker.cluster) for static in statics
             )
-            # A broker whose master is down is read at its replica, in whatever zone that is.
+            # If the master is down, clients read from a replica, in whichever zone that is.
             is_in_zone = MASTER_ID not in broker.addresses or vision.shows_zone(broker.zone)
             if vision.shows(broker.cluster) and is_in_zone and not is_hidden:
                 served.append((broker, broker.say(hosts[name], is_foreign=not vision.writes(broker.cluster))))
         return served
 
     def _narrow_order(self, order_topic_conf: str | None, vision: Vision) -> str | None:
-        """Return how many queues of an ordered topic each broker has, of those that may be written to."""
+        """Return the queue counts of an ordered topic, restricted to writable brokers."""
         if order_topic_conf is None or vision.is_plain:
             return order_topic_conf
         kept = [
@@ -333,11 +333,11 @@ class RouteTable:
         }
 
     def has_cluster(self, cluster: str) -> bool:
-        """Return whether a broker of *cluster* is here."""
+        """Return whether a broker of *cluster* is registered."""
         return any(broker.cluster == cluster for broker in self.brokers.values())
 
     def has_zone(self, zone: str) -> bool:
-        """Return whether a broker registered with *zone*, which is in lower case."""
+        """Return whether a broker registered with *zone*, given in lower case."""
         return any(broker.zone is not None and broker.zone.lower() == zone for broker in self.brokers.values())
 
     def clusters(self) -> dict[str, list[str]]:
@@ -352,6 +352,6 @@ class RouteTable:
         return join_cluster_info({name: self.brokers[name].text for name in sorted(self.brokers)}, self.clusters())
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Return the topics that some broker of *cluster* has."""
+        """Return the topics that at least one broker of *cluster* has."""
         names = self.clusters().get(cluster, [])
         return [topic for topic, hosts in self.topics.items() if not hosts.keys().isdisjoint(names)]

@@ -1,16 +1,16 @@
-"""How clients are told of a static topic: in one of two forms.
+"""Renders the route of a static topic, in one of two forms for clients.
 
-aware   brokers that hold something, queues of those that lead, and for every broker what it leads. A Java client
-        merges these parts itself, by the highest epoch: all wear the same epoch and number of queues, and no queue
-        is in two of them, so that it can come to no other result than ours.
-mock    one broker that does not exist, has all the queues, and the address of a live one, which passes on what
-        reaches it: for clients that cannot read the first form.
+aware   the brokers that hold records, the queues of those that lead, and the queues that each broker leads. A Java
+        client merges these parts by the highest epoch. All parts have the same epoch and queue count, and no queue
+        is in two parts, so the client can only reach the same result as we do.
+mock    one broker that does not exist. It has all queues, and the address of a live broker that relays requests to
+        the leaders: for clients that cannot read the aware form.
 
-Where a name is that of several topics, of one scope each, a client may be told of more than one of them: each has a
-mock broker name of its own. What it may only read takes no writes in either form.
+Several topics may share a name, each with its own scope. A client may see more than one of them: each has its own mock
+broker name. Topics that a client may only read are without write permission in either form.
 
-And how brokers are told: every report as it was registered. Whether anybody is alive, and whether clients can go by it,
-is no matter to a broker that asks if it was replaced.
+Brokers get every report as it was registered. A broker asks whether it was replaced, so it does not matter whether
+brokers are alive, or whether the reports are usable for clients.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _HOSTS_REMEMBERED: Final = 4096
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One static topic of the name that is asked for; it is served.
+    """A static topic of the queried name that is served.
 
     Attributes:
-        is_foreign: It may be read, and not written to.
+        is_foreign: Whether it is read-only for the viewer.
     """
 
     topic: StaticTopic
@@ -46,13 +46,13 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def served(self) -> MergedTopic:
-        """What clients are told of it."""
-        assert self.topic.served is not None, "what is withheld has no route"
+        """The merged state that clients see."""
+        assert self.topic.served is not None, "a withheld topic has no route"
         return self.topic.served
 
 
 def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
-    """Return the route of a topic that is served, for clients that read mappings."""
+    """Return the route of the served parts, for clients that read mappings."""
     parts = list(parts)
     present: dict[str, bytes] = {}
     queues: list[bytes] = []
@@ -77,24 +77,24 @@ def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapp
 
 
 def _find_writable(parts: Iterable[Part]) -> str:
-    """Return the queues that may be written to, in the form in which ordered topics tell theirs.
+    """Return the writable queues, in the form that ordered topics use.
 
-    Where there is one, Java's producers take their queues from it, and only their consumers from the mapping; who leads
-    a queue both look up in the mapping. Where all may be written to it must be absent, so that producers see a queue
-    that is new with the mapping that has it.
+    If it is present, Java's producers take their queues from it, and their consumers still take them from the mapping;
+    both find the leader of a queue in the mapping. It must be absent if all queues are writable, so that producers see
+    a new queue as soon as the mapping has it.
     """
     own = [f"{mock_broker(part.topic.scope)}:{part.served.total}" for part in parts if not part.is_foreign]
     return ";".join(own) or f"{NOBODY}:0"
 
 
 def look_at_static(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
-    """Return a number that differs when what clients are told does, in either form."""
+    """Return a number that changes when the route changes, in either form."""
     parts = list(parts)
     return hash((aware_body(parts, brokers, hosts), find_proxies(parts, brokers)))
 
 
 def reports_body(topics: Iterable[StaticTopic], brokers: Mapping[str, Broker]) -> bytes:
-    """Return everything that is known of the topics of a name, for brokers."""
+    """Return all reports about the topics of a name, for brokers."""
     topics = list(topics)
     holders = {name for topic in topics for name in topic.holders}
     return join_route(
@@ -108,13 +108,13 @@ def reports_body(topics: Iterable[StaticTopic], brokers: Mapping[str, Broker]) -
 
 
 def to_report(report: Report) -> Info:
-    """Return what a broker registered."""
+    """Return the info that a broker registered."""
     info = to_info(report.mapping)
     return info if report.tells_homes else msgspec.structs.replace(info, extras=None)
 
 
 def to_infos(served: MergedTopic, reporting: Mapping[str, object]) -> dict[str, Info]:
-    """Return what each broker leads, with one epoch and one number of queues for all."""
+    """Return the queues that each broker leads, with one epoch and one queue count for all."""
     led: dict[str, dict[int, LogicalQueue]] = {name: {} for name in sorted(reporting)}
     for number, queue in sorted(served.queues.items()):
         if number < served.total:
@@ -136,18 +136,18 @@ def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> 
 
 
 def find_proxies(parts: Iterable[Part], brokers: Mapping[str, Broker]) -> tuple[tuple[str, ...], ...]:
-    """Return, for each part, the live brokers that can stand in for the mock one."""
+    """Return, for each part, the live brokers that can stand in for its mock broker."""
     return tuple(_find_proxies(part.topic, brokers) for part in parts)
 
 
 def _find_proxies(topic: StaticTopic, brokers: Mapping[str, Broker]) -> tuple[str, ...]:
-    """Return ours, and where there are none, any that report."""
+    """Return the live Holdfast brokers that report, or else all live brokers that report."""
     present = [
         (name, report)
         for name, report in sorted(topic.reports.items())
         if name in brokers and MASTER_ID in brokers[name].addresses
     ]
-    # Any is better than none: a Java broker serves at least what it leads.
+    # A Java broker does not relay, but it serves at least the queues that it leads.
     ours = tuple(name for name, report in present if report.tells_homes)
     return ours or tuple(name for name, _ in present)
 
@@ -158,7 +158,7 @@ def host_of(peer: str) -> str:
 
 
 def choose_proxies(host: str, proxies: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return, for each part, the broker that stands in for clients on *host*; empty where there is none."""
+    """Return, for each part, the broker that stands in for clients on *host*; empty if there is none."""
     return tuple(choose_proxy(host, each) if each else "" for each in proxies)
 
 
@@ -166,7 +166,7 @@ def choose_proxies(host: str, proxies: Iterable[tuple[str, ...]]) -> tuple[str, 
 def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
     """Return the broker that stands in for clients on *host*.
 
-    The same for all clients and topics there; when a broker comes or leaves, only those move that must.
+    It is the same for all clients and topics there. When a broker comes or leaves, only the necessary hosts move.
     """
     return max(proxies, key=lambda name: hashlib.blake2b(f"{host} {name}".encode(), digest_size=8).digest())
 
@@ -174,7 +174,7 @@ def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
 def mock_body(
     parts: Iterable[Part], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
 ) -> bytes:
-    """Return the route of a topic that is served, for clients that read no mappings: a mock broker for each part."""
+    """Return the route of the served parts, for clients that read no mappings: one mock broker for each part."""
     told = [
         _mock_part(part, brokers[proxy], brokers, hosts) for part, proxy in zip(parts, proxies, strict=True) if proxy
     ]
@@ -188,7 +188,7 @@ def _mock_part(
     name = mock_broker(served.scope)
     leading = {leader for leader in served.leaders.values() if leader in hosts and leader in brokers}
     speaking = sorted(leading) or sorted(name for name in part.topic.reports if name in hosts and name in brokers)
-    # One broker may be closed for writing while others lead too: only when all are is the topic.
+    # Single brokers may be closed for writing. The topic is closed only when all that lead are.
     permission = 0
     for speaker in speaking:
         withdrawn = Permission.WRITE if part.is_foreign or brokers[speaker].is_read_only else 0

@@ -1,15 +1,15 @@
-"""What a name server keeps of static topics over its end: enough to refuse who was replaced, and to go on serving.
+"""Preserves static topics across restarts, so that replaced leaders stay refused and routes stay served.
 
     {"topics": {"orders": {"reports": {"broker-a": info, ...}, "served": {"broker-a": info, ...}, "normal": []}},
      "deleted": {"old": {"broker-a": 1763243100000}}}
 
-A topic that is fixed in a cluster is `orders@cluster`. An info is what a broker registers of it (`wire.mapping`).
-`served` is there only while clients are told something else than the reports say together. The file is a memory, not
-the truth: a broker that registers says what is true of itself, and whatever cannot be read is told and left out.
+The key of a topic that is fixed in a cluster is `orders@cluster`. An info is what a broker registers (`wire.mapping`).
+`served` is present only while clients see something else than the merged reports. A broker's registration overrides the
+file, and an unreadable part is logged and ignored.
 
-    changed ─> written ─> changed meanwhile ─> a rest, the longer the larger the file ─> written ...
+    changed ─> written ─> changed meanwhile ─> a pause, longer for a larger file ─> written ...
 
-Nobody waits for the file: a name server that died before it was written knows what it knew the write before.
+No request waits for the file: a name server that dies before a write restarts from the previous one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE: Final = "staticTopics.json"
 UNREADABLE_FILE: Final = "staticTopics.json.unreadable"
 TIMER: Final = "fences"
 _RETRY_MS: Final = 5_000
-_BYTES_PER_MS: Final = 20_000  # Then encoding takes a few hundredths of the time, however much there is.
+_BYTES_PER_MS: Final = 20_000  # Limits encoding to a few hundredths of the time, whatever the size.
 
 
 class KeptTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,25 +42,25 @@ class KeptTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeptTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds."""
+    """The content of the file."""
 
     topics: dict[str, KeptTopic] = {}
     deleted: dict[str, dict[str, Int64]] = {}
 
 
 class Fences:
-    """The file of static topics.
+    """Saves and restores the static topics.
 
     Args:
-        static: What is kept.
-        content: What the file held when the name server stopped; None when there was none.
-        is_durable: Whether anything is written at all.
+        static: The topics to save.
+        content: Content of the file when the name server stopped; None if there was none.
+        is_durable: Whether the file is written at all.
     """
 
     def __init__(self, static: StaticTopics, content: bytes | None, *, is_durable: bool) -> None:
         self._static = static
         self._is_durable = is_durable
-        self._is_busy = False  # being written, or resting
+        self._is_busy = False  # writing, or pausing after a write
         self._rest_ms = 0
         self._repairs: list[Effect] = []
         if content:
@@ -68,14 +68,14 @@ class Fences:
         static.is_unsaved = False
 
     def started(self) -> list[Effect]:
-        """Return what has to be told and done about a file that could not be read."""
+        """Return the log lines and writes that a damaged file requires."""
         repairs, self._repairs = self._repairs, []
         return repairs
 
-    # Keeping.
+    # Saving.
 
     def offer(self) -> list[Effect]:
-        """Begin to write what has changed, unless a write is under way or was just now."""
+        """Start to write if something changed, unless a write or the pause after it is in progress."""
         if not self._is_durable or self._is_busy or not self._static.is_unsaved:
             return []
         self._is_busy, self._static.is_unsaved = True, False
@@ -84,29 +84,29 @@ class Fences:
         return [WriteFile(FILE, data)]
 
     def written(self, now_ms: int) -> list[Effect]:
-        """Rest after a write."""
+        """Pause after a write."""
         return [SetTimer(TIMER, now_ms + self._rest_ms)]
 
     def failed(self, now_ms: int) -> list[Effect]:
-        """Try again in a while what the disk did not take."""
+        """Schedule a retry of a failed write."""
         if not self._is_busy:
             return []
         self._static.is_unsaved = True
         return [SetTimer(TIMER, now_ms + _RETRY_MS)]
 
     def rested(self) -> list[Effect]:
-        """Write what changed meanwhile."""
+        """End the pause, and write what changed meanwhile."""
         self._is_busy = False
         return self.offer()
 
-    # Remembering.
+    # Restoring.
 
     def _restore(self, content: bytes) -> None:
         try:
             kept = msgspec.json.decode(content, type=KeptTopics)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._tell("static topics forgotten: their file cannot be read", file=FILE, reason=str(error))
-            # The next write replaces the file; what was in it may be worth a look.
+            self._log("static topics forgotten: their file cannot be read", file=FILE, reason=str(error))
+            # Keep a copy for inspection: the next write replaces the file.
             self._repairs += [WriteFile(UNREADABLE_FILE, content)] if self._is_durable else []
             return
         for key, topic in kept.topics.items():
@@ -114,7 +114,7 @@ class Fences:
             for broker, info in topic.reports.items():
                 reason = self._static.restore(broker, name, info, normal_hosts=topic.normal)
                 if reason is not None:
-                    self._tell("report of a static topic forgotten", topic=name, broker=broker, reason=reason)
+                    self._log("report of a static topic forgotten", topic=name, broker=broker, reason=reason)
             self._restore_served(name, topic.served)
         self._static.restore_deleted(kept.deleted)
 
@@ -124,13 +124,13 @@ class Fences:
         try:
             served = merge({broker: from_info(info) for broker, info in parts.items()})
         except RemoteProtocolError as error:
-            self._tell("route of a static topic forgotten", topic=name, reason=str(error))
+            self._log("route of a static topic forgotten", topic=name, reason=str(error))
             return
         topic = self._static.topics.get(key_of(name, served.scope))
         if topic is not None and served.complete:
             self._static.restore_served(topic, served)
 
-    def _tell(self, event: str, **fields: object) -> None:
+    def _log(self, event: str, **fields: object) -> None:
         self._repairs.append(Log("warning", event, fields))
 
 

@@ -1,19 +1,19 @@
-"""Static topics: what each broker reported of them, what the reports say together, and what of that is served.
+"""Static topics: the reports of each broker, their merged state, and the state that is served.
 
-    report --made for another broker, of an older epoch, of a deleted topic, unreadable--> refused; the last one stays
-           --taken--> merged --every queue has one leader--------------------> served
-                             --more queues, the new ones not all led yet-----> served with as many queues as before
-                             --anything else: withheld-----------------------> what was served stays, or busy if nothing
+    report --for another broker, of an older epoch, of a deleted topic, unreadable--> refused; the last one stays
+           --accepted--> merged --every queue has one leader-------------------> served
+                                --more queues, some new ones without a leader--> served with as many queues as before
+                                --anything else: withheld----------------------> the last served state stays, or busy
 
-A report outlives its broker: a queue whose leader is away still has a place, and no other. It goes when the topic is
-deleted, or when its broker is away and others have taken over everything it had. A topic that was a normal one before
-its first report stays that, on the brokers it was on, until the reports are complete for the first time.
+A report outlives its broker: a queue whose leader is away keeps its place. A report is removed when the topic is
+deleted, or when its broker is away and other brokers have taken over all its segments. A topic that was a normal one
+before its first report stays normal, on the brokers that had it, until its reports are complete for the first time.
 
-A name may be that of several static topics, each fixed in a cluster of its own: their scopes share no cluster. What is
-reported in a scope that shares one with another is refused, so that the first stays, whichever it is.
+Several static topics may share a name if each is fixed in a cluster of its own: their scopes must not overlap. A report
+in an overlapping scope is refused, so that the first topic stays.
 
-Does not know addresses, permissions or bytes of answers (`static_routes.py`), nor who is alive but through the
-container of names it is given.
+Does not know addresses, permissions or encoded answers (`static_routes.py`). It learns which brokers are alive only
+from the container of names that it is given.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.wire.cluster.mapping import Info, convert_info, from_info
 
 HOMES_MAX: Final = 4_000_000
-"""How many homes of queues are kept of all topics together: reports outlive their brokers, memory has an end."""
+"""Limit of the segments kept for all topics together: reports outlive their brokers, so memory needs a bound."""
 _DELETED_MAX: Final = 1000
 _REASONS_SHOWN: Final = 8
 _LASTING_LOOKS: Final = 2
 _NUMBERS_SHOWN: Final = 16
-_BEFORE_SCOPE: Final = "@"  # No name of a topic holds it.
+_BEFORE_SCOPE: Final = "@"  # Topic names cannot contain it.
 
 
 def key_of(name: str, scope: str) -> str:
-    """Return what one of several topics of a name is known by here: a global one by its name alone."""
+    """Return the key of a topic: its name, followed by its scope unless it is global."""
     return name if scope == GLOBAL else f"{name}{_BEFORE_SCOPE}{scope}"
 
 
 def name_of(key: str) -> str:
-    """Return the name of the topic that is known by *key*."""
+    """Return the name of the topic with this *key*."""
     return key.partition(_BEFORE_SCOPE)[0]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one broker registered of a topic.
+    """A broker's registration of a topic.
 
     Attributes:
-        tells_homes: Whether it told the homes of its queues, as ours do, and not just which it leads.
+        tells_homes: Whether it includes the segments of its queues, as Holdfast's do, and not only the queues it leads.
     """
 
     mapping: TopicMapping
@@ -60,7 +60,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many homes are kept for it; one at least, for itself."""
+        """How many segments it counts for; at least one, for the report itself."""
         return 1 + sum(len(queue.segments) for queue in self.mapping.queues.values())
 
 
@@ -68,14 +68,15 @@ class StaticTopic:
     """One static topic.
 
     Attributes:
-        scope: Where it is fixed, as on the wire.
+        scope: Its scope, as on the wire.
         reports: By broker.
-        normal_hosts: Who had it as a normal topic before its first report; empty once it was complete.
-        merged: What the reports say together.
-        served: The newest of what they said that a client can go by; None when there was nothing yet.
-        holders: The brokers that report, or hold records that can be read.
+        normal_hosts: Brokers that had it as a normal topic before its first report; empty once it was complete.
+        merged: The merged state of all reports.
+        served: The newest merged state that clients can use; None while there was none.
+        holders: The brokers that report, or hold readable records.
         intruders: Brokers that have a normal topic of this name.
-        looks: How often in a row somebody looked and found it withheld.
+        told: The reasons and the stale claims that were logged last.
+        looks: How many checks in a row found it withheld.
     """
 
     __slots__ = (
@@ -105,35 +106,35 @@ class StaticTopic:
 
     @property
     def key(self) -> str:
-        """What it is known by."""
+        """Its key in `StaticTopics.topics`."""
         return key_of(self.name, self.scope)
 
     @property
     def is_normal(self) -> bool:
-        """Whether clients still see the normal topic that it was."""
+        """Whether clients still see the normal topic that it was before."""
         return self.served is None and bool(self.normal_hosts)
 
     @property
     def reasons(self) -> list[str]:
-        """Why what is served is not what the reports say; empty when it is."""
+        """Why the served state is not the merged one; empty if it is."""
         if self.merged is None or self.merged is self.served:
             return []
         return self.merged.contradictions + _describe_unled(self.merged)
 
 
 class StaticTopics:
-    """All static topics. Remembers what changed, and what the operator shall be told, until it is taken.
+    """All static topics. Collects changes and log lines until they are fetched.
 
     Args:
-        alive: The brokers that are.
-        cluster_of: Returns the cluster of a broker; None where that is unknown.
+        alive: The names of the live brokers.
+        cluster_of: Returns the cluster of a broker; None if unknown.
 
     Attributes:
         topics: By key.
-        by_name: The same by name and scope. No name in here is without a topic.
+        by_name: By name and scope. Every name in it has at least one topic.
         refusals: How many reports were refused so far.
-        deleted: Key of a topic to broker to the epoch of its report that was deleted.
-        is_unsaved: Something changed that should outlive this process; whoever saves it says so here.
+        deleted: Key of a deleted topic to broker to the epoch of its last report.
+        is_unsaved: Whether something changed that should be saved; reset by the code that saves.
     """
 
     def __init__(self, alive: Container[str], cluster_of: Callable[[str], str | None] = lambda _: None) -> None:
@@ -145,59 +146,59 @@ class StaticTopics:
         self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
         self.deleted: dict[str, dict[str, int]] = {}
         self.is_unsaved = False
-        self._unheard: dict[str, set[str]] = {}  # broker -> keys of what it had before we were restarted
+        self._unheard: dict[str, set[str]] = {}  # broker -> keys that were restored and not reported again yet
         self._home_count = 0
         self._changed: set[str] = set()
         self._logs: list[Log] = []
 
     def take_changes(self) -> set[str]:
-        """Return the topics of which something changed since the last call."""
+        """Return the topics that changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
         return changed
 
     def take_logs(self) -> list[Log]:
-        """Return what the operator shall be told since the last call."""
+        """Return the log lines since the last call, and reset the list."""
         logs, self._logs = self._logs, []
         return logs
 
-    # What is there.
+    # Queries.
 
     def find(self, name: str, scope: str = GLOBAL) -> StaticTopic | None:
-        """Return the topic, if clients are to see it as a static one."""
+        """Return the topic if clients see it as a static one; None otherwise."""
         topic = self.topics.get(key_of(name, scope))
         return None if topic is None or topic.is_normal else topic
 
     def find_all(self, name: str) -> list[StaticTopic]:
-        """Return the topics of this name that clients are to see as static ones, by scope."""
+        """Return the topics of this name that clients see as static ones, by scope."""
         found = self.by_name.get(name)
         return [found[scope] for scope in sorted(found) if not found[scope].is_normal] if found else []
 
     def find_of(self, broker: str, name: str) -> StaticTopic | None:
-        """Return the one of this name of which a report of *broker* was taken, and is kept."""
+        """Return the topic of this name that has a report of *broker*; None if there is none."""
         return next((topic for topic in self.by_name.get(name, {}).values() if broker in topic.reports), None)
 
     def held_by(self, broker: str) -> Iterator[StaticTopic]:
-        """Return the topics of which *broker* holds something."""
+        """Yield the topics in which *broker* is a holder."""
         return (topic for topic in self.topics.values() if broker in topic.holders)
 
     def find_fault(self, name: str, is_seen: Callable[[str], bool] = lambda _: True) -> str | None:
-        """Return why the only mapping that was told of a topic, in clusters that matter, cannot be used; or None."""
+        """Return why a mapping of a topic, reported from a visible cluster, was refused; None if none was."""
         for broker, faults in self._faults.items():
             fault = faults.get(name)
             if fault is not None and fault.rule != _DELETED and is_seen(self._cluster_of(broker) or ""):
                 return str(fault)
         return None
 
-    # Reports come and go.
+    # Reports.
 
     def report(self, broker: str, name: str, plain: Any, *, normal_hosts: Collection[str]) -> str | None:
-        """Take what *broker* registered of a topic; return why not, if it is refused.
+        """Apply a broker's registration of a topic; return the reason if it is refused.
 
         Args:
-            broker: Who registered it.
-            name: Of which topic.
-            plain: The registered object, decoded but not judged.
-            normal_hosts: Who has the topic as a normal one, before this registration.
+            broker: The broker that registered it.
+            name: The topic.
+            plain: The registered object, decoded but not validated.
+            normal_hosts: The brokers that have the topic as a normal one, before this registration.
         """
         unheard = self._unheard.get(broker)
         if unheard:
@@ -216,7 +217,8 @@ class StaticTopics:
         scope = report.mapping.scope
         before = self.find_of(broker, name)
         if before is not None and before.scope != scope:
-            self._take_away(before, broker)  # A broker has one topic of a name: this one was deleted unheard.
+            # A broker has one topic of a name: the earlier one was deleted without our notice.
+            self._remove_report(before, broker)
         key = key_of(name, scope)
         topic = self.topics.get(key)
         if topic is None:
@@ -227,12 +229,12 @@ class StaticTopics:
         if known != report:
             self._home_count += report.size - (known.size if known is not None else 0)
             topic.reports[broker] = report
-            self._settle(topic)
+            self._update(topic)
 
-    def _take_away(self, topic: StaticTopic, broker: str) -> None:
+    def _remove_report(self, topic: StaticTopic, broker: str) -> None:
         self._home_count -= topic.reports.pop(broker).size
         if topic.reports:
-            self._settle(topic)
+            self._update(topic)
         else:
             self._forget(topic)
 
@@ -245,18 +247,18 @@ class StaticTopics:
         self._note_change(topic.name)
 
     def _inside(self, scope: str, hosts: Collection[str]) -> frozenset[str]:
-        """Return those of *hosts* that are in *scope*, as far as is known."""
+        """Return those of *hosts* that are in *scope*, or whose cluster is unknown."""
         if scope == GLOBAL:
             return frozenset(hosts)
         clusters = {host: self._cluster_of(host) for host in hosts}
         return frozenset(host for host, cluster in clusters.items() if cluster is None or covers(scope, cluster))
 
     def _read(self, broker: str, name: str, info: Info) -> Report:
-        """Return the report that a registered object is.
+        """Validate a registered object and return the report.
 
         Raises:
-            MappingRefused: which rule it breaks.
-            RemoteProtocolError: it is none.
+            MappingRefused: it breaks a rule.
+            RemoteProtocolError: it cannot be decoded.
         """
         mapping = from_info(info)
         if mapping.topic != name:
@@ -272,15 +274,16 @@ class StaticTopics:
             _require_newer(known.mapping, mapping)
         if self._home_count + report.size - (known.size if known is not None else 0) > HOMES_MAX:
             raise MappingRefused(
-                "bounded memory", f"{HOMES_MAX} homes of queues are known: {name} on {broker} is too much"
+                "bounded memory",
+                f"{HOMES_MAX} segments are known already: {name} on {broker} exceeds the limit. Delete unused topics",
             )
         return report
 
     def _require_alone(self, broker: str, name: str, scope: str) -> None:
-        """See that no other static topic of the name is fixed where *scope* is.
+        """Check that no static topic of the name has a scope that overlaps *scope*.
 
         Raises:
-            MappingRefused: one is, by the word of somebody else.
+            MappingRefused: another broker reports such a topic.
         """
         for topic in self.by_name.get(name, {}).values():
             others = topic.reports.keys() - {broker}
@@ -302,13 +305,13 @@ class StaticTopics:
         return str(fault)
 
     def leave(self, broker: str) -> None:
-        """Take note that *broker* is away. Its reports stay while they say something that nobody else says."""
+        """Record that *broker* is away. Its reports stay while they contain something that no other report does."""
         self._faults.pop(broker, None)
         for topic in list(self.held_by(broker)):
-            self._settle(topic)
+            self._update(topic)
 
     def drop(self, name: str, brokers: Collection[str]) -> bool:
-        """Forget what *brokers* reported of a deleted topic; return whether there was something."""
+        """Remove the reports of *brokers* about a deleted topic; return whether there were any."""
         for faults in self._faults.values():
             faults.pop(name, None)
         found = list(self.by_name.get(name, {}).values())
@@ -321,19 +324,19 @@ class StaticTopics:
         self._home_count -= sum(report.size for report in dropped.values())
         self._note_change(topic.name)
         if topic.reports:
-            # What is left of it: nothing that was served before is true any more.
+            # Only a part of the topic is left: its last served state is no longer valid.
             topic.served = None
-            self._settle(topic)
+            self._update(topic)
         else:
             self._forget(topic)
-            # A registration that was under way may still bring it back, and so may a broker that was away.
+            # A registration in flight, or of a broker that was away, must not bring it back.
             self.deleted[topic.key] = {broker: report.mapping.epoch for broker, report in dropped.items()}
             if len(self.deleted) > _DELETED_MAX:
                 del self.deleted[next(iter(self.deleted))]
         return True
 
     def meet_normal(self, name: str, hosts: Collection[str]) -> None:
-        """Take note of who has normal queues of a topic's name: beside a static topic they are not served."""
+        """Record the brokers that have a normal topic of this name: next to a static topic it is not served."""
         for topic in self.by_name.get(name, {}).values():
             inside = self._inside(topic.scope, hosts) if topic.served is not None else frozenset()
             intruders = inside - topic.reports.keys()
@@ -343,10 +346,10 @@ class StaticTopics:
                 )
             topic.intruders = intruders
 
-    # What was known before this process.
+    # Restoring.
 
     def restore(self, broker: str, name: str, info: Info, *, normal_hosts: Collection[str]) -> str | None:
-        """Take a report that outlived the process that heard it; return why not, if it cannot be used."""
+        """Apply a saved report; return the reason if it cannot be used."""
         try:
             report = self._read(broker, name, info)
         except (MappingRefused, RemoteProtocolError) as error:
@@ -356,29 +359,29 @@ class StaticTopics:
         return None
 
     def restore_served(self, topic: StaticTopic, served: MergedTopic) -> None:
-        """Serve what was served before, unless the reports are better."""
+        """Serve the saved state, unless the reports allow a better one."""
         if topic.served is None:
             topic.served = served
-            self._settle(topic)
+            self._update(topic)
 
     def restore_deleted(self, deleted: dict[str, dict[str, int]]) -> None:
-        """Remember what was deleted."""
+        """Restore the deleted topics."""
         self.deleted.update({key: epochs for key, epochs in deleted.items() if key not in self.topics})
 
     def heard_all(self, broker: str) -> None:
-        """Take note that *broker* told everything it has: what it had before a restart of ours, it has no more."""
+        """Remove restored reports of *broker* that it did not repeat: it has registered all its topics now."""
         for key in self._unheard.pop(broker, ()):
             topic = self.topics.get(key)
             if topic is not None and broker in topic.reports:
-                self._take_away(topic, broker)
+                self._remove_report(topic, broker)
 
-    # What the reports say together.
+    # Merging.
 
     def _note_change(self, name: str) -> None:
         self._changed.add(name)
         self.is_unsaved = True
 
-    def _settle(self, topic: StaticTopic) -> None:
+    def _update(self, topic: StaticTopic) -> None:
         merged = _merge(topic)
         superseded = self._find_superseded(topic, merged)
         if superseded:
@@ -393,10 +396,10 @@ class StaticTopics:
         held = set() if topic.served is None else _brokers_of(topic.served)
         topic.holders = frozenset(topic.reports.keys() | held)
         self._note_change(topic.name)
-        self._tell(topic, merged)
+        self._log_changes(topic, merged)
 
     def _find_superseded(self, topic: StaticTopic, merged: MergedTopic) -> list[str]:
-        """Return the brokers that are away and of whose report nothing is needed any more."""
+        """Return the absent brokers whose reports are no longer needed."""
         if not merged.complete:
             return []
         held = _brokers_of(merged)
@@ -410,26 +413,26 @@ class StaticTopics:
         ]
 
     def warn_lasting(self) -> None:
-        """Warn of topics that were withheld the last time that this was asked, too; of each once."""
+        """Log a warning for each topic that the last two checks found withheld, once."""
         for topic in self.topics.values():
             topic.looks = topic.looks + 1 if topic.reasons else 0
             if topic.looks == _LASTING_LOOKS:
                 self._logs.append(Log("warning", "static topic stays withheld", _describe_withheld(topic)))
 
-    def _tell(self, topic: StaticTopic, merged: MergedTopic) -> None:
-        """Tell the operator what is wrong, and when it is right again; the same only once."""
+    def _log_changes(self, topic: StaticTopic, merged: MergedTopic) -> None:
+        """Log why the topic is withheld, and when it is complete again; each change once."""
         reasons, claims = topic.told
         topic.told = (topic.reasons, merged.superseded)
         fields: dict[str, object]
         if topic.reasons and topic.reasons != reasons:
-            # No warning yet: while a topic is made or grows, its brokers are heard one after the other.
+            # No warning yet: while a topic is created or grows, its brokers register one after the other.
             self._logs.append(Log("info", "static topic withheld", _describe_withheld(topic)))
         elif reasons and not topic.reasons:
             fields = {"topic": topic.name, "queues": merged.total, "epoch": merged.epoch}
             self._logs.append(Log("info", "static topic complete", fields))
         if merged.superseded and merged.superseded != claims:
             fields = {"topic": topic.name, "reasons": shorten(merged.superseded)}
-            # No warning: in a move the new leader is heard before the old one.
+            # No warning: during a move the new leader registers before the old one.
             self._logs.append(Log("info", "stale claim not served", fields))
 
 
@@ -438,16 +441,16 @@ _DELETED: Final = "deleted stays deleted"
 
 
 def shorten(reasons: list[str]) -> str:
-    """Return *reasons* as one text of bearable length."""
+    """Join *reasons* into one text, limited in length."""
     more = [f"and {len(reasons) - _REASONS_SHOWN} more"] if len(reasons) > _REASONS_SHOWN else []
     return "; ".join([*reasons[:_REASONS_SHOWN], *more])
 
 
 def _require_newer(known: TopicMapping, told: TopicMapping) -> None:
-    """Refuse what a broker knew before it knew what it told already.
+    """Check that a report is not older than the last one of the same broker.
 
     Raises:
-        MappingRefused: the epoch is lower, or in the same epoch the generation of a queue.
+        MappingRefused: its epoch is lower, or, in the same epoch, the generation of a queue.
     """
     if told.epoch < known.epoch:
         raise MappingRefused(
@@ -457,12 +460,12 @@ def _require_newer(known: TopicMapping, told: TopicMapping) -> None:
         )
     for number, queue in told.queues.items() if told.epoch == known.epoch else ():
         before = known.queues.get(number)
-        # Where a Java broker took over the store, what it tells has no generations.
+        # After a Java broker took over the store, its reports have no generations.
         if before is not None and UNKNOWN_GENERATION < queue.generation < before.generation:
             raise MappingRefused(
                 "rising generations",
                 f"{known.broker} was at generation {before.generation} of logical queue {number} of {known.topic} and"
-                f" comes back with {queue.generation}: it was overtaken on its way, or is an old copy",
+                f" comes back with {queue.generation}: the report was overtaken on its way, or is an old copy",
             )
 
 
@@ -481,7 +484,7 @@ def _narrow(merged: MergedTopic, total: int) -> MergedTopic:
 
 
 def _brokers_of(merged: MergedTopic) -> set[str]:
-    """Return the brokers of which clients read or write something."""
+    """Return the brokers that clients read from or write to."""
     return {segment.broker for queue in merged.queues.values() for segment in queue.readable}
 
 

@@ -1,15 +1,15 @@
-"""Which queues a client sees: its unit is the cluster that it names as its own.
+"""Decides which queues a client sees. Its unit is the cluster that it names as its own.
 
-    client            as a rule                      while a unit is open for it
-    without a unit    everything                     everything; what a unit has that is open by name, it only reads
-    of unit west      the queues of cluster west     every unit's: those of west as ever, the others only to read
+    client            normally                       while a unit is open for it
+    without a unit    everything                     everything; queues of a unit that is open by name are read-only
+    of unit west      the queues of cluster west     the queues of all units; those of other units are read-only
 
-A static topic that is fixed globally belongs to every unit. While a unit is open, the consumers of all units see the
-same queues: a group's members then share them out alike, of whatever kind they are and wherever they run. A queue that
-is only to be read is told as one that takes no writes, so that no producer chooses it.
+A global static topic belongs to every unit. While a unit is open, the consumers of all units see the same queues: so
+all members of a group compute the same assignment, whatever their kind and place. A read-only queue is announced
+without write queues, so that no producer chooses it.
 
-A zone is RocketMQ's: a name that a broker registers with. A client in zone mode sees, of the normal topics, the brokers
-of its zone, and every broker whose master is down. A static topic has a fixed set of queues: zones hide none of them.
+A zone is RocketMQ's: a name that a broker registers with. For normal topics, a client in zone mode sees the brokers of
+its zone, and every broker whose master is down. A static topic has a fixed set of queues, and zones hide none of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS, SYSTEM_
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Who asks for a route.
+    """The part of a client's identity that decides what it sees.
 
     Attributes:
         unit: Its unit; empty for none.
-        group: The group for which it consumes, if it tells; empty for none.
+        group: Its consumer group, if it names one; empty for none.
         zone: Its zone in lower case if it is in zone mode; empty otherwise.
     """
 
@@ -41,7 +41,7 @@ ANYBODY: Final = Viewer()
 
 
 def to_viewer(unit: str, group: str, zone: str = "") -> Viewer:
-    """Return who asks, as far as that matters: a group matters only within a unit."""
+    """Return a viewer, reduced to the parts that matter: a group matters only within a unit."""
     has_unit = bool(unit) and unit not in {GLOBAL, SHOWN_GLOBAL}
     if not has_unit and not zone:
         return ANYBODY
@@ -50,13 +50,13 @@ def to_viewer(unit: str, group: str, zone: str = "") -> Viewer:
 
 
 class Vision(msgspec.Struct, frozen=True):
-    """What somebody sees of a topic.
+    """Which part of a topic a viewer sees.
 
     Attributes:
-        unit: Whose queues it may write to; empty for everybody's.
-        is_wide: Whether it reads what other units have, too.
-        lost: Units in which it writes nothing though it has no unit.
-        zone: Whose brokers alone it sees of normal topics, in lower case; empty for those of all zones.
+        unit: The unit whose queues it may write to; empty for all units.
+        is_wide: Whether it also reads queues of other units.
+        lost: Units to whose queues a viewer without a unit may not write.
+        zone: The zone, in lower case, whose brokers it sees for normal topics; empty for all zones.
     """
 
     unit: str = ""
@@ -65,35 +65,35 @@ class Vision(msgspec.Struct, frozen=True):
     zone: str = ""
 
     def shows(self, cluster: str) -> bool:
-        """Return whether queues in *cluster* are seen."""
+        """Return whether queues in *cluster* are visible."""
         return self.is_wide or cluster == self.unit
 
     def writes(self, cluster: str) -> bool:
-        """Return whether queues in *cluster* may be written to."""
+        """Return whether queues in *cluster* are writable."""
         return cluster == self.unit if self.unit else cluster not in self.lost
 
     def shows_zone(self, zone: str | None) -> bool:
-        """Return whether a broker that registered with *zone* is seen while its master is up."""
+        """Return whether a broker that registered with *zone* is visible while its master is up."""
         return not self.zone or (zone is not None and zone.lower() == self.zone)
 
     def shows_scope(self, scope: str) -> bool:
-        """Return whether a static topic of *scope* is seen."""
+        """Return whether a static topic of *scope* is visible."""
         return self.is_wide or covers(scope, self.unit)
 
     def writes_scope(self, scope: str) -> bool:
-        """Return whether a static topic of *scope* may be written to."""
+        """Return whether a static topic of *scope* is writable."""
         if self.unit:
             return covers(scope, self.unit)
         return scope == GLOBAL or scope not in self.lost
 
     @property
     def is_plain(self) -> bool:
-        """Whether everything is seen, and may be written to."""
+        """Whether everything is visible and writable."""
         return not self.unit and not self.lost
 
     @property
     def is_common(self) -> bool:
-        """Whether every client sees this that names neither a unit nor a zone."""
+        """Whether this is the vision of all clients that name neither a unit nor a zone."""
         return not self.unit and not self.zone
 
     def in_all_zones(self) -> Vision:
@@ -105,7 +105,7 @@ EVERYTHING: Final = Vision()
 
 
 def see(switch: Switch, topic: str, viewer: Viewer) -> Vision:
-    """Return what *viewer* sees of *topic*."""
+    """Return which part of *topic* *viewer* sees."""
     if viewer.zone:
         return msgspec.structs.replace(_see_units(switch, topic, viewer), zone=viewer.zone)
     return _see_units(switch, topic, viewer)
@@ -115,7 +115,7 @@ def _see_units(switch: Switch, topic: str, viewer: Viewer) -> Vision:
     if not switch.openings:
         return Vision(viewer.unit, is_wide=False) if viewer.unit else EVERYTHING
     if not viewer.unit:
-        # Whoever loses a site opens it by name. Opened all together, none of them is lost.
+        # Operators open a lost site by name. Opening all units together implies no loss.
         lost = {each.unit for each in switch.openings if each.unit != EVERY_UNIT and each.names(topic)}
         return Vision(lost=frozenset(lost)) if lost else EVERYTHING
     is_wide = not _is_system(topic) and any(each.serves(topic, viewer.group) for each in switch.openings)
@@ -123,5 +123,5 @@ def _see_units(switch: Switch, topic: str, viewer: Viewer) -> Vision:
 
 
 def _is_system(topic: str) -> bool:
-    """Return whether a topic is each broker's own: read elsewhere it would mean nothing, or create topics there."""
+    """Return whether every broker has its own topic of this name: reading it elsewhere is useless or creates topics."""
     return topic == AUTO_CREATE_TOPIC or topic in NOT_SENDABLE_TOPICS or topic.startswith(SYSTEM_PREFIX)

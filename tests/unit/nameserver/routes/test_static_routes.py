@@ -212,7 +212,7 @@ def test_a_broker_is_told_what_was_registered_though_clients_are_not():
     channel = server.open()
     register_static(server, "c", leads("c", 2, total=4, epoch=3), channel=channel)
     register_static(server, "b", moved("b"), channel=channel)
-    assert leaders(server) == "the route of static topic orders cannot be told: no broker leads logical queues 3 of 4"
+    assert leaders(server) == "the route of static topic orders cannot be served: no broker leads logical queues 3 of 4"
     first = ask_reports(server)
 
     server.close(channel)

@@ -367,7 +367,7 @@ def test_what_is_known_of_all_topics_together_is_bounded(monkeypatch: pytest.Mon
 
     reason = table.report("a", a_java_report("a", {0: 0, 1: 1, 2: 2}, total=3, topic="bills"), topic="bills")
     assert reason is not None
-    assert "too much" in reason
+    assert "exceeds the limit" in reason
 
     table.static.drop("orders", ["a"])
     assert table.report("a", a_java_report("a", {0: 0, 1: 1, 2: 2}, total=3, topic="bills"), topic="bills") is None
