@@ -311,8 +311,8 @@ class NameServer:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
         if self.units.fault is not None:
-            told: dict[str, object] = {"file": KV_FILE, "reason": self.units.fault}
-            effects.append(Log("warning", "what is open is forgotten: it cannot be read", told))
+            forgotten: dict[str, object] = {"file": KV_FILE, "reason": self.units.fault}
+            effects.append(Log("warning", "what is open is forgotten: it cannot be read", forgotten))
         if self._deletions.fault is not None:
             lost: dict[str, object] = {"file": KV_FILE, "reason": self._deletions.fault}
             effects.append(Log("warning", "deletion markers forgotten: they cannot be read", lost))

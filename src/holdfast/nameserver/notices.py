@@ -145,10 +145,10 @@ class Notices:
                 continue  # It disconnected meanwhile, or is owed something new that is not due.
             count -= len(debt.topics) // _NAMES_PER_CLIENT
             texts = list(join_topics(sorted(debt.topics)))
-            told, rest = texts[: self._quota], texts[self._quota :]
-            self._quota -= len(told)
-            self.sent += len(told)
+            batch, rest = texts[: self._quota], texts[self._quota :]
+            self._quota -= len(batch)
+            self.sent += len(batch)
             debt.topics = {topic for text in rest for topic in split_topics(text)}
             if not rest:
                 del self._owed[channel]
-            yield channel, told
+            yield channel, batch

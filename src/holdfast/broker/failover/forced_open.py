@@ -114,9 +114,9 @@ class Forcing:
         copies = yield from self._copies.collect(order.topic.name, {homes.queue for homes in order.queues})
         now_ms = self._errands.now_ms
         mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
-        told = [to_queue(homes) for homes in order.queues]
+        received = [to_queue(homes) for homes in order.queues]
         try:
-            known = [self._newest(mapping, queue) for queue in told]
+            known = [self._newest(mapping, queue) for queue in received]
             # A repeated order, or the queue was led here all the time: there is nothing to force.
             forced = [queue for queue in known if queue.leader.broker != self._name]
             mapping = mapping.put(*known)
@@ -130,7 +130,7 @@ class Forcing:
             self._luggage.replace(state, now_ms)
         finally:
             # A sealed queue is a closed segment by now, recorded with its end. If the change failed, it opens again.
-            self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
+            self._mappings.unseal(order.topic.name, [queue.queue for queue in received])
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
         self._relaying.release(order.topic.name, [queue.queue for queue in forced])
@@ -141,22 +141,24 @@ class Forcing:
         self._errands.work.append(self._handover.stamp_all(order.topic.name))
         return self._mappings.count_bytes(order.topic.name, ends)
 
-    def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+    def _newest(self, mapping: TopicMapping, received: LogicalQueue) -> LogicalQueue:
         """Return the best known state of a queue: the record here may be newer than the one the operator saw.
 
         If the record here is older, this broker may have led the queue and not know that it was replaced. Then only
         this broker knows the end of its segment, and seals it at its current end.
         """
-        own = mapping.queues.get(told.queue)
+        own = mapping.queues.get(received.queue)
         if own is None:
-            return told
+            return received
         is_copy = own.leader.broker != self._name and not self._is_prepared(own)
-        ahead = own.segments[-1].generation - told.segments[-1].generation
+        ahead = own.segments[-1].generation - received.segments[-1].generation
         if is_copy:  # The record may lack segments of other brokers: only the leader keeps those up to date.
-            return own.reconcile(told) if ahead > 0 else told.reconcile(own)
+            return own.reconcile(received) if ahead > 0 else received.reconcile(own)
         if ahead >= 0:
             return own
-        return told.reconcile(self._closed(mapping.topic, own)) if own.generation < told.generation else told
+        return (
+            received.reconcile(self._closed(mapping.topic, own)) if own.generation < received.generation else received
+        )
 
     def _closed(self, topic: str, own: LogicalQueue) -> LogicalQueue:
         """Return a queue that ends at its current end. If this broker leads it, it accepts no more sends."""
@@ -217,8 +219,8 @@ class Forcing:
             home = mapping.queues[number].unresolved if mapping is not None else None
             if home is None:
                 continue
-            told = yield from self._ask_record(home.broker, topic)
-            end = None if told is None else _find_end(told, number, home)
+            received = yield from self._ask_record(home.broker, topic)
+            end = None if received is None else _find_end(received, number, home)
             mapping = self._mappings.find(topic)
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != home or end is None:
@@ -331,10 +333,10 @@ class Forcing:
         while lost := self._find_lost(topic):
             self._relaying.hold(topic, lost)
             for leader in sorted(set(lost.values())):
-                told = yield from self._ask_record(leader, topic)
+                received = yield from self._ask_record(leader, topic)
                 for number in [number for number, newer in lost.items() if newer == leader]:
-                    if told is not None and number in told.queues:
-                        yield from self._fence(topic, told.queues[number])
+                    if received is not None and number in received.queues:
+                        yield from self._fence(topic, received.queues[number])
             yield from self._report_ends(topic)
             if self._find_lost(topic):
                 yield Pause(pause_ms)
@@ -360,36 +362,36 @@ class Forcing:
             return None
         return next((record for record in _read_records(answer) if record.topic == topic), None)
 
-    def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
+    def _fence(self, topic: str, received: LogicalQueue) -> Procedure[None]:
         """Close a queue that has a newer leader and whose sends are held. Durable before the end is reported.
 
         Its messages are synced before its end is written, so that a power failure cannot change the end.
         """
         yield Synced(self._mappings.position)
         mapping, now_ms = self._mappings.find(topic), self._errands.now_ms
-        own = None if mapping is None else mapping.queues.get(told.queue)
-        if mapping is None or own is None or told.generation <= own.generation:
+        own = None if mapping is None else mapping.queues.get(received.queue)
+        if mapping is None or own is None or received.generation <= own.generation:
             return
-        log = self._mappings.place(topic, told.queue).queue_log
+        log = self._mappings.place(topic, received.queue).queue_log
         try:
             # Segments that the new leader prepares elsewhere are left out: no one would report their outcome to us.
-            fenced = told.decided.reconcile(self._closed(topic, own))
+            fenced = received.decided.reconcile(self._closed(topic, own))
             position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
         except (MappingRefused, RecordRefused) as error:
-            self._log("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
+            self._log("error", "a newer leader contradicts", topic=topic, queue=received.queue, reason=str(error))
             return
-        self._handover.give_up(topic, told.queue, f"{told.leader.broker} leads it by force")
-        self._relaying.release(topic, [told.queue])
+        self._handover.give_up(topic, received.queue, f"{received.leader.broker} leads it by force")
+        self._relaying.release(topic, [received.queue])
         self._handover.wake([] if log is None else [log])
-        self._log("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
+        self._log("warning", "queue fenced", topic=topic, queue=received.queue, leader=received.leader.broker)
         yield Synced(position)
 
     def step_back(self, topic: str, number: int, leader: str) -> Procedure[None]:
         """Give up an empty queue that was opened here when another broker was confirmed in the same generation."""
-        told = yield from self._ask_record(leader, topic)
+        received = yield from self._ask_record(leader, topic)
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(number)
-        theirs = None if told is None else told.queues.get(number)
+        theirs = None if received is None else received.queues.get(number)
         log = self._mappings.place(topic, number).queue_log
         if mapping is None or own is None or theirs is None or log is None:
             return
@@ -453,13 +455,13 @@ def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
         return []
 
 
-def _find_end(told: TopicMapping, number: int, home: Segment) -> int | None:
+def _find_end(received: TopicMapping, number: int, home: Segment) -> int | None:
     """Return the end of a segment in the mapping of its broker; None if that does not have it yet.
 
     A segment that was granted but is not in that mapping was never opened. It never will be: a target that opens late
     asks for a newer leader first.
     """
-    known = told.queues[number].find(home.generation) if number in told.queues else None
+    known = received.queues[number].find(home.generation) if number in received.queues else None
     if known is None:
         return home.start
     return known.end if known.is_sealed and known.place == home.place else None

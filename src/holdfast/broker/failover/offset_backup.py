@@ -101,8 +101,8 @@ class OffsetCopies:
 
     def take(self, request: Request) -> Answer:
         """Answer 7031: keep copies of topics that are known here. The sender retries the others later."""
-        told = decode_body(request.command.body, CopiedOffsets).copies
-        for copy in told:
+        received = decode_body(request.command.body, CopiedOffsets).copies
+        for copy in received:
             place = (copy.topic, copy.queue)
             known = self._kept.get(place)
             if self._mappings.is_static(copy.topic) and (known is None or _rank(copy) >= _rank(known)):
@@ -111,7 +111,7 @@ class OffsetCopies:
                 self._is_dirty = True
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
-        unknown = sorted({copy.topic for copy in told if not self._mappings.is_static(copy.topic)})
+        unknown = sorted({copy.topic for copy in received if not self._mappings.is_static(copy.topic)})
         return request.answer(body=encode_body(CopyAnswer(boot_ms=self._boot_ms, unknown=unknown)))
 
     def tell(self, request: Request) -> Answer:
@@ -139,10 +139,10 @@ class OffsetCopies:
             if name == topic and queue in offsets
         }
         resets = sorted(self._offsets.resets_of(topic, [queue]))
-        told = OffsetCopy(
+        copy = OffsetCopy(
             topic=topic, queue=queue, generation=place.generation, boot_ms=-1, number=-1, offsets=rows, resets=resets
         )
-        return [told, msgspec.structs.replace(told, offsets=since, resets=[], own=True)] if since else [told]
+        return [copy, msgspec.structs.replace(copy, offsets=since, resets=[], own=True)] if since else [copy]
 
     def find(self, topic: str, queue: int) -> OffsetCopy | None:
         """Return the copy kept here for a queue, or None."""
@@ -217,15 +217,15 @@ class OffsetCopies:
             address = yield from self._view.find_address(peer)
             command = Command(code=RequestCode.COPY_OFFSETS, body=encode_body(CopiedOffsets(copies=copies)))
             answer = yield PeerCall(address, command, _CALL_MS)
-            told = decode_body(answer.body, CopyAnswer) if answer.code == ResponseCode.SUCCESS else None
+            received = decode_body(answer.body, CopyAnswer) if answer.code == ResponseCode.SUCCESS else None
         except (PeerFailed, RemoteProtocolError):
             self._choose_peer(peer)
             return
-        if told is None:
+        if received is None:
             self._unfit.add(peer)
             self._choose_peer(peer)
         else:
-            self._note_received(told, copies)
+            self._note_received(received, copies)
 
     def _find_peer(self) -> Procedure[str | None]:
         """Return the broker that keeps our copies: the current one, or the next by name; None if we are alone."""
@@ -262,8 +262,8 @@ class OffsetCopies:
         if self._peer_boot_ms != answer.boot_ms:
             # The peer restarted and may have lost copies, or this is its first answer.
             self._peer_boot_ms = answer.boot_ms
-            told = {(copy.topic, copy.queue) for copy in copies}
-            self._unsent |= {place: None for place in self._generations if place not in told}
+            sent = {(copy.topic, copy.queue) for copy in copies}
+            self._unsent |= {place: None for place in self._generations if place not in sent}
 
     def _note_changes(self) -> None:
         """Find the queues that changed since the last comparison: offsets, resets, or the generation we lead in."""

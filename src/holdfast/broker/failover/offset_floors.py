@@ -142,18 +142,18 @@ class Floors:
 
     # Known to other brokers.
 
-    def find(self, told: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, Finding]]:
-        """Return what the cluster knows about the queues *numbers* that mapping *told* lets this broker open."""
-        survey = yield from self._view.survey(told.topic, told.scope)
-        answers = yield from _ask(survey.brokers, told.topic, numbers)
+    def find(self, wanted: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, Finding]]:
+        """Return what the cluster knows about the queues *numbers* that mapping *wanted* lets this broker open."""
+        survey = yield from self._view.survey(wanted.topic, wanted.scope)
+        answers = yield from _ask(survey.brokers, wanted.topic, numbers)
         heard = {name: answer for name, answer in answers.items() if answer is not None}
         silent = {name for name, answer in answers.items() if answer is None}
         silent |= set() if survey.is_told else {_NAME_SERVERS}
         known: dict[int, dict[str, QueueFloor]] = {number: {} for number in numbers}
-        for name, answer in {**heard, self._name: QueueFloors(queues=[*self._find_own(told.topic, numbers)])}.items():
+        for name, answer in {**heard, self._name: QueueFloors(queues=[*self._find_own(wanted.topic, numbers)])}.items():
             for each in answer.queues:
                 known.setdefault(each.queue, {})[name] = each
-        before = self._count_before(told, survey, heard.values())
+        before = self._count_before(wanted, survey, heard.values())
         return {
             number: self._conclude(
                 _combine(number, survey, known[number]), known[number], heard, silent, is_new=number >= before
@@ -161,12 +161,12 @@ class Floors:
             for number in numbers
         }
 
-    def _count_before(self, told: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
+    def _count_before(self, wanted: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
         """Return how many queues the topic had before this change. Queues above that number never had a segment."""
-        own = self._mappings.find(told.topic)
+        own = self._mappings.find(wanted.topic)
         totals = [(record.epoch, record.total) for record in [*survey.records, *([] if own is None else [own])]]
         totals += [(answer.epoch, answer.total) for answer in answers]
-        return max((total for epoch, total in totals if epoch < told.epoch), default=0)
+        return max((total for epoch, total in totals if epoch < wanted.epoch), default=0)
 
     def _conclude(
         self, floor: Floor, known: Mapping[str, QueueFloor], heard: Collection[str], silent: set[str], *, is_new: bool
@@ -255,11 +255,11 @@ def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Fl
 def _ask(addresses: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Procedure[dict[str, QueueFloors | None]]:
     """Return each broker's answer about these queues; None for a broker that did not answer."""
     body = encode_body(FloorQuestion(topic=topic, queues=list(numbers)))
-    told = yield from ask_all(
+    answers = yield from ask_all(
         PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), ASK_TIMEOUT_MS)
         for address in addresses.values()
     )
-    return dict(zip(addresses, map(_read, told), strict=True))
+    return dict(zip(addresses, map(_read, answers), strict=True))
 
 
 def _read(answer: Command | PeerFailed) -> QueueFloors | None:

@@ -202,17 +202,17 @@ class Leases:
             answer = yield PeerCall(address, self._to_request(claims, number), _CALL_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return
-            told = decode_body(answer.body, LeaseAnswer)
+            decoded = decode_body(answer.body, LeaseAnswer)
         except (PeerFailed, RemoteProtocolError):
             return
         if number <= self._servers[address].number:
             return
-        refused = {(topic, queue): held for topic, queues in told.refused.items() for queue, held in queues.items()}
+        refused = {(topic, queue): held for topic, queues in decoded.refused.items() for queue, held in queues.items()}
         self._servers[address] = _NameServer(
             number=number,
             asked_ms=asked_ms,
             granted={place: claim.generation for place, claim in claims.items() if place not in refused},
-            lapsed={(topic, queue): held for topic, queues in told.lapsed.items() for queue, held in queues.items()},
+            lapsed={(topic, queue): held for topic, queues in decoded.lapsed.items() for queue, held in queues.items()},
         )
         self._review()
         for place, held in refused.items():

@@ -119,21 +119,21 @@ class Takeover:
                 f"{self._name} has opened the queues of move {order.move} already: read the mapping again",
             )
         mapping = self.host(order.topic, order.scope, order.epoch, order.total)
-        told = [to_queue(homes) for homes in order.queues]
+        received = [to_queue(homes) for homes in order.queues]
         try:
-            for queue in told:
+            for queue in received:
                 _require_newer(mapping, queue)
                 self._view.require_newest(mapping.topic, queue)
         except MappingRefused:
             self.on_stamp(order.topic.name)  # Either broker may be out of date, also this one.
             raise
-        told = [_with_own_ends(mapping, queue) for queue in told]
-        kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in told}
-        mapping = mapping.put(*told)
-        new = [queue for queue in told if kept[queue.queue] is None]
+        received = [_with_own_ends(mapping, queue) for queue in received]
+        kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in received}
+        mapping = mapping.put(*received)
+        new = [queue for queue in received if kept[queue.queue] is None]
         fresh = self._mappings.allocate(mapping, [queue.queue for queue in new], self._errands.now_ms)
         physical = {number: fresh[number] if place is None else place for number, place in kept.items()}
-        prepared = mapping.put(*(queue.prepare(self._name, physical[queue.queue]) for queue in told))
+        prepared = mapping.put(*(queue.prepare(self._name, physical[queue.queue]) for queue in received))
         now_ms = self._errands.now_ms
         move = Move(
             id=order.move,
@@ -202,16 +202,16 @@ class Takeover:
             MappingRefused: it forgot a segment, so the old leader must not conclude that it was opened.
         """
         mapping = self._mappings.find(opening.topic)
-        for told in map(to_queue, opening.queues):
-            own = None if mapping is None else mapping.queues.get(told.queue)
-            if own is None or own.generation < told.generation:
+        for received in map(to_queue, opening.queues):
+            own = None if mapping is None else mapping.queues.get(received.queue)
+            if own is None or own.generation < received.generation:
                 continue
-            home = own.find(told.generation)
+            home = own.find(received.generation)
             # Another broker may have reported the segment as one that was perhaps opened.
-            if home is None or home.place != told.leader.place or (home.forced and home.is_empty):
+            if home is None or home.place != received.leader.place or (home.forced and home.is_empty):
                 raise MappingRefused(
                     "newest leader",
-                    f"{self._name} never opened generation {told.generation} of logical queue {told.queue} of"
+                    f"{self._name} never opened generation {received.generation} of logical queue {received.queue} of"
                     f" {opening.topic}, which is at generation {own.generation}: read the mapping again",
                 )
 
@@ -238,10 +238,10 @@ class Takeover:
         for queue in unopened:
             self._view.require_newest(opening.topic, queue)
 
-    def _is_opened(self, topic: str, told: LogicalQueue) -> bool:
+    def _is_opened(self, topic: str, received: LogicalQueue) -> bool:
         mapping = self._mappings.find(topic)
-        own = None if mapping is None else mapping.queues.get(told.queue)
-        return own is not None and own.generation >= told.generation
+        own = None if mapping is None else mapping.queues.get(received.queue)
+        return own is not None and own.generation >= received.generation
 
     def _find_record(self, opening: Opening) -> TopicMapping:
         mapping = self._mappings.find(opening.topic)
@@ -295,18 +295,18 @@ class Takeover:
     def _log(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
 
-    def _is_news(self, mapping: TopicMapping, told: LogicalQueue) -> bool:
-        """Return whether *told* has still to be opened here.
+    def _is_news(self, mapping: TopicMapping, received: LogicalQueue) -> bool:
+        """Return whether *received* has still to be opened here.
 
         Raises:
             MappingRefused: its newest segment is on another broker, or on an unprepared queue that holds records.
         """
-        home = told.leader
+        home = received.leader
         if home.broker != self._name or not home.is_open:
             raise MappingRefused(
-                "own queues", f"logical queue {told.queue} of {mapping.topic} would not open on {self._name}"
+                "own queues", f"logical queue {received.queue} of {mapping.topic} would not open on {self._name}"
             )
-        own = mapping.queues.get(told.queue)
+        own = mapping.queues.get(received.queue)
         if own is not None and own.generation >= home.generation:
             return False
         prepared = None if own is None else own.prepared
@@ -442,47 +442,47 @@ class Takeover:
         return request.answer()
 
 
-def to_queue(told: QueueHomes) -> LogicalQueue:
+def to_queue(received: QueueHomes) -> LogicalQueue:
     """Return the logical queue that another broker describes.
 
     Raises:
         MappingRefused: it breaks a rule.
     """
-    queue = LogicalQueue(told.queue, tuple(map(from_home, told.homes)))
+    queue = LogicalQueue(received.queue, tuple(map(from_home, received.homes)))
     check_queue(queue)
     return queue
 
 
-def _require_newer(mapping: TopicMapping, told: LogicalQueue) -> None:
+def _require_newer(mapping: TopicMapping, received: LogicalQueue) -> None:
     """Check that a queue is newer than its record here.
 
     Raises:
         MappingRefused: it is not.
     """
-    own = mapping.queues.get(told.queue)
+    own = mapping.queues.get(received.queue)
     if own is None:
         return
-    if own.generation > told.generation or (own.leader.broker == mapping.broker and own.leader.is_open):
+    if own.generation > received.generation or (own.leader.broker == mapping.broker and own.leader.is_open):
         raise MappingRefused(
             "rising generations",
-            f"logical queue {told.queue} of {mapping.topic} is at generation {own.generation} on {mapping.broker},"
+            f"logical queue {received.queue} of {mapping.topic} is at generation {own.generation} on {mapping.broker},"
             f" led by {own.leader.broker}: read the mapping again",
         )
 
 
-def _with_own_ends(mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+def _with_own_ends(mapping: TopicMapping, received: LogicalQueue) -> LogicalQueue:
     """Return a queue with the ends that only this broker knows: ends of its segments that a forced move closed.
 
     Raises:
         MappingRefused: they do not fit.
     """
-    own = mapping.queues.get(told.queue)
-    return told if own is None else told.reconcile(own)
+    own = mapping.queues.get(received.queue)
+    return received if own is None else received.reconcile(own)
 
 
-def _prepared_before(mapping: TopicMapping, told: LogicalQueue, broker: str) -> int | None:
+def _prepared_before(mapping: TopicMapping, received: LogicalQueue, broker: str) -> int | None:
     """Return the physical queue that an earlier attempt prepared for a logical one, or None."""
-    own = mapping.queues.get(told.queue)
+    own = mapping.queues.get(received.queue)
     prepared = None if own is None else own.prepared
     return prepared.queue_id if prepared is not None and prepared.broker == broker else None
 

@@ -243,12 +243,12 @@ class Shipping:
         if is_far == follower.is_far:
             return
         follower.is_far = is_far
-        told: dict[str, object] = {"peer": follower.peer, "behind": behind}
+        fields: dict[str, object] = {"peer": follower.peer, "behind": behind}
         if is_far:
             reason = (
                 "it lacks more than in_sync_limit. Check its disk and the network between: it can never copy messages"
                 " that are deleted here first"
             )
-            effects.append(Log("warning", "replica far behind", told | {"reason": reason}))
+            effects.append(Log("warning", "replica far behind", fields | {"reason": reason}))
         else:
-            effects.append(Log("info", "replica caught up", told))
+            effects.append(Log("info", "replica caught up", fields))

@@ -176,19 +176,19 @@ class Following:
         was, self.state = self.state, self.state if self.state in STUCK else "waiting"
         if was in STUCK:
             return []
-        told: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
+        fields: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
         if was == "following":
             self._is_miss_logged = False
-            return self._miss("master lost", told)
+            return self._miss("master lost", fields)
         hint = "retrying every second. Check that the master is up, and that this is its replication port (ha_port)"
-        return self._miss("master not reached", told | {"hint": hint})
+        return self._miss("master not reached", fields | {"hint": hint})
 
-    def _miss(self, event: str, told: dict[str, object]) -> list[Effect]:
+    def _miss(self, event: str, fields: dict[str, object]) -> list[Effect]:
         """Log that the master is missing, once until it is followed again."""
         if self._is_miss_logged:
             return []
         self._is_miss_logged = True
-        return [Log("warning", event, told)]
+        return [Log("warning", event, fields)]
 
     def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
         """Compare data with the log, then append the new part."""
@@ -269,8 +269,8 @@ class Following:
                 return False
             self._store.cut_back(differs)
             self._durable, self._compared_end = min(self._durable, differs), differs
-            told = {"from": differs, "reason": "a crash tore the end of this copy: it is copied again"}
-            self._errands.effects.append(Log("warning", "end of the copy given up", told))
+            fields = {"from": differs, "reason": "a crash tore the end of this copy: it is copied again"}
+            self._errands.effects.append(Log("warning", "end of the copy given up", fields))
             known = differs - position
         self._next += len(data)
         self._follow()

@@ -48,12 +48,12 @@ class ReplicaReport:
         """Return the replication entries of 28; empty if there are no replicas and none are required."""
         if self._options.is_replica:
             following = self._following
-            told = {
+            entries = {
                 "replicaOf": self._options.name,
                 "replicaState": following.state,
                 "replicaMaster": following.master or "",
             }
-            return told | ({"replicaProblem": following.problem} if following.problem else {})
+            return entries | ({"replicaProblem": following.problem} if following.problem else {})
         behind = self.behind()
         if not behind and self._options.replication != "sync":
             return {}

@@ -234,13 +234,13 @@ class ReplicaSync:
         """Apply the master's topics and groups, and delete all others. Return the topics that a Java master mapped."""
         now_ms = self._errands.now_ms
         topics = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
-        told, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
+        configs, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
         # Mappings before topics: without its mapping a static topic would be read as a normal one.
         self._errands.effects += self._copied_mappings.adopt(mapped)
-        changed = [config for name, config in told.items() if self._topics.find(name) != config]
+        changed = [config for name, config in configs.items() if self._topics.find(name) != config]
         if changed:
             self._topics.put_all(changed, now_ms)
-        for name in [name for name in self._topics.all() if name not in told and not self._topics.is_system(name)]:
+        for name in [name for name in self._topics.all() if name not in configs and not self._topics.is_system(name)]:
             self._store.delete_topic(name)
             self._offsets.forget_topic(name)
             self._topics.delete(name, now_ms)

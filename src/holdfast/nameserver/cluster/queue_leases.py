@@ -137,52 +137,52 @@ class QueueLeases:
     # Claims.
 
     def _renew(self, request: Request) -> Answer:
-        told = decode_body(request.command.body, LeaseRequest)
-        if not 1 <= told.lease_ms <= _LEASE_MS_MAX:
+        asked = decode_body(request.command.body, LeaseRequest)
+        if not 1 <= asked.lease_ms <= _LEASE_MS_MAX:
             return Refusal(
-                ResponseCode.INVALID_PARAMETER, f"a lease of {told.lease_ms} ms is outside 1..{_LEASE_MS_MAX}"
+                ResponseCode.INVALID_PARAMETER, f"a lease of {asked.lease_ms} ms is outside 1..{_LEASE_MS_MAX}"
             )
-        is_known = told.broker in self._holders or any(
-            self._static.find_of(told.broker, topic) is not None for topic in told.topics
+        is_known = asked.broker in self._holders or any(
+            self._static.find_of(asked.broker, topic) is not None for topic in asked.topics
         )
         if not is_known:
             # Keep nothing for a broker that has registered nothing: its claims would be unbounded.
-            refused: _Refused | None = {topic: dict.fromkeys(claims, NOBODY) for topic, claims in told.topics.items()}
+            refused: _Refused | None = {topic: dict.fromkeys(claims, NOBODY) for topic, claims in asked.topics.items()}
         else:
-            refused = self._take(told)
+            refused = self._take(asked)
         if refused is None:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, "outdated: a later request was handled before")
-        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(told.broker)))
+        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(asked.broker)))
         if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
             return request.answer(body=body)
         self._waiting.append((Waiter(request.channel, request.command), body))
         request.effects.extend(self._begin())
         return None
 
-    def _take(self, told: LeaseRequest) -> _Refused | None:
+    def _take(self, asked: LeaseRequest) -> _Refused | None:
         """Grant the claims that can be granted; return the refused ones, or None if the request is outdated."""
-        holder = self._holders.get(told.broker)
-        if holder is None or holder.lease_ms != told.lease_ms:
-            holder = self._holders[told.broker] = _Holder(told.lease_ms)
+        holder = self._holders.get(asked.broker)
+        if holder is None or holder.lease_ms != asked.lease_ms:
+            holder = self._holders[asked.broker] = _Holder(asked.lease_ms)
             self._is_unsaved = True
-        if (told.boot, told.number) <= (holder.boot, holder.number):
+        if (asked.boot, asked.number) <= (holder.boot, holder.number):
             return None  # Also a late request of an earlier process: its successor claims other queues.
-        holder.boot, holder.number = told.boot, told.number
-        self.heard(told.broker)
-        self._release(told)
+        holder.boot, holder.number = asked.boot, asked.number
+        self.heard(asked.broker)
+        self._release(asked)
         refused: _Refused = {}
-        for name, claims in told.topics.items():
-            topic = self._static.find_of(told.broker, name)
+        for name, claims in asked.topics.items():
+            topic = self._static.find_of(asked.broker, name)
             for number, claim in claims.items():
                 place = (name if topic is None else topic.key, number)
-                is_known = topic is not None and 0 <= number < topic.reports[told.broker].mapping.total
-                if not is_known or not self._grant(told.broker, place, claim):
+                is_known = topic is not None and 0 <= number < topic.reports[asked.broker].mapping.total
+                if not is_known or not self._grant(asked.broker, place, claim):
                     refused.setdefault(name, {})[number] = self.held.get(place, NOBODY)
         return refused
 
-    def _release(self, told: LeaseRequest) -> None:
-        for place in [place for place, holding in self.held.items() if holding.broker == told.broker]:
-            if place[1] not in told.topics.get(name_of(place[0]), ()):
+    def _release(self, asked: LeaseRequest) -> None:
+        for place in [place for place, holding in self.held.items() if holding.broker == asked.broker]:
+            if place[1] not in asked.topics.get(name_of(place[0]), ()):
                 del self.held[place]
                 self._is_unsaved = True
 

@@ -87,14 +87,14 @@ class UnitDesk:
     def hear(self, text: str | None, request: Request) -> str | None:
         """Apply a broker's version of the switch; return ours if it is newer."""
         try:
-            told = decode_switch(text or "")
+            theirs = decode_switch(text or "")
         except RemoteProtocolError as error:
             request.log("warning", "what is open cannot be read", reason=str(error))
             return to_text(self.switch)
-        if told.is_newer(self.switch):
-            self._keep(told, request)
+        if theirs.is_newer(self.switch):
+            self._keep(theirs, request)
             request.effects += self._kv.save_alone()
-        return to_text(self.switch) if self.switch.is_newer(told) else None
+        return to_text(self.switch) if self.switch.is_newer(theirs) else None
 
     def _keep(self, switch: Switch, request: Request) -> None:
         self.switch, self._is_changed = switch, True

@@ -64,7 +64,7 @@ class Settings:
         return "".join(f"{key}={_text(values[key])}\n" for key in sorted(values)).encode()
 
     def change(self, text: bytes) -> str | None:
-        """Apply settings given as properties text and return None; if one is invalid, apply none and return the fault."""
+        """Apply settings given as properties text. If one is invalid, apply none of them and return the fault."""
         changes: dict[str, object] = {}
         for line in text.decode(errors="replace").splitlines():
             key, equals, value = (part.strip() for part in line.partition("="))

@@ -182,12 +182,12 @@ class RouteDesk:
         own = [each for each in seen if covers(each.scope, vision.unit)] if vision.unit else []
         if vision.unit and seen and not own and self._routes.is_normal_in(topic, vision.unit):
             return []
-        told = [each for each in seen if self._find_fault(each) is None]
-        for each in own or (seen if not told else ()):
+        served = [each for each in seen if self._find_fault(each) is None]
+        for each in own or (seen if not served else ()):
             fault = self._find_fault(each)
             if fault is not None:
                 raise _Busy(fault)
-        return [Part(each, is_foreign=not vision.writes_scope(each.scope)) for each in told]
+        return [Part(each, is_foreign=not vision.writes_scope(each.scope)) for each in served]
 
     def _find_fault(self, topic: StaticTopic) -> str | None:
         if topic.served is None:

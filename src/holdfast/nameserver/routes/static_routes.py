@@ -123,12 +123,12 @@ def to_infos(served: MergedTopic, reporting: Mapping[str, object]) -> dict[str, 
 
 
 def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> Info:
-    told = {number: queue for number, queue in led.items() if queue.generation != UNKNOWN_GENERATION}
+    known = {number: queue for number, queue in led.items() if queue.generation != UNKNOWN_GENERATION}
     return Info(
         broker=broker,
         led={number: queue.leader.queue_id for number, queue in led.items()},
         epoch=served.epoch,
-        extras=to_extras(TopicMapping(topic=served.topic, broker=broker, queues=told)) if told else None,
+        extras=to_extras(TopicMapping(topic=served.topic, broker=broker, queues=known)) if known else None,
         scope=served.scope,
         topic=served.topic,
         total=served.total,
@@ -175,10 +175,10 @@ def mock_body(
     parts: Iterable[Part], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
 ) -> bytes:
     """Return the route of the served parts, for clients that read no mappings: one mock broker for each part."""
-    told = [
+    rendered = [
         _mock_part(part, brokers[proxy], brokers, hosts) for part, proxy in zip(parts, proxies, strict=True) if proxy
     ]
-    return join_route([broker for broker, _ in told], [queue for _, queue in told], filter_servers={})
+    return join_route([broker for broker, _ in rendered], [queue for _, queue in rendered], filter_servers={})
 
 
 def _mock_part(

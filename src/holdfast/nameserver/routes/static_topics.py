@@ -446,19 +446,19 @@ def shorten(reasons: list[str]) -> str:
     return "; ".join([*reasons[:_REASONS_SHOWN], *more])
 
 
-def _require_newer(known: TopicMapping, told: TopicMapping) -> None:
+def _require_newer(known: TopicMapping, reported: TopicMapping) -> None:
     """Check that a report is not older than the last one of the same broker.
 
     Raises:
         MappingRefused: its epoch is lower, or, in the same epoch, the generation of a queue.
     """
-    if told.epoch < known.epoch:
+    if reported.epoch < known.epoch:
         raise MappingRefused(
             "rising epochs",
-            f"{known.broker} was at epoch {known.epoch} of {known.topic} and comes back with {told.epoch}: its mapping"
-            " is an old copy. Repair it from its peers",
+            f"{known.broker} was at epoch {known.epoch} of {known.topic} and comes back with {reported.epoch}: its"
+            " mapping is an old copy. Repair it from its peers",
         )
-    for number, queue in told.queues.items() if told.epoch == known.epoch else ():
+    for number, queue in reported.queues.items() if reported.epoch == known.epoch else ():
         before = known.queues.get(number)
         # After a Java broker took over the store, its reports have no generations.
         if before is not None and UNKNOWN_GENERATION < queue.generation < before.generation:
