@@ -1,16 +1,16 @@
-"""The client library: producers and consumers. What users need is in `holdfast` itself.
+"""The client library: producers and consumers. Applications import what they need from `holdfast` itself.
 
-Pure modules decide: which queue and which retry (`send_plan`, `batching`), who serves what (`route_table`), whose
-queues (`rebalance`), what to pull and what an answer means (`pull_plan`, `received`), what is done (`process_queue`),
-what to commit (`offset_book`). The modules that import asyncio are the shells around them, from `cluster_client`, which
-reaches servers, up to `producer`, `push_consumer` and `pull_consumer`, which users hold in their hands.
+Pure modules decide: which queue and which retry (`send_plan`, `batch_plan`), which broker serves a topic
+(`route_table`), which member owns which queue (`rebalance`), what to pull and what an answer means (`pull_plan`,
+`unpacking`), which messages are done (`process_queue`), which offsets to commit (`committed_offsets`). The modules that
+import asyncio are the shells around them, from `cluster_client`, which talks to servers, up to the three public classes.
 
-    messages/      Messages on their way in and out of the client
-    routes/        Who serves which topic
-    cluster/       The client's connection to a cluster
-    produce/       Sending
-    consume/       Consuming
-    producer       Sending messages
-    push_consumer  Consuming as a member of a group
-    pull_consumer  Consuming at your own pace
+    messages/      converts messages between the API and the wire
+    routes/        finds the brokers of a topic: name servers, routes, route push
+    cluster/       connects to a cluster: heartbeats, queue choice, calls to the broker of a queue
+    produce/       the parts of a producer
+    consume/       the parts of a consumer
+    producer       `Producer`: sends messages
+    push_consumer  `PushConsumer`: consumes as a member of a group
+    pull_consumer  `PullConsumer`: consumes at the application's own pace
 """

@@ -1,9 +1,12 @@
-"""Messages on their way in and out of the client.
+"""Converts messages between the API and the wire.
 
-arguments      Checks of what callers pass to the client library, at the call itself
-namespace      Names within a namespace
-packing        From a message to what its request carries
-unpacking      From the body of a pull answer to messages as users see them
-retry_message  A message that failed, as it goes to the retry topic of its group under its own power
-in_flight      Counts what is under way, so that closing can wait for it
+Outgoing messages are checked and packed into what a send request carries. The body of a pull answer is unpacked into
+the messages that an application receives.
+
+    arguments      checks the arguments of API calls
+    namespace      adds a namespace to names and removes it
+    packing        packs a message for its send request
+    unpacking      decodes the body of a pull answer into messages
+    retry_message  builds the request that sends a failed message to its group's retry topic
+    in_flight      counts operations in flight, so that closing can wait for them
 """

@@ -1,13 +1,13 @@
-"""Checks of what callers pass to the client library, at the call itself.
+"""Checks the arguments of API calls, at the call itself.
 
-An argument of a wrong type must fail where it was written, with its name. Found later, while a request is encoded, it
-would look like a fault of the connection, which other callers share.
+An argument of a wrong type must fail at the call that passes it, with its name. Found later, while a request is
+encoded, it would look like a failure of the connection, which other callers share.
 
     TypeError            the value has a type that the signature does not allow
-    ValueError           the type is right, but no value like this can work
-    LocalProtocolError   the text is a legal text, but RocketMQ does not allow it there
+    ValueError           the type is right, but no such value can work
+    LocalProtocolError   the text is valid, but RocketMQ does not allow it there
 
-Pure: looks at values only.
+Pure: inspects values only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from holdfast.model.message import DELAY_LEVEL_MAX, Message
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import find_name_fault
 
-# What a message has that says nothing of these. Compared by identity: the quickest way to see that there is nothing to
-# check, and whatever is not this very object is checked.
+# The defaults of a message that sets neither keys nor numbers. Compared by identity, the quickest way to see that there
+# is nothing to check: any other object is checked.
 NO_KEYS: Final[tuple[str, ...]] = ()
 ZERO: Final = 0
 _START: Final = "'earliest', 'latest' or a datetime"
@@ -37,21 +37,21 @@ def wrong_type(name: str, value: object, expected: str) -> TypeError:
 
 
 def check_kind(name: str, value: object, kind: type | UnionType, *, optional: bool = False) -> None:
-    """Check that *value* is a *kind*, or None if it is *optional*."""
+    """Check that *value* is an instance of *kind*, or None if it is *optional*."""
     if not (isinstance(value, kind) or (optional and value is None)):
         expected = kind.__name__ if isinstance(kind, type) else str(kind)
         raise wrong_type(name, value, expected + (" or None" if optional else ""))
 
 
 def check_text(name: str, value: object, *, optional: bool = False) -> None:
-    """Check that *value* is a text that can be sent: one that UTF-8 has bytes for."""
+    """Check that *value* is a text that UTF-8 can encode."""
     check_kind(name, value, str, optional=optional)
     if isinstance(value, str) and not is_encodable(value):
         raise ValueError(f"{name} cannot be encoded as UTF-8: {value!r} holds half of a surrogate pair")
 
 
 def is_encodable(text: str) -> bool:
-    """Say whether UTF-8 has bytes for *text*: for a lone surrogate it has none."""
+    """Return whether UTF-8 can encode *text*. It cannot encode a lone surrogate."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -77,7 +77,7 @@ def check_count(name: str, value: object, *, least: int = 0, optional: bool = Fa
 
 
 def check_seconds(name: str, value: object, *, least: float = -math.inf, optional: bool = False) -> None:
-    """Check that *value* is a number of seconds. Without *least*, a negative one means that the time has run out."""
+    """Check that *value* is a number of seconds. Without *least*, a negative value means that the time has run out."""
     if optional and value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -89,13 +89,13 @@ def check_seconds(name: str, value: object, *, least: float = -math.inf, optiona
 
 
 def check_callable(name: str, value: object) -> None:
-    """Check that *value* is None or can be called."""
+    """Check that *value* is callable or None."""
     if value is not None and not callable(value):
         raise wrong_type(name, value, "a function or None")
 
 
 def check_start(name: str, value: object) -> None:
-    """Check that *value* says where to begin."""
+    """Check that *value* is a position to start from: 'earliest', 'latest' or a datetime."""
     if isinstance(value, str):
         if value not in {"earliest", "latest"}:
             raise ValueError(f"{name} must be {_START}, not {value!r}")
@@ -110,11 +110,11 @@ def _check_datetime(name: str, value: datetime) -> None:
     try:
         value.timestamp()
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is {value}, which is no time that a broker knows: {error}") from error
+        raise ValueError(f"{name} is {value}, which has no timestamp: {error}") from error
 
 
 def check_place(name: str, value: object) -> None:
-    """Check that *value* is an offset or says where to begin."""
+    """Check that *value* is an offset, 'earliest', 'latest' or a datetime."""
     if isinstance(value, int) and not isinstance(value, bool):
         check_count(name, value)
     elif isinstance(value, str | datetime):
@@ -151,10 +151,10 @@ def check_body(value: object) -> None:
 
 
 def check_message(value: object) -> None:
-    """Check that *value* is a message whose parts have the right types. A broker may refuse it all the same."""
+    """Check that *value* is a message whose fields have the right types. A broker may still refuse it."""
     if not isinstance(value, Message):
         raise wrong_type("message", value, "Message")
-    # Nearly all of them have exactly these types, which is quick to see.
+    # Nearly all messages have exactly these types, and that is quick to check.
     if not (
         value.topic.__class__ is str
         and value.body.__class__ is bytes
@@ -181,7 +181,7 @@ def _check_parts(value: Message) -> None:
 
 
 def check_keys(keys: object) -> None:
-    """Check that *keys* are texts. One text alone would count as many, one for each of its characters."""
+    """Check that *keys* is a sequence of texts. A single text is rejected: each of its characters would be a key."""
     if not isinstance(keys, Sequence) or isinstance(keys, str | bytes):
         raise wrong_type("keys", keys, "a sequence of str")
     for key in keys:
@@ -189,7 +189,7 @@ def check_keys(keys: object) -> None:
 
 
 def check_properties(properties: object) -> None:
-    """Check that *properties* are texts under names."""
+    """Check that *properties* maps texts to texts."""
     if not isinstance(properties, Mapping):
         raise wrong_type("properties", properties, "a mapping of str to str")
     for name, text in properties.items():

@@ -1,4 +1,4 @@
-"""Counts what is under way, so that closing can wait for it: `with in_flight: ...`, `await in_flight.ended()`."""
+"""Counts operations in flight, so that closing can wait for them: `with in_flight: ...`, `await in_flight.ended()`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class InFlight:
-    """A count that can be awaited to reach zero. Re-entrant: each `with` counts one."""
+    """A counter that callers can await until it reaches zero. Re-entrant: each `with` counts one."""
 
     __slots__ = ("_count", "_ended")
 
@@ -26,7 +26,7 @@ class InFlight:
         return self._count
 
     async def ended(self) -> None:
-        """Return once nothing is under way."""
+        """Return once no operation is in flight."""
         if self._count:
             self._ended = asyncio.Event()
             await self._ended.wait()

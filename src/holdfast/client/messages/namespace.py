@@ -1,4 +1,4 @@
-"""Names within a namespace: `NS%name`, behind the prefix of retry and dead-letter topics.
+"""Adds a namespace to names and removes it: `NS%name`. The prefix of retry and dead-letter topics stays in front.
 
     orders          NS%orders
     %RETRY%billing  %RETRY%NS%billing
@@ -14,7 +14,7 @@ _PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 
 def with_namespace(namespace: str | None, name: str) -> str:
-    """Return *name* as it is called on the wire; unchanged when it already is, or is the system's."""
+    """Return *name* as the wire knows it. A name that has the namespace already, or a system topic, stays unchanged."""
     if not namespace or name in NOT_SENDABLE_TOPICS or name.startswith(SYSTEM_PREFIX):
         return name
     prefix, rest = _split(name)
@@ -23,7 +23,7 @@ def with_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """Return *name* as users within *namespace* call it."""
+    """Return *name* as applications within *namespace* know it."""
     if not namespace:
         return name
     prefix, rest = _split(name)

@@ -1,6 +1,6 @@
-"""From a message to what its request carries: properties as text, the body compressed if it is large.
+"""Packs a message for its send request: properties as text, the body compressed if it is large.
 
-Pure: whoever calls brings the id and the time.
+Pure: the caller supplies the message id and the system properties.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from holdfast.wire.records.properties import NAME_END, PROPERTIES_SIZE_MAX, VALU
 COMPRESS_OVER: Final = 4096
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 UNIQUE_KEY_SIZE_MAX: Final = len(names.UNIQUE_KEY) + 2 + 56
-"""Of the property that says the id of a message."""
+"""Size of the property that carries the message id."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """A message as it goes out."""
+    """A message packed for sending."""
 
     message_id: str
     properties: str
@@ -35,12 +35,12 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """How to pack.
+    """How to pack messages.
 
     Attributes:
         compress_over: Bodies of at least this many bytes are compressed; None for never.
-        codec: How.
-        body_size_max: What brokers take.
+        codec: The compression codec.
+        body_size_max: The largest body that brokers accept, in bytes.
     """
 
     compress_over: int | None = COMPRESS_OVER
@@ -49,23 +49,23 @@ class Packing(msgspec.Struct, frozen=True):
 
 
 def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str, str] | None = None) -> Outgoing:
-    """Return *message* as it goes out. *extra* are properties of the system.
+    """Return *message* packed for sending, with the system properties *extra*.
 
     Raises:
-        TypeError: a part of it has a wrong type.
-        LocalProtocolError: it cannot be sent unchanged; the text says why.
+        TypeError: a field of the message has a wrong type.
+        LocalProtocolError: the message cannot be sent unchanged; the text says why.
     """
     text = unique_key(message_id) + describe(message, extra)
     body, sys_flag = shrink(message.body, packing)
     check_body_size(len(body), packing.body_size_max)
-    # Four bytes is the most that a character takes: only long texts are worth encoding to count.
+    # UTF-8 needs at most four bytes for a character, so that only long texts need to be encoded to be counted.
     if len(text) * 4 > PROPERTIES_SIZE_MAX:
         check_properties_size(len(text.encode()))
     return Outgoing(message_id, text, body, sys_flag, message.flag)
 
 
 def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
-    """Return *body* compressed, if that is wanted and makes it smaller, and the system's flag that says so."""
+    """Return *body*, compressed if that is wanted and makes it smaller, and the system flag that says so."""
     if packing.compress_over is not None and len(body) >= packing.compress_over:
         smaller = compress(body, packing.codec)
         if len(smaller) < len(body):
@@ -74,16 +74,16 @@ def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
 
 
 def unique_key(message_id: str) -> str:
-    """Return how the properties of a message begin."""
+    """Return the property that carries the message id. It comes first among the properties."""
     return f"{names.UNIQUE_KEY}\x01{message_id}\x02"
 
 
 def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
-    """Return the properties of *message* that follow its id. *extra* are properties of the system.
+    """Return the properties of *message* that follow its id, and the system properties *extra*.
 
     Raises:
-        TypeError: a part of it has a wrong type.
-        LocalProtocolError: it cannot be sent unchanged; the text says why.
+        TypeError: a field of the message has a wrong type.
+        LocalProtocolError: the message cannot be sent unchanged; the text says why.
     """
     check_message(message)
     fault = find_message_fault(message)
@@ -108,28 +108,28 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
 
 
 def describe_key(key: str) -> bytes:
-    """Return the properties of a message that has a key and nothing else."""
+    """Return the properties of a message that has only a key."""
     return _keys(key, ()).encode() if key else b""
 
 
 @lru_cache(maxsize=256)
 def describe_tag(tag: str) -> bytes:
-    """Return the properties of a message that has a tag and nothing else. The latest are cached: tags repeat.
+    """Return the properties of a message that has only a tag. The latest results are cached, because tags repeat.
 
     Raises:
-        TypeError, ValueError: it is not a text, or not one that can be encoded.
-        LocalProtocolError: it cannot be sent unchanged; the text says why.
+        TypeError, ValueError: *tag* is not a text, or UTF-8 cannot encode it.
+        LocalProtocolError: the tag cannot be sent unchanged; the text says why.
     """
     check_text("tags", tag)
     return _tag(tag).encode() if tag else b""
 
 
 def describe_all(messages: Sequence[Message]) -> list[bytes]:
-    """Return the properties of each of *messages* that follow its id, and check that all of them can be sent unchanged.
+    """Return for each message the properties that follow its id, and check that all can be sent unchanged.
 
     Raises:
-        TypeError: one is not a message, or has a part of a wrong type.
-        LocalProtocolError: one cannot; the text says why.
+        TypeError: an item is not a message, or a field of it has a wrong type.
+        LocalProtocolError: a message cannot be sent unchanged; the text says why.
     """
     texts = [b"" if is_plain(message) else describe(message).encode() for message in messages]
     for one_of_its_topic in {message.topic: message for message in messages}.values():
@@ -140,7 +140,7 @@ def describe_all(messages: Sequence[Message]) -> list[bytes]:
 
 
 def is_plain(message: Message) -> bool:
-    """Say whether *message* is a topic and a body and nothing else: then there is nothing to describe, nor to check."""
+    """Return whether *message* has only a topic and a body: then it has no properties and needs no checks."""
     return not (
         message.__class__ is not Message
         or message.key is not None
@@ -155,28 +155,28 @@ def is_plain(message: Message) -> bool:
 
 
 def check_body_size(size: int, size_max: int = BODY_SIZE_MAX) -> None:
-    """Check that brokers take a body of *size* bytes.
+    """Check that brokers accept a body of *size* bytes.
 
     Raises:
-        LocalProtocolError: they do not.
+        LocalProtocolError: the body is too large.
     """
     if size > size_max:
-        raise LocalProtocolError(f"the body has {size} bytes, at most {size_max} are taken")
+        raise LocalProtocolError(f"the body has {size} bytes; at most {size_max} are allowed")
 
 
 def check_properties_size(size: int) -> None:
-    """Check that properties of *size* bytes, the id among them, can be stored.
+    """Check that properties of *size* bytes, including the id, can be stored.
 
     Raises:
-        LocalProtocolError: they cannot.
+        LocalProtocolError: the properties are too large.
     """
     if size > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(f"the properties have {size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
+        raise LocalProtocolError(f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} can be stored")
 
 
 def _keys(key: str | None, keys: tuple[str, ...]) -> str:
-    """Return the key, which decides on the queue, and everything by which the message can be found."""
-    # A key with blanks in it would be found by its words: upstream's index knows no other.
+    """Return the properties for the key, which chooses the queue, and for all keys by which to find the message."""
+    # A key that contains blanks is indexed word by word: upstream's index has no other way.
     joined = KEY_SEPARATOR.join(keys if key is None else (key, *keys))
     _check_text("key", joined)
     sharding = f"{names.SHARDING_KEY}\x01{key}\x02" if key else ""
@@ -190,4 +190,4 @@ def _tag(tag: str) -> str:
 
 def _check_text(what: str, text: str) -> None:
     if NAME_END in text or VALUE_END in text:
-        raise LocalProtocolError(f"the {what} {text!r} holds a separator of properties (\\x01 or \\x02)")
+        raise LocalProtocolError(f"the {what} {text!r} contains a separator of properties (\\x01 or \\x02)")

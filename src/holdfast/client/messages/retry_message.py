@@ -1,8 +1,8 @@
-"""A message that failed, as it goes to the retry topic of its group under its own power.
+"""Builds the request that sends a failed message to its group's retry topic.
 
     TopicStatic, queue 3, failed twice  ──>  %RETRY%group   RETRY_TOPIC TopicStatic, third time, DELAY 5
 
-For records whose broker cannot simply be told to put them there. Upstream's clients do the same with logical queues.
+For records that their broker cannot move there on request. Upstream's clients also do this for logical queues.
 Pure.
 """
 
@@ -29,7 +29,7 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
 _FIRST_LEVEL: Final = 3
 _NEVER_AGAIN: Final = 0
-# Of the record that was consumed, not of the message: the broker sets them anew, or must not see them again.
+# They describe the stored record, not the message: the broker sets them anew, or must not see them again.
 _NOT_CARRIED: Final = frozenset(
     {
         names.TRANSACTION_PREPARED,
@@ -44,13 +44,13 @@ _NOT_CARRIED: Final = frozenset(
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """A failed message on its way back.
+    """A failed message to be sent to the retry topic.
 
     Attributes:
         topic: The retry topic of the group.
-        properties: As text.
-        times: How often it was delivered already.
-        times_max: After how many deliveries it goes to the dead-letter topic; None lets the broker decide.
+        properties: Properties as text.
+        times: How often the message was delivered.
+        times_max: Number of deliveries after which it goes to the dead-letter topic; None lets the broker decide.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class Retry(msgspec.Struct, frozen=True):
     times_max: int | None
 
     def command(self, queue: MessageQueue, now_ms: int) -> Command:
-        """Return the request that sends it to *queue*."""
+        """Return the request that sends the message to *queue*."""
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=self.topic,
@@ -79,13 +79,14 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max: int | None) -> Retry:
-    """Return *message* as it goes to the retry topic.
+    """Return the retry message for *message*.
 
     Args:
-        message: As it was pulled.
+        message: The message as it was pulled.
         group: The consumer group, as the wire knows it.
-        delay_level: How much later it shall come; 0 for later with every time, -1 for the dead-letter topic at once.
-        retries_max: How often it may come again; None lets the broker decide.
+        delay_level: The delay before redelivery; 0 for a delay that grows with every delivery, -1 for the dead-letter
+            topic at once.
+        retries_max: How often it may be redelivered; None lets the broker decide.
     """
     times = message.reconsume_times + 1
     properties = {name: text for name, text in message.properties.items() if name not in _NOT_CARRIED}
@@ -94,7 +95,7 @@ def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max
     level = delay_level or _FIRST_LEVEL + message.reconsume_times
     properties[names.DELAY] = str(max(1, min(level, DELAY_LEVEL_MAX)))
     body, sys_flag = message.body, message.sys_flag & (COMPRESSED | CODEC_MASK)
-    if not sys_flag & COMPRESSED:  # else it could not be uncompressed, and stays as it is
+    if not sys_flag & COMPRESSED:  # a body that is still compressed could not be uncompressed: keep it
         body, sys_flag = shrink(body, Packing())
     return Retry(
         retry_topic(group),

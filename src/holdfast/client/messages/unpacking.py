@@ -1,7 +1,7 @@
-"""From the body of a pull answer to messages as users see them.
+"""Decodes the body of a pull answer into the messages that applications receive.
 
-Every record's checksum is verified. Bodies are uncompressed, batches that a broker kept whole are opened, messages that
-come again after a failure get the name of the topic they were sent to. Properties are read when somebody asks.
+Verifies the checksum of every record. Uncompresses bodies, opens batches that a broker stored whole, and gives retried
+messages the name of their original topic. Properties are parsed on first access.
 
 Pure: bytes in, values out.
 """
@@ -23,12 +23,12 @@ from holdfast.wire.records.properties import find_property, parse_properties
 from holdfast.wire.records.record import StoredRecord, decode_records
 
 PLAIN_MAX: Final = 32 * 1024 * 1024
-"""When so much has come out of the compressed bodies of an answer, no more of them are opened."""
+"""Once the compressed bodies of an answer have yielded this many bytes, the rest is left for another pull."""
 _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
 
 class LazyProperties(Mapping[str, str]):
-    """Properties that are still text until the first question."""
+    """Properties that are parsed on first access."""
 
     __slots__ = ("_parsed", "_raw")
 
@@ -38,7 +38,7 @@ class LazyProperties(Mapping[str, str]):
 
     def _read(self) -> dict[str, str]:
         if self._parsed is None:
-            # A stranger's text may be anything; what is no UTF-8 must not keep the message from being consumed.
+            # An unknown producer may have written any bytes. Invalid UTF-8 must not make the message unconsumable.
             self._parsed = parse_properties(self._raw.decode("utf-8", "replace"))
         return self._parsed
 
@@ -66,16 +66,16 @@ def read_messages(
     """Return the messages in the body of an answer, in order.
 
     Args:
-        body: Records, one behind the other.
-        queue: The queue that was pulled; None to take each record's word for it, without a broker name.
-        namespace: Taken off the topics.
-        offset_delta: Added to every offset: physical to logical.
-        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is returned. Without it
-            the first one is raised.
+        body: Records, one after another.
+        queue: The queue that was pulled. None uses each record's own topic and queue id, without a broker name.
+        namespace: Removed from the topics.
+        offset_delta: Added to every offset, to convert physical offsets to logical ones.
+        unreadable: Collects the errors of batches that cannot be opened; none of their messages are returned.
+            Without this list the first error is raised.
 
     Raises:
-        CorruptRecord: a record is not what was written.
-        UnreadableBatch: a batch that was kept whole cannot be opened.
+        CorruptRecord: the checksum or the structure of a record is wrong.
+        UnreadableBatch: a batch that was stored whole cannot be opened.
     """
     found: list[UnreadableBatch] = []
     messages, _ = read_some(
@@ -96,13 +96,13 @@ def read_some(
     offset_delta: int = 0,
     plain_max: int | None = PLAIN_MAX,
 ) -> tuple[list[ReceivedMessage], int | None]:
-    """Return the messages of the first records, and the offset of the first record that was not looked at.
+    """Return the messages of the first records, and the offset of the first record that was not read.
 
-    That is None mostly. But what a few kilobytes hold may be gigabytes: when more than *plain_max* bytes have come out
-    of compressed bodies, the rest is left for another pull.
+    That offset is usually None. But a few kilobytes may uncompress to gigabytes: once the compressed bodies have
+    yielded more than *plain_max* bytes, the rest is left for another pull.
 
     Raises:
-        CorruptRecord: a record is not what was written.
+        CorruptRecord: the checksum or the structure of a record is wrong.
     """
     messages: list[ReceivedMessage] = []
     plain = 0
@@ -156,9 +156,9 @@ def _topic_of(record: StoredRecord, namespace: str | None) -> str:
 
 
 def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
-    """Return the body and the flag without the mark; both as stored when the body cannot be read.
+    """Return the uncompressed body and the flag without its compression bits; both as stored if that fails.
 
-    The checksum was right, so the sender sent it like that: the consumer gets it, or nobody ever would.
+    The checksum was right, so the producer sent it like that. Deliver it, or no consumer would ever receive it.
     """
     try:
         return decompress(record.body, record.sys_flag), record.sys_flag & ~(COMPRESSED | CODEC_MASK)
