@@ -2,8 +2,9 @@
 
 Pure modules decide: which queue and which retry (`send_plan`, `batch_plan`), which broker serves a topic
 (`route_table`), which member owns which queue (`rebalance`), what to pull and what an answer means (`pull_plan`,
-`unpacking`), which messages are done (`process_queue`), which offsets to commit (`committed_offsets`). The modules that
-import asyncio are the shells around them, from `cluster_client`, which talks to servers, up to the three public classes.
+`unpacking`), which messages are done (`process_queue`), which offsets to commit (`committed_offsets`). The modules
+that import asyncio are the shells around them, from `cluster_client`, which talks to servers, up to the three public
+classes.
 
     messages/      converts messages between the API and the wire
     routes/        finds the brokers of a topic: name servers, routes, route push

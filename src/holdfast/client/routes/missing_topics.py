@@ -1,7 +1,7 @@
-"""The topics of which it is known that they do not exist, and no more of them than there is room for.
+"""Remembers a bounded number of topics that do not exist.
 
-A program that asks for names that it makes up must not fill the memory: the oldest name goes when a new one comes.
-Knows names only; when they are asked for again is up to `route_table`.
+A program that asks for made-up names must not fill the memory: when the limit is reached, a new name evicts the oldest.
+Knows names only; `route_table` decides when to ask for them again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ MISSING_MAX: Final = 10_000
 
 
 class MissingTopics:
-    """Names, the oldest first.
+    """Topic names, oldest first.
 
     Args:
-        limit: How many; None for all.
+        limit: The maximum number of names; None for no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -29,7 +29,7 @@ class MissingTopics:
         return len(self._names)
 
     def add(self, topic: str) -> list[str]:
-        """Remember *topic* and return who had to go. One that is here already keeps its age."""
+        """Remember *topic* and return the evicted names. A name that is present already keeps its age."""
         self._names[topic] = None
         gone = []
         while self._limit is not None and len(self._names) > self._limit:
@@ -39,5 +39,5 @@ class MissingTopics:
         return gone
 
     def discard(self, topic: str) -> None:
-        """Forget *topic*: it is there, or nobody asks for it any more."""
+        """Forget *topic*: it exists now, or is no longer used."""
         self._names.pop(topic, None)

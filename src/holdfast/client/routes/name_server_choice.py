@@ -1,11 +1,11 @@
-"""Which name server to ask: one, for as long as it answers and the list stays what it is.
+"""Parses the list of name servers and chooses the one to ask.
 
-    a, b, c ── chance ──> b ── b does not answer ──> c        sticky: nobody goes back to b because it is there again
-                          └─ the list is a, b, d now ──> a, b or d: chance again
+    a, b, c ── random ──> b ── b does not answer ──> c      sticky: no client returns to b just because b is back
+                          └─ the list is a, b, d now ──> a, b or d: random again
 
-Clients spread over the list because each starts at a place of its own, and stay where they are: a name server sees few
-connections come and go. When the list changes all choose anew, so that one that was added gets its share. Knows no
-sockets, and not where lists come from.
+The choice is sticky: a client stays with its name server while that answers and the list does not change. Random starts
+spread clients over the list, and a name server sees few connections come and go. When the list changes, all clients
+choose again, so that an added server gets its share. Performs no I/O; `name_server_discovery` supplies the lists.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class NameServers:
     """A list of name servers and the one in use.
 
     Args:
-        text: `host:port;host:port`; a comma is taken for a semicolon. Empty: none is known before `change`.
-        random: Decides which one to use.
+        text: `host:port;host:port`; commas work, too. Empty: no name server is known before `change`.
+        random: Chooses the one to use.
 
     Raises:
         ConfigError: an entry is not `host:port`.
@@ -37,24 +37,24 @@ class NameServers:
 
     @property
     def current(self) -> str:
-        """The one to ask.
+        """The name server in use.
 
         Raises:
-            ConnectionLost: none is known yet.
+            ConnectionLost: no name server is known yet.
         """
         if not self.addresses:
             raise ConnectionLost("no name server is known yet: start the client first")
         return self.addresses[self._at]
 
     def give_up(self, address: str) -> bool:
-        """Go to the next one, if *address* is still the one in use: many may fail on it at once. Say whether we did."""
+        """Switch to the next one if *address* is still in use: many requests may fail on it at once. Return whether."""
         if address != self.current:
             return False
         self._at = (self._at + 1) % len(self.addresses)
         return address != self.current
 
     def change(self, addresses: Sequence[str]) -> bool:
-        """Use another list, and choose anew by chance. Another order is no other list. Say whether it is one."""
+        """Use a new list, choose randomly, and return whether it differs. A change of order does not count."""
         if set(addresses) == set(self.addresses):
             return False
         self.addresses = list(dict.fromkeys(addresses))
@@ -63,7 +63,7 @@ class NameServers:
 
 
 def is_url(text: str) -> bool:
-    """Say whether *text* names an address server."""
+    """Return whether *text* is the URL of an address server."""
     return text.strip().startswith(("http://", "https://"))
 
 
@@ -71,7 +71,7 @@ def parse_addresses(text: str) -> list[str]:
     """Return the addresses in *text*, each once, in order.
 
     Raises:
-        ConfigError: there is none, or one is not `host:port`.
+        ConfigError: there is no address, or one is not `host:port`.
     """
     addresses = list(dict.fromkeys(item.strip() for item in text.replace(",", ";").split(";") if item.strip()))
     for address in addresses:

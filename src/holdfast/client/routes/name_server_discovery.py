@@ -1,12 +1,12 @@
-"""Where the list of name servers comes from.
+"""Resolves the list of name servers: fixed addresses, host names and address servers.
 
-    10.0.0.4:9876;10.0.0.5:9876      as it is                                       never changes by itself
-    namesrv.shop:9876                DNS: every address that the name has now       asked again every 30 s
-    http://addresses.shop/rocketmq   an address server: a body such as the above    asked again every 120 s
+    10.0.0.4:9876;10.0.0.5:9876      used unchanged                                 never refreshed
+    namesrv.shop:9876                DNS: every current address of the name         refreshed every 30 s
+    http://addresses.shop/rocketmq   an address server: a body such as the above    refreshed every 120 s
 
-Of a name with addresses of both kinds the IPv4 ones are taken: a server is behind both, and would count twice.
-What cannot be told now changes nothing: a name keeps the addresses that it had, and is left to the dialler if it never
-had any. Knows no name server; whoever reads decides what a change means.
+If a name has IPv4 and IPv6 addresses, only the IPv4 ones are used: both lead to the same server, which would count
+twice. A failed refresh changes nothing: a name keeps its last known addresses. A name that never had any stays a name,
+for the connection to resolve. Connects to no name server; the caller handles changes of the list.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from holdfast.model.errors import ConfigError, ConnectionLost
 DNS_REFRESH_S: Final = 30.0
 HTTP_REFRESH_S: Final = 120.0
 _TIMEOUT_S: Final = 3.0
-# Room for thousands of addresses; whatever is longer is a page that somebody else serves there.
+# Enough for thousands of addresses; a longer body is some other page at that URL.
 _BODY_MAX: Final = 64 * 1024
 
 log = logging.getLogger("holdfast.client")
 
 Resolve = Callable[[str], Awaitable[list[str]]]
-"""Returns every IP address of a host name; raises OSError when it cannot be told."""
+"""Returns every IP address of a host name; raises OSError if it cannot be resolved."""
 
 
 async def resolve_host(host: str) -> list[str]:
-    """Ask the system, which asks DNS.
+    """Return the addresses of *host* that the system's resolver finds: its IPv4 addresses, else its IPv6 ones.
 
     Raises:
-        OSError: it does not know.
+        OSError: the name cannot be resolved.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     families: dict[int, list[str]] = {}
@@ -53,15 +53,15 @@ async def resolve_host(host: str) -> list[str]:
 
 
 class AddressSource:
-    """Tells the name servers.
+    """The source of the name server list.
 
     Args:
         text: `host:port;host:port`, or the URL of an address server.
-        refresh_s: How often it is asked again; None for the usual time.
-        resolve: Finds the addresses of host names.
+        refresh_s: The refresh interval in seconds; None for the default.
+        resolve: Resolves host names.
 
     Raises:
-        ConfigError: it is neither, or *refresh_s* is no time.
+        ConfigError: *text* is neither, or *refresh_s* is not positive.
     """
 
     def __init__(self, text: str, *, refresh_s: float | None = None, resolve: Resolve | None = None) -> None:
@@ -73,46 +73,46 @@ class AddressSource:
             _check_url(self._url)
         self._refresh_s = refresh_s
         self._resolve = resolve or resolve_host
-        self._known: dict[str, list[str]] = {}  # host name to the addresses that it had last
+        self._known: dict[str, list[str]] = {}  # host name to its last known addresses
 
     @property
     def refresh_s(self) -> float | None:
-        """When to ask again; None when there is nothing to ask."""
+        """The refresh interval; None if the list never changes."""
         if self._url is not None:
             return self._refresh_s or HTTP_REFRESH_S
         return self._refresh_s or DNS_REFRESH_S if any(map(_is_name, self._listed)) else None
 
     @property
     def listed(self) -> list[str]:
-        """What is known without asking anybody."""
+        """The addresses given as text, before any lookup."""
         return self._listed
 
     async def read(self) -> list[str]:
-        """Return the addresses, at least one.
+        """Return the current addresses, at least one.
 
         Raises:
-            ConnectionLost: the address server does not tell, or tells nonsense.
+            ConnectionLost: the address server does not answer, or its answer is not a list of addresses.
         """
         listed = self._listed
         if self._url is not None:
             try:
                 listed = parse_addresses(await asyncio.to_thread(_fetch, self._url))
             except (OSError, HTTPException, ValueError, ConfigError) as error:
-                text = f"the address server {self._url} does not tell the name servers: {_reason(error)}"
+                text = f"the address server {self._url} returned no name servers: {_reason(error)}"
                 raise ConnectionLost(text) from error
         found = await asyncio.gather(*map(self._expand, listed))
         return list(dict.fromkeys(address for addresses in found for address in addresses))
 
     async def _expand(self, address: str) -> list[str]:
-        """Return the addresses that *address* stands for now."""
+        """Return the addresses that *address* resolves to now."""
         if not _is_name(address):
             return [address]
         host, _, port = address.rpartition(":")
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 hosts = await self._resolve(host)
-        except (OSError, ValueError) as error:  # a TimeoutError is one; what can be no name is the other
-            log.warning("the addresses of %s are not told: %s", host, _reason(error))
+        except (OSError, ValueError) as error:  # OSError includes TimeoutError; ValueError: not a valid host name
+            log.warning("the host name %s could not be resolved: %s", host, _reason(error))
             hosts = []
         if hosts:
             self._known[host] = sorted(hosts)
@@ -130,11 +130,11 @@ def _check_url(url: str) -> None:
     except ValueError:
         has_host = False
     if not has_host:
-        raise ConfigError(f"{url!r} is no address server; write http://HOST:PORT/PATH")
+        raise ConfigError(f"{url!r} is not the URL of an address server; write http://HOST:PORT/PATH")
 
 
 def _is_name(address: str) -> bool:
-    """Say whether somebody has to be asked for what *address* means. This machine's own name never changes."""
+    """Return whether *address* has a host name to resolve. `localhost` never changes and needs no lookup."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return False
@@ -146,17 +146,18 @@ def _is_name(address: str) -> bool:
 
 
 def _fetch(url: str) -> str:
-    """Return what an address server says. Runs in a thread, and not for long.
+    """Return the body that an address server returns. Runs in a thread, for a limited time.
 
     Raises:
-        OSError, HTTPException, ValueError: it does not say anything that can be read.
+        OSError, HTTPException, ValueError: there is no answer, or it is not valid.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     with closing(kind(host, parts.port)) as link:
         plain = socket.create_connection((host, link.port), timeout=_TIMEOUT_S)
-        # A handshake takes the socket away from *plain*, and is a part of the time: a second handle can cut it off.
+        # The TLS handshake detaches the socket from *plain* and counts towards the time limit: only a second handle can
+        # cut it off.
         with plain, plain.dup() as handle, _cut_off(handle):
             link.sock = _secure(plain, host) if kind is HTTPSConnection else plain
             link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
@@ -165,7 +166,7 @@ def _fetch(url: str) -> str:
 
 
 def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
-    """Return a TLS connection over *plain* to a server that proves to be *host*."""
+    """Return a TLS connection over *plain* to a server whose certificate is valid for *host*."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context.wrap_socket(plain, server_hostname=host)
@@ -173,17 +174,17 @@ def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
 
 @contextmanager
 def _cut_off(link: socket.socket) -> Iterator[None]:
-    """Let *link* end in time: its own time-out is one of each read, however little that brings.
+    """Shut *link* down at the time limit: the socket's own timeout starts anew with every read, however small.
 
     Raises:
-        TimeoutError: it was cut off, whatever that looked like to the code that was reading or writing.
+        TimeoutError: the link was cut off, whatever error the reading or writing code saw.
     """
     is_cut = False
 
     def cut() -> None:
         nonlocal is_cut
         is_cut = True
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the link was closed already
             link.shutdown(socket.SHUT_RDWR)
 
     timer = Timer(_TIMEOUT_S, cut)
@@ -209,6 +210,6 @@ def _read_body(answer: HTTPResponse) -> bytes:
         if len(body) > _BODY_MAX:
             raise HTTPException(f"more than {_BODY_MAX} bytes")
     if answer.length:
-        # Half a list is one as well, but another: with half a port, or without a server that is there.
+        # A truncated list may still parse, but wrongly: with half a port, or without its last servers.
         raise HTTPException(f"{answer.length} bytes less than announced")
     return body

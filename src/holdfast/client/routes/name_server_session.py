@@ -1,11 +1,12 @@
-"""The one name server that a client asks and is told by, and what happens when it becomes another one.
+"""Asks the name server in use, fails over to the next one, and receives route push.
 
     asked ── no answer ──> the next one ──┐
     list changed (API, DNS, HTTP) ────────┴─> 329 with all topics to the old one, then `moved`: ask for everything again
-    connection lost ──> `moved`, and dialled until it stands, if it told of changes
-    328 from the one in use ──> its topics; from another ──> 329 to that one: nobody is told twice
+    connection lost ──> `moved`; if it pushed routes, it is redialled until connected
+    328 from the one in use ──> its topics; from another ──> 329 to that one, so that only one notifies us
 
-The asyncio shell around `name_servers`, `address_source` and `route_watch`. Knows what a route query is, but no route.
+The asyncio shell around `name_server_choice`, `name_server_discovery` and `route_watch`. Knows how to ask for a route,
+but does not decode routes.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ _KNOWN_TO_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCod
 
 
 def require_name_server(address: str, command: Command, answer: Command) -> None:
-    """Refuse the answer of a server that does not know what every name server knows.
+    """Raise if the answer shows that *address* is not a name server: it rejects a request that all of them support.
 
     Raises:
-        ConnectionLost: it is no name server.
+        ConnectionLost: it is not a name server.
     """
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _KNOWN_TO_ALL:
         raise ConnectionLost(f"{address} is no name server but perhaps a broker; give the address of a name server")
 
 
 class NameServerLink:
-    """The way to the name servers.
+    """The connection to the name servers.
 
     Args:
         namesrv: `host:port;host:port`, or the URL of an address server.
-        pool: Connections.
-        random: Decides which name server to use.
-        timeout_s: How long a request waits for its answer, unless it says otherwise.
-        refresh_s: How often host names and the address server are asked again; None for the usual time.
-        spawn: Runs what nobody waits for.
-        moved: Called when what was watched is watched no more: all routes are to be asked for again.
-        about: What every question for a route says of us, see `describe`.
+        pool: The connections.
+        random: Chooses the name server to use.
+        timeout_s: The default timeout of a request.
+        refresh_s: How often to resolve host names and ask the address server again; None for the default.
+        spawn: Runs background work.
+        moved: Called when the watched topics are lost: the client has to ask for all routes again.
+        about: Fields that describe this client in every route request, see `describe`.
     """
 
     def __init__(
@@ -80,51 +81,51 @@ class NameServerLink:
         self._refresh_s = refresh_s
         self._spawn = spawn
         self._moved = moved
-        self._former: set[str] = set()  # taken off the list, and perhaps still connected, or dialled
-        self._silent: set[str] = set()  # of whom it was logged that they do not answer
+        self._former: set[str] = set()  # removed from the list, but perhaps still connected or being dialled
+        self._silent: set[str] = set()  # did not answer, which was logged already
         self._has_new_source = asyncio.Event()
 
     @property
     def unit(self) -> str | None:
-        """Whose routes are asked for; None for all."""
+        """The unit whose routes are requested; None for all."""
         return self._about.get(SCOPE_FIELD)
 
     @property
     def addresses(self) -> list[str]:
-        """All of them."""
+        """The addresses of all name servers."""
         return self._servers.addresses
 
     @property
     def current(self) -> str:
-        """The one in use."""
+        """The address of the name server in use."""
         return self._servers.current
 
     def is_name_server(self, address: str) -> bool:
-        """Say whether a connection leads to a name server, as opposed to a broker."""
+        """Return whether *address* is a name server, not a broker."""
         return address in self._servers.addresses or address in self._former
 
     def is_wanted(self, address: str) -> bool:
-        """Say whether a connection shall stand: a name server can tell of changes only while it does."""
+        """Return whether to keep a connection open: a name server can push routes only while connected."""
         return self._watch.pushes and address == self._watch.address
 
     # The list.
 
     async def start(self) -> None:
-        """Find out who the name servers are.
+        """Resolve the list of name servers.
 
         Raises:
-            ConnectionLost: the address server does not tell.
+            ConnectionLost: the address server returned no list.
         """
         if self._source.refresh_s is not None:
             self._take(await self._source.read())
         self._spawn(self._refresh_forever())
 
     async def change(self, namesrv: str) -> None:
-        """Use another list, or another place that tells it.
+        """Use another list, or another source of it.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server returned no list. Then nothing changes.
         """
         source = AddressSource(namesrv, refresh_s=self._refresh_s)
         addresses = await source.read()
@@ -143,7 +144,7 @@ class NameServerLink:
             try:
                 addresses = await source.read()
             except ConnectionLost as error:
-                log.warning("the list of name servers stays as it is: %s", error)
+                log.warning("the list of name servers could not be refreshed and stays unchanged: %s", error)
                 continue
             if source is self._source:
                 self._take(addresses)
@@ -164,18 +165,18 @@ class NameServerLink:
     # Asking.
 
     async def ask(self, command: Command, timeout_s: float | None = None) -> Command:
-        """Ask the one in use, or the next one that answers, and return the answer, whatever its code.
+        """Send *command* to the name server in use, or to the next one that answers. Return the answer of any code.
 
         Raises:
-            ConnectionLost, RequestTimeout: none of them answered.
+            ConnectionLost, RequestTimeout: no name server answered.
         """
         return (await self._ask(lambda _: command, timeout_s))[1]
 
     async def ask_route(self, topic: str) -> tuple[str, Command]:
-        """Ask for the route of *topic*, and to be told of its changes. Return who answered, and what.
+        """Ask for the route of *topic* and for notification of its changes. Return the server's address and answer.
 
         Raises:
-            ConnectionLost, RequestTimeout: none of them answered.
+            ConnectionLost, RequestTimeout: no name server answered.
         """
 
         def question(address: str) -> Command:
@@ -192,7 +193,7 @@ class NameServerLink:
         return address, answer
 
     def route_query(self, topic: str, *, watch: bool = False) -> Command:
-        """Return the question for the route of *topic*."""
+        """Return the request for the route of *topic*."""
         fields = {"topic": topic, MAPPING_FIELD: "1", **self._about}
         if watch:
             fields[WATCH_FIELD] = "true"
@@ -215,29 +216,29 @@ class NameServerLink:
 
     def _give_up(self, address: str, error: HoldfastError) -> None:
         if address not in self._silent and address in self._servers.addresses:
-            # Once is enough, however many ask it meanwhile.
+            # Log it once, however many requests fail on it meanwhile.
             log.warning("name server %s does not answer: %s", address, error)
             self._silent.add(address)
         if self._servers.give_up(address):
             self._leave(address)
 
-    # Being told.
+    # Route push.
 
     def opened(self, address: str) -> None:
-        """Take note that the connection to a name server stands: it has to be told again what we watch."""
+        """Handle a new connection to a name server: it has to be asked again to watch our topics."""
         if address not in self._servers.addresses:
-            self._hang_up(address)  # It was taken off the list while it was dialled.
+            self._hang_up(address)  # It was removed from the list while it was dialled.
         elif self.is_wanted(address):
             self._moved()
 
     def closed(self, address: str) -> None:
-        """Take note that the connection to a name server is gone."""
+        """Handle the loss of a connection to a name server."""
         self._former.discard(address)
         if self._watch.lose(address) and address in self._servers.addresses:
             self._moved()
 
     def changed_topics(self, address: str, command: Command) -> list[str]:
-        """Return the topics whose routes changed according to the one in use. Anybody else is told to be quiet."""
+        """Return the topics whose routes changed according to the name server in use. Ask any other one to unwatch."""
         topics = split_topics(command.fields.get(TOPICS_FIELD))
         if address == self._servers.current:
             return topics
@@ -245,32 +246,32 @@ class NameServerLink:
         return []
 
     def unwatch(self, topics: Iterable[str]) -> None:
-        """Be told of *topics* no more."""
+        """Stop watching *topics*."""
         if self._watch.address is not None:
             self._unwatch(self._watch.address, self._watch.drop(topics))
 
     def _leave(self, address: str) -> None:
-        """Go on with another name server than *address*, which shall not notify us any more."""
+        """Unwatch all topics at *address*, which is no longer in use, and request all routes again."""
         self._unwatch(address, self._watch.leave())
         self._moved()
 
     def _unwatch(self, address: str, topics: Iterable[str]) -> None:
-        """Tell *address* that *topics* are watched no more, if it hears us.
+        """Ask *address* to unwatch *topics*, if we are connected to it.
 
-        Written at once: if we come back to it later, what we ask then comes behind this.
+        Written at once, so that requests which we send if we return to it later arrive after this one.
         """
         connection = self._pool.find(address)
         if connection is None:
             return
         for text in join_topics(topics):
             command = Command(code=UNWATCH, fields={TOPICS_FIELD: text})
-            # No task waits for the answer: one that ended with the client would leave it unheard.
+            # No task waits for the answer: a task would be cancelled when the client closes.
             connection.request(command, self._timeout_s).add_done_callback(lambda answer: _hear(address, answer))
 
     def _hang_up(self, address: str) -> None:
         """Close the connection to a name server that is not on the list, if there is one.
 
-        Behind what it was told last. Who waits for an answer on it asks the one that is used now.
+        Requests written before are still sent. A caller that waits for an answer on it asks the server in use now.
         """
         connection = self._pool.find(address)
         if connection is not None:
@@ -278,12 +279,12 @@ class NameServerLink:
 
 
 def describe(unit: str | None, group: str | None) -> dict[str, str]:
-    """Return how a client of *unit* that reads for *group*, or for none, tells so when it asks for a route."""
+    """Return the fields of a route request that identify a client of *unit* and the group it reads for, if any."""
     if unit is None:
-        return {}  # Then it sees everything, whoever it is.
+        return {}  # A client without a unit sees everything.
     return {SCOPE_FIELD: unit} if group is None else {SCOPE_FIELD: unit, GROUP_FIELD: group}
 
 
 def _hear(address: str, answer: asyncio.Future[Command]) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
-        log.debug("name server %s did not say whether it heard what we watch no more: %s", address, error)
+        log.debug("name server %s did not confirm the topics to unwatch: %s", address, error)

@@ -1,17 +1,18 @@
-"""Keeps the routes of a client up to date: looks them up, polls them, takes notices of changes, forgets them.
+"""Keeps the routes of a client up to date: looks them up, polls them, handles change notifications, forgets them.
 
-    wanted, polled, noticed ──> one lookup per topic in flight ──> table ── another route ──> routes_changed
-    noticed while one is in flight ──> looked up again: the answer may be older than the change
+    wanted, polled, notified ──> one lookup per topic in flight ──> table ── a different route ──> routes_changed
+    notified while a lookup is in flight ──> looked up again: the answer may be older than the change
     unused for five minutes ──> forgotten at the next poll, and 329
 
-What a producer knows to be missing costs nothing: `publish_route` says so from memory, until a poll or a notice finds
-the topic.
+A topic that a producer knows to be missing costs no request: `publish_route` answers from memory, until a poll or a
+notification finds the topic.
 
     topic missing? ─┬─ deleted ──> RouteNotFound, without asking: only an explicit create brings it back
                     └─ and the template of automatic creation? ── known ──> borrowed: a broker will create the topic
                                                               └── missing, too ──> RouteNotFound, without asking
 
-The asyncio shell around `route_table`. Knows which questions to ask, but not whom: that is `name_server_link`.
+The asyncio shell around `route_table`. Knows which requests to send, but not to which server: `name_server_session`
+knows that.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from holdfast.wire.requests.send_request import AUTO_CREATE_QUEUES
 
 _POLL_TICK_S: Final = 1.0
 _SWEEP_S: Final = 30.0
-# A name server that is away must not hold up what the others know already.
+# An unreachable name server must not delay the use of the other answers.
 _SURVEY_S: Final = 0.5
-# Thousands of topics may be due together. More questions than this on the way make no answer come sooner.
+# Thousands of topics may be due at once. More requests in flight would not bring any answer sooner.
 _LOOKUPS_MAX: Final = 128
 
 _DELETED: Final = "the topic {!r} was deleted; create it again before you use it"
@@ -48,16 +49,16 @@ log = logging.getLogger("holdfast.client")
 
 
 class RouteKeeper:
-    """Knows who serves which topic.
+    """The routes of a client, kept up to date.
 
     Args:
-        name_servers: Whom to ask.
-        ask: Asks one of them, by its address.
-        spawn: Runs what nobody waits for.
-        now_ms: Tells the time, by a clock that never goes back.
-        changed: Called with a topic whose route is another one than before.
-        expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
-        remembers_missing: Whether `publish_route` may say from memory that a topic does not exist.
+        name_servers: The name servers.
+        ask: Sends a request to one of them, by its address.
+        spawn: Runs background work.
+        now_ms: Returns the time, by a monotonic clock.
+        changed: Called with a topic whose route has changed.
+        expiry_s: After how long without a send a topic is forgotten; None for never.
+        remembers_missing: Whether `publish_route` may answer from memory that a topic does not exist.
         forgotten: Called with topics that were forgotten.
     """
 
@@ -87,16 +88,16 @@ class RouteKeeper:
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._again: set[str] = set()  # in flight, and changed meanwhile
         self._surveys: dict[str, asyncio.Task[None]] = {}
-        self._is_alone = False  # no name server answered the last poll: told when that begins, and when it ends
+        self._is_alone = False  # no name server answered the last poll; logged when that begins and when it ends
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Return what is under way by itself."""
+        """Return the tasks of the lookups in flight."""
         return [*self._lookups.values(), *self._surveys.values()]
 
     # Asking.
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Return who serves *topic*, known or looked up.
+        """Return the route of *topic*, from memory or looked up.
 
         Raises:
             RouteNotFound: no name server knows the topic.
@@ -112,10 +113,10 @@ class RouteKeeper:
         return found
 
     async def publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
+        """Return the route to send to *topic*; if the topic does not exist, that of the brokers that would create it.
 
         Raises:
-            RouteNotFound: it does not exist, and no broker creates topics by itself.
+            RouteNotFound: the topic does not exist, and no broker creates topics automatically.
             ConnectionLost, RequestTimeout: no name server answered.
         """
         known = self.table.use(topic, time.monotonic())
@@ -133,7 +134,7 @@ class RouteKeeper:
         """Return the route of the template of automatic creation under the name of *topic*, which does not exist.
 
         Raises:
-            RouteNotFound: it was deleted, or no broker creates topics.
+            RouteNotFound: the topic was deleted, or no broker creates topics automatically.
         """
         if self.table.is_deleted(topic) and self.table.find(topic) is None:
             raise RouteNotFound(_DELETED.format(topic))
@@ -146,7 +147,7 @@ class RouteKeeper:
         if template is None:
             if self._remembers_missing:
                 self._drop(topic)
-            text = f"the topic {topic!r} does not exist and no broker creates topics by itself; create it first"
+            text = f"the topic {topic!r} does not exist and no broker creates topics automatically; create it first"
             raise RouteNotFound(text)
         self.table.put_template(topic, template.route, self._now_ms(), queues_max=AUTO_CREATE_QUEUES)
         borrowed = self.table.find(topic)
@@ -154,33 +155,33 @@ class RouteKeeper:
         return borrowed
 
     def _is_known_missing(self, topic: str) -> bool:
-        # While it is looked up, whoever asks waits for the answer: it may just have been created.
+        # While a lookup is in flight, callers wait for its answer: the topic may just have been created.
         return self._remembers_missing and self.table.is_missing(topic) and topic not in self._lookups
 
     async def recheck(self, topic: str) -> None:
-        """Look *topic* up after a broker said that it does not have it; if name servers agree, it is missing."""
+        """Look *topic* up because a broker does not have it; if the name server does not know it either, drop it."""
         await self._look_up(topic)
         if self.table.is_unlisted(topic):
             self._drop(topic)
 
     def doubt(self, topic: str) -> None:
-        """Look up the route of *topic* again, soon: something about it seems to be out of date."""
+        """Look up the route of *topic* again soon: it seems to be out of date."""
         self.table.doubt(topic)
         self._poll_now.set()
 
     def doubt_broker(self, address: str) -> None:
-        """Look up the routes of a broker whose connection is gone, and often until it is there again."""
+        """Look up the routes of a broker whose connection is gone, and often until it is connected again."""
         self.table.suspect(address)
         self._poll_now.set()
 
     def doubt_all(self) -> None:
-        """Look up every route again, soon: nobody tells of changes at the moment."""
+        """Look up every route again soon: no name server notifies us of changes at the moment."""
         self.table.doubt_all()
         self._poll_now.set()
 
     async def take_notice(self, topics: Iterable[str]) -> None:
-        """Look up the routes of *topics* again, now: they changed."""
-        named = dict.fromkeys(topics)  # each once, however often it is named
+        """Look up the routes of *topics* again now: a name server reported that they changed."""
+        named = dict.fromkeys(topics)  # each once, however often the notification names it
         topics = [topic for topic in named if self.table.is_interested(topic) or topic in self._lookups]
         self._again |= self._lookups.keys() & topics
         await self._renew([topic for topic in topics if topic not in self._lookups])
@@ -188,7 +189,7 @@ class RouteKeeper:
     async def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
 
-        Everybody who wants it meanwhile waits for the same answers. If nobody answers, what is known stays.
+        Concurrent callers share the same requests. If no name server answers, the known leaders stay.
         """
         survey = self._surveys.get(topic)
         if survey is None:
@@ -198,7 +199,7 @@ class RouteKeeper:
         await asyncio.shield(survey)
 
     async def poll_forever(self) -> None:
-        """Look up what is due, and forget what nobody needs."""
+        """Look up the routes that are due, and forget unused topics."""
         sweep_s = time.monotonic() + _SWEEP_S
         while True:
             with contextlib.suppress(TimeoutError):
@@ -210,13 +211,13 @@ class RouteKeeper:
                 sweep_s = now_s + _SWEEP_S
                 self._forget(self.table.expire(now_s, self._expiry_s))
             if not await self._renew(self.table.due(self._now_ms())):
-                # Each of them was given up and the next one chosen, which calls for a poll: that was this one.
+                # Each failure switched to the next name server, which requests a poll: this was that poll.
                 self._poll_now.clear()
 
-    # Ways inside.
+    # Internals.
 
     async def _look_up(self, topic: str) -> TopicRoute | None:
-        """Ask for the route of *topic*; everybody who wants it meanwhile waits for the same answer."""
+        """Ask for the route of *topic*; concurrent callers share one request."""
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = asyncio.ensure_future(self._fetch(topic))
@@ -230,7 +231,7 @@ class RouteKeeper:
         self._again.discard(topic)
         if lookup.cancelled():
             return
-        lookup.exception()  # Whoever waits has it; if nobody does any more, nobody needs to hear of it.
+        lookup.exception()  # Mark it as retrieved: if no caller waits any more, asyncio must not report it.
         if is_wanted_again:
             self._spawn(self.take_notice([topic]))
 
@@ -239,7 +240,7 @@ class RouteKeeper:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             is_deleted = DELETED_FIELD in answer.fields
             self._forget(self.table.put_missing(topic, self._now_ms(), is_deleted=is_deleted))
-            # A template that is gone serves no topic. Consumers keep what they have read of a deleted one.
+            # A deleted template serves no topic. Consumers keep the known route of a deleted topic.
             if self._remembers_missing and (is_deleted or topic == AUTO_CREATE_TOPIC):
                 self._drop(topic)
         elif answer.code != ResponseCode.SUCCESS:
@@ -247,15 +248,15 @@ class RouteKeeper:
         elif self.table.put(topic, decode_route(answer.body), self._now_ms()):
             self._changed(topic)
         if address != self._name_servers.current:
-            self.doubt(topic)  # Another is used since: that one has to be asked, or it would not tell of changes.
+            self.doubt(topic)  # The name server in use has changed since: only if asked will the new one push changes.
         known = self.table.find(topic)
         return None if known is None or known.is_borrowed else known
 
     async def _renew(self, topics: list[str]) -> bool:
-        """Look up *topics*, many at a time. What cannot be looked up now is due for the next poll.
+        """Look up *topics*, many in parallel. Those that fail are due again at the next poll.
 
         Returns:
-            False when no name server answers.
+            False if no name server answers.
         """
         rest = iter(topics)
         failures: list[HoldfastError] = []
@@ -267,7 +268,7 @@ class RouteKeeper:
                         await self._look_up(topic)
                         continue
                 except (ConnectionLost, RequestTimeout) as error:
-                    failures.append(error)  # No name server answers: the others would fare no better.
+                    failures.append(error)  # No name server answers: the other lookups would fail, too.
                 except HoldfastError as error:
                     log.warning("the route of %s could not be polled: %s", topic, error)
                 self.table.doubt(topic)
@@ -278,7 +279,7 @@ class RouteKeeper:
         return not failures
 
     def _tell_outage(self, failures: list[HoldfastError]) -> None:
-        """Tell when polls begin to fail and when they no longer do, however many there are in between."""
+        """Log when polls begin to fail and when they succeed again, once each."""
         if failures and not self._is_alone:
             log.warning("routes could not be polled: %s", failures[0])
         elif self._is_alone and not failures:
@@ -304,11 +305,11 @@ class RouteKeeper:
         try:
             return decode_route((await self._ask(address, self._name_servers.route_query(topic))).body)
         except HoldfastError as error:
-            log.debug("name server %s does not tell the route of %s: %s", address, topic, error)
+            log.debug("name server %s did not return the route of %s: %s", address, topic, error)
             return None
 
     def _drop(self, topic: str) -> None:
-        """Let *topic*, which the name server does not know, be missing, and report that its queues are gone."""
+        """Mark *topic*, which the name server does not know, as missing, and report that its queues are gone."""
         was_known = self.table.find(topic) is not None
         self._forget(self.table.drop(topic))
         if was_known:

@@ -1,31 +1,31 @@
-"""What a client knows about who serves which topic.
+"""Holds the routes that a client knows, and decides which are due for a poll.
 
-    unknown ── put ──> known ── poll finds the same, or another route ──> known
+    unknown ── put ──> known ── poll finds the same, or a different route ──> known
        ├──── put_template: the topic does not exist yet, a broker will create it on the first send ──> borrowed
-       └──── put_missing: nobody knows it ──> missing ── poll finds it ──> known
+       └──── put_missing: the name server does not know it ──> missing ── poll finds it ──> known
 
-    known ── put_missing: it was deleted ──────────────────────────────────────────────> missing
-          └─ put_missing, no word of a deletion ──> known ── a broker does not have it either: drop ──> missing
+    known ── put_missing: it was deleted ──────────────────────────────────────────────────> missing
+          └─ put_missing, deletion not reported ──> known ── a broker lacks it, too: drop ──> missing
 
-Whoever only sends may forget: a topic that nobody uses (`expire`), and the oldest of too many missing ones.
+A client that only sends may forget topics: an unused one (`expire`), and the oldest of too many missing ones.
 
-A route that a name server does not know any more stays: the name server may have been restarted, and brokers know
-better whether they still accept messages.
+A route that a name server no longer knows stays: the name server may have been restarted, and the brokers know better
+whether they still accept messages.
 
-A broker that drops out of a route has crashed, is being restarted, or is gone for good; nobody can tell at first. So it
-is remembered for as long as a client that polls would not have noticed. Meanwhile its queues count as readable, so that
-their owners keep them and their places in them; nothing is sent to it of its own accord.
+A broker that drops out of a route has crashed, is restarting, or is gone for good; at first these look alike. The table
+remembers it for one poll interval: a client that only polls would not notice its absence sooner. Meanwhile its queues
+count as readable, so that their owners keep them and their positions in them; no new messages are sent to it.
 
-    a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: nobody lost anything
-                                                    └─ it is not ─────────────> a: others share what is left
+    a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: no member lost a queue
+                                                    └─ it is not ─────────────> a: members share the remaining queues
 
-Of a static topic all logical queues are there, always; what changes is who leads them. A queue's leader is given up
-only for a newer one, whichever name server answers first:
+The logical queues of a static topic always exist; only their leaders change. The table replaces a queue's leader only
+by a newer one, whichever name server answers first:
 
     route: generation 2 is a's ──> a ── route: generation 3 is b's ──> b ── late route: generation 2 is a's ──> b
-                                     └─ or a itself says so, in an answer that came from b by way of it
+                                     └─ or a itself reports it, in an answer from b that a relayed
 
-Decides what is due for a poll; asks nobody. Time comes in.
+Performs no I/O; the caller supplies the time.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from holdfast.model.scope import covers, mock_broker
 from holdfast.model.topic import Permission
 
 POLL_INTERVAL_MS: Final = 30_000
-# A borrowed route ends with the first send: the real one is wanted soon.
+# A borrowed route ends with the first send: the real one is needed soon.
 _BORROWED_INTERVAL_MS: Final = 5_000
-# A broker dropped out of the route, or its connection broke: news is expected.
+# A broker dropped out of the route, or its connection broke: expect a new route soon.
 _UNSURE_INTERVAL_MS: Final = 3_000
-# A unit was closed: what was read there is committed and unlocked, then nobody is asked any more.
+# A unit was closed: commit and unlock its queues meanwhile; no request goes there afterwards.
 _PARTING_MS: Final = 2_500
 
 _Data = TypeVar("_Data", BrokerData, QueueData)
 
 
 class TopicRoute(msgspec.Struct, frozen=True):
-    """A route and what follows from it, worked out once.
+    """A route and the values derived from it, computed once.
 
     Attributes:
-        route: What the name server said last.
-        reach: The same, and the brokers that dropped out of it a moment ago.
-        publishable: The queues of *route* that take messages; keys are spread over them.
-        sendable: Those of them that can be reached now, as far as is known.
+        route: The latest answer of the name server.
+        reach: *route*, and the brokers that dropped out of it recently.
+        publishable: The queues of *route* that accept messages; keys are spread over them.
+        sendable: The publishable queues that are reachable now, as far as the client knows.
         readable: The queues of *reach* that can be consumed.
-        leaders: Of a static topic: each of its logical queues and who leads it.
+        leaders: Logical queue -> its leader; empty unless the topic is static.
         masters: Broker name -> address of its master, of *reach*.
         is_borrowed: The topic does not exist; this is the template of automatic creation under its name.
-        generation: Rises with every change of any route, so that what was derived from a route can be kept until then.
+        generation: Rises with every change of any route. Values derived from a route are valid until it changes.
     """
 
     topic: str
@@ -81,16 +81,16 @@ class TopicRoute(msgspec.Struct, frozen=True):
     generation: int
 
     def broker_of(self, queue: MessageQueue) -> str:
-        """Return the name of the broker that serves *queue*: of a logical queue its leader's."""
+        """Return the name of the broker that serves *queue*; for a logical queue that is its leader."""
         leader = self.leaders.get(queue)
         return queue.broker_name if leader is None else leader.broker
 
     def address_of(self, queue: MessageQueue) -> str | None:
-        """Return where the broker that serves *queue* listens, or None."""
+        """Return the address of the broker that serves *queue*, or None."""
         return self.masters.get(self.broker_of(queue))
 
     def any_address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return where *broker_id* of *broker_name* listens; if it is unknown the master, else any slave."""
+        """Return the address of replica *broker_id* of *broker_name*; if unknown the master's, else any slave's."""
         for broker in self.reach.broker_datas:
             if broker.broker_name == broker_name:
                 addresses = broker.broker_addrs
@@ -100,16 +100,19 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct):
-    """What is known of one topic.
+    """The state of one topic.
 
     Attributes:
-        missing: Broker name -> since when it is missing in the route; those that *reach* still has.
-        parting: The same of brokers whose unit was closed: they are reached a moment longer, to give their queues up.
-        leaders: Of a static topic: who is believed to lead each logical queue.
-        used_s: When somebody sent to it last, by a clock that never goes back; None when nobody did yet.
-        is_kept: Whether it is wanted however long nobody uses it.
-        is_unlisted: Whether the name server did not know it when it was last asked.
-        is_deleted: Whether the name server said that it was deleted.
+        route: The route, or None if it was never found or the topic is missing.
+        checked_ms: When the route was last looked up; None to look it up now.
+        missing: Broker name -> since when the route lacks it; these brokers are still in *reach*.
+        parting: Broker name -> since when the route lacks it because its unit was closed. Such a broker stays in
+            *reach* a little longer, so that its queues can be given up.
+        leaders: Logical queue -> its leader, as far as known; empty unless the topic is static.
+        used_s: When a caller last sent to the topic, by a monotonic clock; None if no caller did yet.
+        is_kept: Whether the topic never expires.
+        is_unlisted: Whether the name server did not know it when last asked.
+        is_deleted: Whether the name server reported its deletion when last asked.
     """
 
     route: TopicRoute | None = None
@@ -127,9 +130,9 @@ class RouteTable:
     """The routes of one client.
 
     Args:
-        poll_interval_ms: How old a route may get; for as long is a broker remembered that dropped out of one.
-        missing_max: How many topics may be remembered that do not exist; None for all.
-        unit: Whose routes these are; None for all.
+        poll_interval_ms: The maximum age of a route, and how long to remember a broker that dropped out of one.
+        missing_max: How many missing topics to remember; None for all.
+        unit: The unit whose routes these are; None for all.
     """
 
     def __init__(
@@ -143,12 +146,12 @@ class RouteTable:
         self._generation = 0
 
     def find(self, topic: str) -> TopicRoute | None:
-        """Return the route of *topic*, or None when it was never found."""
+        """Return the route of *topic*, or None if it was never found."""
         entry = self._entries.get(topic)
         return None if entry is None else entry.route
 
     def use(self, topic: str, now_s: float) -> TopicRoute | None:
-        """Do the same for somebody who sends to *topic*. Every send comes here: it costs one store more."""
+        """Return the route of *topic* for a sender, and mark the topic as used. On the hot path of every send."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -156,15 +159,15 @@ class RouteTable:
         return entry.route
 
     def keep(self, topic: str) -> None:
-        """Let *topic* not expire."""
+        """Exclude *topic* from expiry."""
         entry = self._entries.get(topic)
         if entry is not None:
             entry.is_kept = True
 
     def expire(self, now_s: float, after_s: float) -> list[str]:
-        """Forget the topics that nobody used for *after_s*, and return them.
+        """Forget the topics that were not used for *after_s*, and return them.
 
-        Of one that was never used the time begins with the first call.
+        For a topic that was never used, that time begins with the first call.
         """
         for entry in self._entries.values():
             if entry.used_s is None:
@@ -179,40 +182,43 @@ class RouteTable:
         return idle
 
     def is_interested(self, topic: str) -> bool:
-        """Say whether anybody here wants to know of *topic*."""
+        """Return whether this client uses *topic*."""
         return topic in self._entries
 
     def is_missing(self, topic: str) -> bool:
-        """Say whether it is known that *topic* does not exist."""
+        """Return whether *topic* is known not to exist."""
         return topic in self._missing
 
     def is_unlisted(self, topic: str) -> bool:
-        """Say whether the name server did not know *topic* when it was last asked."""
+        """Return whether the name server did not know *topic* when last asked."""
         entry = self._entries.get(topic)
         return entry is not None and entry.is_unlisted
 
     def is_deleted(self, topic: str) -> bool:
-        """Say whether the name server said that *topic* was deleted when it was last asked."""
+        """Return whether the name server, when last asked, reported that *topic* was deleted."""
         entry = self._entries.get(topic)
         return entry is not None and entry.is_deleted
 
     def watch(self, topic: str) -> None:
-        """Let *topic* be polled even before its route was found."""
+        """Poll *topic* from now on, even before its route was found."""
         self._entries.setdefault(topic, _Entry())
 
     def put(self, topic: str, route: Route, now_ms: int) -> bool:
-        """Take note of the route of *topic* and say whether it is another one than before."""
+        """Store the route of *topic* and return whether it changed."""
         return self._put(topic, route, now_ms, is_borrowed=False)
 
     def put_all(self, topic: str, routes: Sequence[Route], now_ms: int, *, is_everybody: bool) -> bool:
-        """Take note of what several name servers say of *topic* now, the newest of it.
+        """Merge the routes of *topic* that several name servers returned at once, store the result, newest data first.
 
         Args:
             topic: The topic.
-            routes: What they say; at least one.
-            now_ms: When.
-            is_everybody: Whether that is all of them. Then what none of them says any more is forgotten: the topic
-                was deleted and made anew, and its generations begin again.
+            routes: Their answers; at least one.
+            now_ms: The current time.
+            is_everybody: Whether all name servers answered. Then generations that none of them reports are forgotten:
+                the topic was deleted and created again, and its generations start over.
+
+        Returns:
+            Whether the route changed.
         """
         told = [route for route in routes if route.mappings] or routes
         records = [record for route in told for record in route.mappings.values()]
@@ -228,7 +234,7 @@ class RouteTable:
         return self._put(topic, _join(told), now_ms, is_borrowed=False)
 
     def put_template(self, topic: str, template: Route, now_ms: int, *, queues_max: int) -> bool:
-        """Let *topic*, which does not exist, be served as the template of automatic creation says."""
+        """Serve *topic*, which does not exist, by the template of automatic creation."""
         datas = [
             msgspec.structs.replace(
                 data,
@@ -240,9 +246,9 @@ class RouteTable:
         return self._put(topic, msgspec.structs.replace(template, queue_datas=datas), now_ms, is_borrowed=True)
 
     def learn(self, queue: MessageQueue, leader: Leader) -> bool:
-        """Take note of who leads a logical queue, by the word of a broker, and say whether that is news.
+        """Store the leader of a logical queue that a broker reported, and return whether it is new.
 
-        What is older than what is believed changes nothing; neither does a broker that no route tells of.
+        Ignores a leader that is older than the known one, and a broker that the route does not have.
         """
         entry = self._entries.get(queue.topic)
         route = None if entry is None else entry.route
@@ -262,7 +268,7 @@ class RouteTable:
         return True
 
     def put_missing(self, topic: str, now_ms: int, *, is_deleted: bool = False) -> list[str]:
-        """Take note that the name server did not know *topic* just now, perhaps because it was deleted.
+        """Record that the name server did not know *topic* just now, perhaps because it was deleted.
 
         A route that was known before stays; see `drop`.
 
@@ -275,7 +281,7 @@ class RouteTable:
         return [] if entry.route is not None else self._add_missing(topic)
 
     def drop(self, topic: str) -> list[str]:
-        """Let *topic*, which the name server did not know just now, be missing, whatever was known of it before.
+        """Mark *topic*, which the name server did not know just now, as missing, and discard its known route.
 
         Returns:
             The topics that were forgotten because too many are missing.
@@ -287,33 +293,33 @@ class RouteTable:
         return self._add_missing(topic)
 
     def due(self, now_ms: int) -> list[str]:
-        """Return the topics whose routes were not looked at for a poll interval."""
+        """Return the topics whose routes are older than their poll interval."""
         return [topic for topic, entry in self._entries.items() if self._is_due(entry, now_ms)]
 
     def doubt(self, topic: str) -> None:
-        """Let *topic* be due for a poll, if anybody is interested in it."""
+        """Make *topic* due for a poll, if this client uses it."""
         entry = self._entries.get(topic)
         if entry is not None:
             entry.checked_ms = None
 
     def doubt_all(self) -> None:
-        """Let every topic be due for a poll."""
+        """Make every topic due for a poll."""
         for entry in self._entries.values():
             entry.checked_ms = None
 
     def suspect(self, address: str) -> None:
-        """Take note that the connection to *address* broke: look at its routes now, and often until `trust`."""
+        """Record that the connection to *address* broke: poll its routes now, and often until `trust`."""
         self._suspects.add(address)
         for entry in self._entries.values():
             if self._is_suspect(entry):
                 entry.checked_ms = None
 
     def trust(self, address: str) -> None:
-        """Take note that *address* is there again."""
+        """Record that *address* is connected again."""
         self._suspects.discard(address)
 
     def find_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return where a broker listens according to any route, or None."""
+        """Return the address of a broker according to any route, or None."""
         for entry in self._entries.values():
             if entry.route is not None:
                 address = entry.route.reach.address_of(broker_name, broker_id)
@@ -322,7 +328,7 @@ class RouteTable:
         return None
 
     def find_broker(self, address: str) -> str | None:
-        """Return the name of the broker that listens at *address* according to any route, or None."""
+        """Return the name of the broker at *address* according to any route, or None."""
         for entry in self._entries.values():
             if entry.route is not None:
                 for broker in entry.route.reach.broker_datas:
@@ -331,7 +337,7 @@ class RouteTable:
         return None
 
     def broker_addresses(self, *, masters_only: bool) -> list[str]:
-        """Return every broker address of every route, each once; also of those that dropped out a moment ago."""
+        """Return every broker address of every route, each once, including brokers that dropped out recently."""
         found = {
             address: None
             for entry in self._entries.values()
@@ -417,7 +423,7 @@ class RouteTable:
         return advance(held, found)
 
     def _current(self, route: Route, leaders: dict[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
-        """Return the logical queues that there are, without those of a unit that was closed a moment ago."""
+        """Return the existing logical queues, without those of a unit that was closed recently."""
         if self._unit is None:
             return leaders
         told = {mock_broker(record.scope) for record in route.mappings.values()}
@@ -425,14 +431,14 @@ class RouteTable:
 
     @staticmethod
     def _own_brokers(route: Route, unit: str) -> Iterator[str]:
-        """Return the brokers of our unit, and of topics that belong to it. Others are seen while their unit is open."""
+        """Yield our unit's brokers, and those whose mapping covers it. Others are visible while their unit is open."""
         for broker in route.broker_datas:
             record = route.mappings.get(broker.broker_name)
             if broker.cluster == unit or (record is not None and covers(record.scope, unit)):
                 yield broker.broker_name
 
     def _reach(self, entry: _Entry, route: Route, now_ms: int) -> Route:
-        """Return *route* and what dropped out of it a moment ago; take note since when."""
+        """Return *route* and the brokers that dropped out of it recently; record since when."""
         if entry.route is None or entry.route.is_borrowed:
             return route
         before = entry.route.reach
@@ -453,16 +459,16 @@ class RouteTable:
 
 
 def _sendable(route: Route, leaders: dict[MessageQueue, Leader]) -> tuple[MessageQueue, ...]:
-    """Return the logical queues whose leaders are up, and were not told to take nothing."""
+    """Return the logical queues whose leaders are up and writable."""
     ready = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
     ready -= {data.broker_name for data in route.queue_datas if not data.permission & Permission.WRITE}
     return tuple(queue for queue, leader in leaders.items() if leader.broker in ready and route.may_write(queue))
 
 
 def _join(routes: Sequence[Route]) -> Route:
-    """Return the newest of *routes* with what only the others know: a broker that has registered there only."""
+    """Return the newest of *routes*, with the brokers and mappings that only the other routes have."""
     newest = max(routes, key=lambda route: max((record.epoch for record in route.mappings.values()), default=0))
-    # Which units are seen, and which of them may be written to, is one name server's word: they belong together.
+    # The name server of the newest route decides alone which units are visible and which of them are writable.
     clusters = {data.cluster for data in newest.broker_datas}
     scopes = {record.scope for record in newest.mappings.values()}
     datas = [data for route in (*routes, newest) for data in route.broker_datas if data.cluster in clusters]

@@ -1,10 +1,10 @@
-"""Of which topics the name server in use was asked to tell us, and whether it does.
+"""Tracks which topics the name server in use watches for us, and whether it supports route push.
 
     nothing ── ask a ──> a: unsure ── answer: watching ──> a pushes ──┬─ connection lost ──> a: nothing watched; dial a
                             └─ answer without it ──> a is polled      └─ another is used ──> a: 329 with all topics
 
-A question that was sent may have been taken also when no answer came. So a topic counts as watched from then on, and is
-named when we leave. Knows no sockets; `name_server_link` performs what follows from it.
+A request may have taken effect although no answer came. So a topic counts as watched from the moment of the request,
+and is included when we unwatch. Performs no I/O; `name_server_session` acts on the results.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Iterable
 
 
 class RouteWatch:
-    """What one name server was asked to tell.
+    """The topics that one name server watches for us.
 
     Attributes:
-        address: Which one; None before the first question.
-        pushes: Whether it said, when it was last asked, that it tells of changes.
+        address: The name server; None before the first request.
+        pushes: Whether its last answer said that it notifies us of changes.
     """
 
     def __init__(self) -> None:
         self.address: str | None = None
         self.pushes = False
-        self._has_answered = False  # on the connection that stands now
+        self._has_answered = False  # on the current connection
         self._topics: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._topics)
 
     def ask(self, address: str, topic: str) -> None:
-        """Take note that *address* is about to be asked for *topic*."""
+        """Record that *address* is about to be asked to watch *topic*. A change of address resets the state."""
         if address != self.address:
             self.leave()
             self.address = address
         self._topics[topic] = None
 
     def answer(self, address: str, *, pushes: bool) -> bool:
-        """Take note of an answer, and say whether it is the first on this connection.
+        """Record an answer, and return whether it is the first on this connection.
 
-        One that pushes may refuse to watch a topic too many: it pushes all the same.
+        A name server that supports push may refuse to watch one topic too many; it still pushes the others.
         """
         if address != self.address:
             return False
@@ -49,14 +49,14 @@ class RouteWatch:
         return is_first
 
     def drop(self, topics: Iterable[str]) -> list[str]:
-        """Take note that nobody wants to hear of *topics*, and return those that the name server has to be told."""
+        """Record that *topics* are no longer needed, and return those that the name server must be asked to unwatch."""
         known = [topic for topic in topics if topic in self._topics]
         for topic in known:
             del self._topics[topic]
         return known if self._may_push else []
 
     def lose(self, address: str) -> bool:
-        """Take note that the connection to *address* is gone, and say whether it told of changes until now."""
+        """Record that the connection to *address* is gone, and return whether that server pushed changes until now."""
         if address != self.address:
             return False
         self._topics.clear()
@@ -64,7 +64,7 @@ class RouteWatch:
         return self.pushes
 
     def leave(self) -> list[str]:
-        """Take note that another name server is used, and return what this one has to be told to watch no more."""
+        """Record that another name server is used now, and return the topics that this one must unwatch."""
         topics = list(self._topics) if self._may_push else []
         self._topics.clear()
         self.address = None
@@ -73,5 +73,5 @@ class RouteWatch:
 
     @property
     def _may_push(self) -> bool:
-        """Whether it pushes, or has not said yet."""
+        """Whether it pushes, or has not answered yet."""
         return self.pushes or not self._has_answered
