@@ -1,7 +1,7 @@
-"""The client's connection to a cluster: heartbeats, and calls to the broker of a queue.
+"""Connects a client to a cluster: routes, heartbeats, the choice of a queue, calls to the broker of a queue.
 
-heartbeat       What a client tells every broker about itself, every 30 seconds and whenever it changes
-cluster_client  Reaching a cluster
-send_plan       Which queue a message goes to, and what to do when that did not work
-queue_rpc       What a consumer group asks brokers about queues
+heartbeat       builds the requests that announce a client to brokers and unregister it
+cluster_client  owns the connections to name servers and brokers, the routes and the heartbeats of one client
+send_plan       chooses the queue of a message, and decides whether and when to retry a send
+queue_rpc       calls brokers for a consumer group: offsets, locks, members, sending a message back
 """

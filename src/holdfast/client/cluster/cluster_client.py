@@ -1,16 +1,19 @@
-"""Reaching a cluster: name servers, routes, brokers, heartbeats. What every producer, consumer and tool stands on.
+"""Owns the connections to name servers and brokers, the routes and the heartbeats of one client.
 
-    name servers  <── route of a topic, cluster info         asked one at a time; the next one when it does not answer
-                  ──> these routes changed                   by the one in use, if it can; otherwise routes are polled
-                  <── who leads the queues of a topic now?   all at once, when a broker says that it leads one no more
+Every producer, consumer and admin tool is built on it.
+
+    name servers  <── route of a topic, cluster info         asked one at a time; the next one if it does not answer
+                  ──> these routes changed                   from the one in use, if it can; otherwise routes are polled
+                  <── who leads the queues of a topic now?   all at once, when a broker says that it no longer leads one
     brokers       <── requests by address                    one connection each
-                  ──> requests of theirs, answered by the handlers given
+                  ──> their requests, answered by the given handlers
                   <── heartbeats every 30 s, at once on a new connection
 
-    connection to a broker lost ─> broker_down, its routes looked at again, dialled until it stands or no route has it
-                      it stands ─> heartbeat, as the first thing on it ─ answered ─> broker_up
+    connection to a broker lost ─> broker_down, its routes polled again, redialled until connected or no route has it
+                      connected ─> heartbeat, the first request on the connection ─ answered ─> broker_up
 
-`name_server_link` knows which name server is in use, `route_keeper` what they told. Knows neither messages nor groups.
+`name_server_session` knows the name server in use, `route_refresher` keeps the routes. Knows neither messages nor
+groups.
 """
 
 from __future__ import annotations
@@ -49,16 +52,16 @@ _NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
 log = logging.getLogger("holdfast.client")
 
 Handler = Callable[[str, Command], Awaitable[Command | None]]
-"""Answers a request that a broker made of us: its address and the request in; the answer, or None for no answer."""
+"""Answers a request of a broker. Gets the broker's address and the request; returns the answer, or None for none."""
 
 
 def now_ms() -> int:
-    """Return the wall clock, the only one that brokers share with us."""
+    """Return the wall clock in milliseconds, the only clock shared with brokers."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Return a clock that never goes back, for what only we look at."""
+    """Return a monotonic clock in milliseconds, for use within this process."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -66,21 +69,21 @@ class ClusterClient:
     """A client of one cluster.
 
     Args:
-        namesrv: `host:port;host:port`, or the URL of an address server that tells such a list.
-        timeout_s: How long a request waits for its answer, unless it says otherwise.
-        handlers: Who answers what brokers ask of us, by request code.
-        heartbeat: Makes the request that tells brokers who we are; None to tell nobody.
-        goodbyes: Makes the requests that tell brokers that we leave.
-        routes_changed: Called with a topic whose route is another one than before.
-        broker_up: Called with the address of a broker that has heard who we are on a new connection, also the first.
+        namesrv: `host:port;host:port`, or the URL of an address server that returns such a list.
+        timeout_s: The default timeout of a request.
+        handlers: Request code -> handler of that request from a broker.
+        heartbeat: Builds the heartbeat; None to send none.
+        goodbyes: Builds the requests that unregister this client at brokers.
+        routes_changed: Called with a topic whose route has changed.
+        broker_up: Called with the address of a broker that has answered our heartbeat on a new connection.
         broker_down: Called with the address of a broker whose connection is gone.
-        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
-            30 s if it has host names, every 120 s at an address server.
-        topic_expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
-        remembers_missing: Whether `publish_route` says from memory that a topic does not exist.
+        name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
+            and every 120 s with an address server.
+        topic_expiry_s: After how long without a send a topic is forgotten; None for never.
+        remembers_missing: Whether `publish_route` may answer from memory that a topic does not exist.
         topics_forgotten: Called with topics that were forgotten.
-        unit: The unit, a cluster, whose queues are seen; None for all.
-        group: The group that reads by the routes, if one does.
+        unit: The unit, a cluster, whose queues are visible; None for all.
+        group: The consumer group that reads by these routes, if any.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -107,7 +110,7 @@ class ClusterClient:
         check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
         check_text("unit", unit, optional=True)
         self.random = Random()
-        in_forked_child(self.random.seed)  # Otherwise the children of one parent would all make the same choices.
+        in_forked_child(self.random.seed)  # Otherwise all children of one parent would make the same choices.
         self.timeout_s = timeout_s
         self.client_id = ""
         self.local_address = "127.0.0.1"
@@ -158,39 +161,39 @@ class ClusterClient:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to poll routes and to send heartbeats. Connects to nobody yet, but to an address server.
+        """Begin to poll routes and to send heartbeats. Connects only to an address server, if there is one.
 
         Raises:
-            ConnectionLost: the address server does not tell any name server.
+            ConnectionLost: the address server returned no name servers.
             ForkedClient: this process is a fork of the one that opened the client.
         """
         self._pool.check_process()
         self._pool.bind()
         await self._name_servers.start()
         self.local_address = _local_address(self._name_servers.current)
-        # Unique among everything that ever runs on this machine: membership is by this text.
+        # Unique among all clients that ever run on this machine: group membership is by this text.
         self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
         if self.unit is not None:
-            self.client_id += f"@{self.unit}"  # As Java's clients have it: people see where a member is.
+            self.client_id += f"@{self.unit}"  # As in Java's clients: it shows operators where a member is.
         self.spawn(self._keeper.poll_forever())
         if self._heartbeat is not None:
             self.spawn(self._beat_forever())
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process is a fork of the one that opened the client, and cannot use it."""
+        """Whether this process is a fork of the one that opened the client, and so cannot use it."""
         return self._pool.is_inherited
 
     def check_process(self) -> None:
-        """Check that this process is the one that opened the client.
+        """Check that this process opened the client.
 
         Raises:
-            ForkedClient: it is a fork of that one.
+            ForkedClient: it is a fork of the process that did.
         """
         self._pool.check_process()
 
     async def close(self) -> None:
-        """Say good-bye to the brokers we are connected to and close everything. A forked child closes nothing."""
+        """Unregister at the connected brokers and close all connections. In a forked child this does nothing."""
         if self.is_inherited:
             return
         await self.stop_tasks()
@@ -200,18 +203,18 @@ class ClusterClient:
         await self._pool.close()
 
     async def stop_tasks(self) -> None:
-        """End everything that runs by itself; requests can still be made."""
+        """Cancel all background work; requests can still be made."""
         tasks = [*self._tasks, *self._keeper.tasks()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def handle(self, handlers: Mapping[int, Handler]) -> None:
-        """Let *handlers* answer what brokers ask of us, besides those given before."""
+        """Add *handlers* of requests from brokers to those given before."""
         self._handlers |= handlers
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work* until it ends or the client is closed. A failure is logged, never lost."""
+        """Run *work* in the background until it ends or the client is closed. A failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -220,7 +223,7 @@ class ClusterClient:
     # Requests.
 
     async def invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
-        """Send *command* to *address* and return the answer, which is a success.
+        """Send *command* to *address* and return its successful answer.
 
         Raises:
             BrokerRefused: the answer is a refusal.
@@ -248,30 +251,30 @@ class ClusterClient:
         await self._pool.send_one_way(address, command)
 
     async def connection(self, address: str) -> Connection:
-        """Return an open connection, for those who write their own frames.
+        """Return an open connection, for callers that write their own frames.
 
         Raises:
-            ConnectionLost: it cannot be made.
+            ConnectionLost: the connection cannot be established.
         """
         return self._pool.find(address) or await self._pool.connect(address)
 
     def find_connection(self, address: str) -> Connection | None:
-        """Return the connection if it is open already."""
+        """Return the connection if it is open already, else None."""
         return self._pool.find(address)
 
     async def ask_name_server(self, command: Command, timeout_s: float | None = None) -> Command:
-        """Ask the name server in use, or the next one that answers, and return the answer, whatever its code.
+        """Send *command* to the name server in use, or to the next one that answers. Return the answer of any code.
 
         Raises:
-            ConnectionLost, RequestTimeout: none of them answered.
+            ConnectionLost, RequestTimeout: no name server answered.
         """
         return await self._name_servers.ask(command, timeout_s)
 
     async def every_name_server(self, command: Command) -> None:
-        """Have every name server do *command*, as changes of their state want it.
+        """Send *command* to every name server, as changes of their state require.
 
         Raises:
-            BrokerRefused, ConnectionLost, RequestTimeout: one of them did not. All others were asked nevertheless.
+            BrokerRefused, ConnectionLost, RequestTimeout: one of them failed. All were asked nevertheless.
         """
         addresses = self._name_servers.addresses
         answers = await asyncio.gather(
@@ -287,11 +290,11 @@ class ClusterClient:
         return tuple(self._name_servers.addresses)
 
     async def set_name_servers(self, namesrv: str) -> None:
-        """Use other name servers: `host:port;host:port`, or an address server, as the argument of that name.
+        """Use other name servers: `host:port;host:port`, or the URL of an address server.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server returned no list. Then nothing changes.
         """
         check_text("namesrv", namesrv)
         self.check_process()
@@ -300,7 +303,7 @@ class ClusterClient:
     # Routes and brokers.
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Return who serves *topic*, known or looked up.
+        """Return the route of *topic*, from memory or looked up.
 
         Raises:
             RouteNotFound: no name server knows the topic.
@@ -310,12 +313,12 @@ class ClusterClient:
         return await self._wait_for(self._keeper.route(topic, refresh=refresh))
 
     async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
-        """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
+        """Return the route to send to *topic*; if the topic does not exist, that of the brokers that would create it.
 
-        Name servers that hang are asked one after the other, which may take any time: *timeout_s* ends it.
+        Name servers that hang are tried one after another, which may take long: *timeout_s* limits the whole call.
 
         Raises:
-            RouteNotFound: it does not exist, and no broker creates topics by itself.
+            RouteNotFound: the topic does not exist, and no broker creates topics automatically.
             ConnectionLost, RequestTimeout: no name server answered.
         """
         self.check_process()
@@ -323,10 +326,10 @@ class ClusterClient:
             async with asyncio.timeout(timeout_s):
                 return await self._wait_for(self._keeper.publish_route(topic, refresh=refresh))
         except TimeoutError:
-            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
+            raise RequestTimeout(f"no name server returned the route of {topic!r} in time") from None
 
     async def _wait_for(self, lookup: Awaitable[TopicRoute]) -> TopicRoute:
-        """Return the route that *lookup* finds. Callers share lookups: if the client is closed they get an error."""
+        """Return the result of a shared *lookup*. Raise ConnectionLost if the client is closed meanwhile."""
         try:
             return await lookup
         except asyncio.CancelledError:
@@ -335,7 +338,7 @@ class ClusterClient:
             raise ConnectionLost("this client was closed while a route was looked up") from None
 
     async def recheck_route(self, topic: str, timeout_s: float) -> None:
-        """Look *topic* up after a broker said that it does not have it; if name servers agree, it is missing.
+        """Look *topic* up because a broker does not have it; if the name server does not know it either, drop it.
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered.
@@ -344,21 +347,21 @@ class ClusterClient:
             async with asyncio.timeout(timeout_s):
                 await self._keeper.recheck(topic)
         except TimeoutError:
-            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
+            raise RequestTimeout(f"no name server returned the route of {topic!r} in time") from None
 
     def doubt(self, topic: str) -> None:
-        """Look up the route of *topic* again, soon: something about it seems to be out of date."""
+        """Look up the route of *topic* again soon: it seems to be out of date."""
         self._keeper.doubt(topic)
 
     def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
-        """Take note of who leads a logical queue, if a broker that passed a request on told of it."""
+        """Store the leader of a logical queue, if a broker that relayed a request reported it."""
         if leader is not None and self.routes.learn(queue, leader):
             self._tell_change(queue.topic)
 
     async def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
 
-        Everybody who wants it meanwhile waits for the same answers. If nobody answers, what is known stays.
+        Concurrent callers share the same requests. If no name server answers, the known leaders stay.
         """
         await self._keeper.refresh_leaders(topic)
 
@@ -366,7 +369,7 @@ class ClusterClient:
         """Return every cluster and broker that the name server knows.
 
         Raises:
-            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server returned them.
         """
         answer = await self.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
         if answer.code != ResponseCode.SUCCESS:
@@ -377,7 +380,7 @@ class ClusterClient:
         """Return broker name -> master address of *cluster*, or of all clusters.
 
         Raises:
-            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server returned them.
         """
         info = await self.cluster_info()
         return {
@@ -387,27 +390,27 @@ class ClusterClient:
         }
 
     def connected_brokers(self) -> list[str]:
-        """Return the addresses of the brokers we are connected to."""
+        """Return the addresses of the connected brokers."""
         return [address for address in self._pool.addresses() if not self._name_servers.is_name_server(address)]
 
     async def beat(self) -> None:
-        """Tell every broker of every route who we are, now. Who does not answer is logged."""
+        """Send a heartbeat to every broker of every route now. A broker that does not answer is logged."""
         addresses = self.routes.broker_addresses(masters_only=False)
         await asyncio.gather(*(self.beat_one(address) for address in addresses))
 
     async def beat_one(self, address: str) -> None:
-        """Tell one broker who we are, now. If it does not answer, that is logged."""
+        """Send a heartbeat to one broker now. If it does not answer, that is logged."""
         if self._heartbeat is not None:
             answer = await self._tell(address, self._heartbeat())
             if answer is not None:
                 self._note_capabilities(address, answer)
 
     def capabilities_of(self, address: str) -> frozenset[str]:
-        """Return what the broker at *address* said last that it can, beyond what every broker can."""
+        """Return the optional capabilities that the broker at *address* reported last."""
         return self._capabilities.get(address, _NO_CAPABILITIES)
 
     def version_of(self, address: str) -> int:
-        """Return the version of the broker at *address*, as requests carry it; 0 before it answered a heartbeat."""
+        """Return the version code of the broker at *address*; 0 before it has answered a heartbeat."""
         return self._versions.get(address, 0)
 
     def _tell_change(self, topic: str) -> None:
@@ -417,24 +420,24 @@ class ClusterClient:
             self.spawn(self._part())
 
     def _find_strangers(self) -> list[str]:
-        """Return the brokers that we are connected to and that no route has: their unit is open no more."""
+        """Return the connected brokers that no route has: their unit is no longer open."""
         known = self.routes.broker_addresses(masters_only=False)
         return [address for address in self.connected_brokers() if address not in known]
 
     async def _part(self) -> None:
-        """Say good-bye to brokers of other units: to them we are members until then, who own queues and read none."""
-        await asyncio.sleep(_PARTING_S)  # What is under way is finished.
+        """Unregister at brokers of other units: until then, they see a member that owns queues but reads none."""
+        await asyncio.sleep(_PARTING_S)  # Let requests in flight finish.
         for address in self._find_strangers():
             for command in () if self._goodbyes is None else self._goodbyes():
                 await self._tell(address, command)
             connection = self._pool.find(address)
             if connection is not None:
-                await connection.close("its unit is open no more")
+                await connection.close("its unit is no longer open")
 
     def _ask_all_again(self) -> None:
         self._keeper.doubt_all()
 
-    # Heartbeats and what brokers ask of us.
+    # Heartbeats and requests from brokers.
 
     async def _beat_forever(self) -> None:
         while True:
@@ -445,11 +448,11 @@ class ClusterClient:
         try:
             return await self.invoke(address, command)
         except HoldfastError as error:
-            log.warning("broker %s was not told (%s): %s", address, RequestCode(command.code).name, error)
+            log.warning("broker %s did not accept %s: %s", address, RequestCode(command.code).name, error)
             return None
 
     def _note_capabilities(self, address: str, answer: Command) -> None:
-        """Take note of what the answer to a heartbeat says."""
+        """Store the version and the capabilities that the answer to a heartbeat reports."""
         self._versions[address] = answer.version
         text = answer.fields.get(CAPABILITIES_FIELD)
         if text:
@@ -458,13 +461,13 @@ class ClusterClient:
             self._capabilities.pop(address, None)
 
     def _is_wanted(self, address: str) -> bool:
-        """Say whether a connection shall stand: a broker of our routes may want to ask us something at any time."""
+        """Return whether to keep a connection open: a broker of our routes may send us a request at any time."""
         if self._name_servers.is_name_server(address):
             return self._name_servers.is_wanted(address)
         return self._heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
 
     def _opened(self, connection: Connection) -> None:
-        """Let the first thing that a broker hears be who we are: what follows on the connection may depend on it."""
+        """Send a heartbeat first on a new connection to a broker: later requests may depend on it."""
         if self._name_servers.is_name_server(connection.address):
             self._name_servers.opened(connection.address)
             return
@@ -476,7 +479,7 @@ class ClusterClient:
         try:
             answer = await heard
         except (ConnectionLost, RequestTimeout) as error:
-            log.warning("broker %s was not told who we are: %s", address, error)
+            log.warning("broker %s did not answer the heartbeat: %s", address, error)
         else:
             self._note_capabilities(address, answer)
             if self._broker_up is not None:
@@ -508,7 +511,7 @@ class ClusterClient:
         else:
             try:
                 answer = await handler(connection.address, command)
-            except Exception as error:  # the top of what a stranger's request may do here
+            except Exception as error:  # a request of an unknown peer must not end the client
                 log.exception("request %s of %s could not be answered", command.code, connection.address)
                 answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
         if answer is not None and not command.is_one_way:
@@ -521,7 +524,7 @@ class ClusterClient:
 
 
 def _local_address(towards: str) -> str:
-    """Return the address of the interface that leads to *towards*."""
+    """Return the address of the local interface that leads to *towards*."""
     host, _, port = towards.rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

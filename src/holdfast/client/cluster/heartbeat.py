@@ -1,4 +1,4 @@
-"""What a client tells every broker about itself, every 30 seconds and whenever it changes."""
+"""Builds the requests that announce a client to brokers, every 30 seconds and on every change, and unregister it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERVAL_MS: Final = 30_000
 
 
 def heartbeat_command(client_id: str, *, producer: str | None = None, consumer: ConsumerData | None = None) -> Command:
-    """Return the request that tells a broker who we are."""
+    """Return the heartbeat that announces this client to a broker."""
     beat = Heartbeat(
         client_id=client_id,
         producer_data_set=[] if producer is None else [ProducerData(producer)],
@@ -35,7 +35,7 @@ def heartbeat_command(client_id: str, *, producer: str | None = None, consumer: 
 
 
 def unregister_command(client_id: str, *, producer: str | None = None, consumer: str | None = None) -> Command:
-    """Return the request that says good-bye."""
+    """Return the request that unregisters this client at a broker."""
     fields = UnregisterFields(client_id=client_id, producer_group=producer, consumer_group=consumer)
     return Command(code=RequestCode.UNREGISTER_CLIENT, fields=to_fields(fields))
 
@@ -48,7 +48,7 @@ def consumer_data(
     is_broadcast: bool,
     start: ConsumeFromWhere,
 ) -> ConsumerData:
-    """Return what a heartbeat says about a consumer."""
+    """Return the part of a heartbeat that describes a consumer."""
     kind = ConsumeType.CONSUME_PASSIVELY if is_push else ConsumeType.CONSUME_ACTIVELY
     model = MessageModel.BROADCASTING if is_broadcast else MessageModel.CLUSTERING
     return ConsumerData(

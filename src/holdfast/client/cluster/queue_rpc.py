@@ -1,13 +1,14 @@
-"""What a consumer group asks brokers about queues: offsets, locks, members, giving a message back.
+"""Calls brokers for a consumer group: offsets, locks, members, sending a message back.
 
-Each call goes to the master of the queue's broker; of a logical queue, to its leader. A broker that answers that it
-does not know us is told who we are, and asked once more; one that leads the queue no more is left for who does.
+Each call goes to the master of the queue's broker; for a logical queue, to its leader. If a broker answers that it does
+not know this client, the client sends it a heartbeat and repeats the call once. If a broker no longer leads the queue,
+the call is repeated at the new leader.
 
-What failed is given back to its broker, which puts it into the group's retry topic. A record of a logical queue may lie
-on any broker that ever led it, or on one that is to be removed: there the message itself is sent to the retry topic. So
-is one of a batch whose broker cannot tell it from the others: Java's refuses it.
+A failed message goes back to its broker, which puts it into the group's retry topic. A record of a logical queue may
+lie on any broker that ever led it, or on one that is to be removed: then the message itself is sent to the retry topic.
+The same holds for a message of a batch whose broker cannot address single messages of it: Java's refuses them.
 
-Awaits answers, decides nothing.
+Awaits answers; takes no decisions.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ _SEND_AGAIN_MAX: Final = 3
 _STORED: Final = frozenset(SendStatus)
 
 Start = Literal["earliest", "latest"] | datetime
-"""Where to begin: at the oldest message, behind the newest, or at the first that was stored at a time or later."""
+"""Where to begin: at the oldest message, after the newest, or at the first one stored at or after a time."""
 
-# The broker lost what a heartbeat told it, or has not heard it yet.
+# The broker lost the heartbeat of this client, or has not received it yet.
 UNKNOWN_TO_BROKER: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -72,11 +73,11 @@ _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class LockOutcome(msgspec.Struct, frozen=True):
-    """What became of a request for locks. Where a broker did not answer, a queue is in neither set.
+    """The result of a request for locks. If a broker did not answer, its queues are in neither set.
 
     Attributes:
-        granted: Only we may consume these.
-        refused: Somebody else holds these.
+        granted: Only this client may consume these queues.
+        refused: Another client holds the locks of these queues.
     """
 
     granted: frozenset[MessageQueue] = frozenset()
@@ -87,7 +88,7 @@ class QueueCalls:
     """The calls of one consumer group.
 
     Args:
-        client: The way to the cluster.
+        client: The connection to the cluster.
         group: The consumer group, as the wire knows it.
     """
 
@@ -96,27 +97,27 @@ class QueueCalls:
         self._group = group
 
     def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
-        """Return where *queue* is served: by *broker_id* if it is there, else by the master, else by anybody.
+        """Return the address that serves *queue*: of *broker_id* if it is up, else of the master, else of any replica.
 
         Raises:
-            RouteNotFound: its broker is unknown.
+            RouteNotFound: the broker of the queue is unknown.
         """
         found = self.find_address(queue, broker_id)
         if found is None:
-            raise RouteNotFound(f"nobody knows where the broker {queue.broker_name!r} is")
+            raise RouteNotFound(f"no route lists the broker {queue.broker_name!r}, so its address is unknown")
         return found
 
     def find_address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str | None:
-        """Return the same, or None when its broker is unknown."""
+        """Return the address that serves *queue*, as `address` does, or None if its broker is unknown."""
         route = self._client.routes.find(queue.topic)
         if route is not None and route.leaders:
-            # A replica answers for what its master leads, to readers, while the master is away.
+            # While the master is away, a replica answers reads for the logical queues that the master leads.
             return route.any_address_of(route.broker_of(queue), broker_id)
         found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
         return found or self._client.routes.find_address(queue.broker_name)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the group committed, or None when it never did."""
+        """Return the offset that the group committed, or None if it never did."""
         fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
             answer = await self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -128,7 +129,7 @@ class QueueCalls:
         return offset if offset >= 0 else None
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker that the group is done with everything before *offset*."""
+        """Commit *offset* for the group: every message before it is consumed."""
         fields = UpdateOffsetFields(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
@@ -145,13 +146,13 @@ class QueueCalls:
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, fields)
 
     async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
-        """Return the offset of the first message that was stored at *when* or later."""
+        """Return the offset of the first message stored at or after *when*."""
         timestamp = int(when.timestamp() * 1000)
         fields = SearchOffsetFields(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
 
     async def offset_of(self, queue: MessageQueue, start: Start) -> int:
-        """Return the offset that *start* means now."""
+        """Return the offset that *start* stands for now."""
         if start == "earliest":
             return await self.offset_min(queue)
         if start == "latest":
@@ -159,16 +160,16 @@ class QueueCalls:
         return await self.offset_at(queue, start)
 
     async def first_offset(self, queue: MessageQueue, start: Start) -> int:
-        """Return where a group begins that never committed: at *start*."""
+        """Return the offset where a group without a committed offset begins: *start*, or 0 for a retry topic."""
         if queue.topic.startswith(RETRY_PREFIX):
-            return 0  # Whatever is to be tried again is the group's own: nothing of it may be skipped.
+            return 0  # A retry topic holds only the group's own messages: none of them may be skipped.
         return await self.offset_of(queue, start)
 
     async def members(self, topic: str) -> set[str]:
-        """Return the ids of the group's live members: of everybody whom a broker of *topic* knows.
+        """Return the ids of the group's live members: the union over all brokers of *topic*.
 
-        Every broker is asked. One that was just restarted knows only those who have come back to it already; whoever
-        believed it alone would take queues from members that are alive and well.
+        Asks every broker. A broker that was just restarted knows only the members that have reconnected to it; trusting
+        it alone would take queues away from live members.
 
         Raises:
             HoldfastError: no broker answered.
@@ -188,7 +189,7 @@ class QueueCalls:
         return set().union(*lists)
 
     async def lock(self, queues: Iterable[MessageQueue]) -> LockOutcome:
-        """Ask for the exclusive right to consume *queues*."""
+        """Request the exclusive right to consume *queues*."""
         by_address = self._by_address(queues)
         outcomes = await asyncio.gather(*(self._lock_at(address, mine) for address, mine in by_address.items()))
         return LockOutcome(
@@ -197,20 +198,20 @@ class QueueCalls:
         )
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give the right back. Where a broker does not answer, it runs out by itself."""
+        """Release the locks of *queues*. If a broker does not answer, its locks expire."""
         by_address = self._by_address(queues)
         await asyncio.gather(*(self._unlock_at(address, mine) for address, mine in by_address.items()))
 
     async def send_back(self, message: ReceivedMessage, delay_level: int, retries_max: int | None) -> None:
-        """Give a message back: the broker delivers it again later, or to the dead-letter topic after too many times.
+        """Send a message back: its broker redelivers it later, or dead-letters it after too many deliveries.
 
         Args:
-            message: As it was pulled.
-            delay_level: How much later; 0 lets the broker decide, -1 is the dead-letter topic at once.
-            retries_max: How often it may be delivered again; None lets the broker decide.
+            message: The message as it was pulled.
+            delay_level: The delay; 0 lets the broker decide, -1 is the dead-letter topic at once.
+            retries_max: How often it may be redelivered; None lets the broker decide.
 
         Raises:
-            HoldfastError: no broker took it.
+            HoldfastError: no broker accepted the message.
         """
         address = None if is_mock_broker(message.queue.broker_name) else self.address(message.queue)
         if address is None or not self._can_return(message, address):
@@ -229,17 +230,17 @@ class QueueCalls:
         await self._invoke(address, command, SEND_BACK_TIMEOUT_S)
 
     def _can_return(self, message: ReceivedMessage, address: str) -> bool:
-        """Say whether the broker at *address* finds a message by its position and its id."""
+        """Return whether the broker at *address* can find a message by its position and its id."""
         if not is_inner_batch(message.sys_flag):
             return True
         is_named = names.UNIQUE_KEY in message.properties
         return is_named and KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address)
 
     async def _send_again(self, retry: Retry) -> None:
-        """Send a message to the retry topic of the group, to one of its brokers that takes it."""
+        """Send a message to the retry topic of the group, on the first of its brokers that accepts it."""
         route = await self._client.publish_route(retry.topic)
         queues = self._client.random.sample(route.publishable, len(route.publishable))
-        failure: HoldfastError = RouteNotFound(f"no broker takes messages for the topic {retry.topic!r} now")
+        failure: HoldfastError = RouteNotFound(f"no broker accepts messages for the topic {retry.topic!r} now")
         for queue in queues[:_SEND_AGAIN_MAX]:
             try:
                 command = retry.command(queue, now_ms())
@@ -253,7 +254,7 @@ class QueueCalls:
         raise failure
 
     async def _ask(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
-        """Ask whoever serves *queue*. If it has moved, ask again where it is now, for as long as a request may take."""
+        """Ask the broker that serves *queue*. If the queue has moved, ask its new leader, within the request timeout."""
         deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
         command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
         if is_mock_broker(queue.broker_name):
@@ -327,7 +328,7 @@ class QueueCalls:
 
 
 def start_code(start: Start) -> ConsumeFromWhere:
-    """Return how a heartbeat says *start*."""
+    """Return *start* as a heartbeat encodes it."""
     if start == "earliest":
         return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     if start == "latest":

@@ -245,7 +245,7 @@ def test_queues_of_keys_are_not_looked_for_without_end():
             server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
             carry = Carrier()
 
-            with pytest.raises(SendFailed, match="no name server told the route of 't' in time"):
+            with pytest.raises(SendFailed, match="no name server returned the route of 't' in time"):
                 await a_batch(client, carry, [Message("t", b"1", key="a")], 0.1).send(bytes_max=10_000)
 
             assert carry.parcels == []

@@ -79,7 +79,7 @@ def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else(*, 
     async def story(server: ScriptedServer, sender: Sender) -> None:
         server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
 
-        with pytest.raises(SendFailed, match="no name server told the route of 't' in time") as raised:
+        with pytest.raises(SendFailed, match="no name server returned the route of 't' in time") as raised:
             await (sender.send_one_way if one_way else sender.send)(PARCEL, 0.1)
 
         assert not raised.value.maybe_stored
