@@ -103,5 +103,5 @@ def test_a_new_client_sends_what_its_broker_takes(kind: Callable[[ScriptedServer
 
 def test_a_batch_that_no_request_can_hold_is_refused_when_the_producer_is_made():
     """A broker would hang up on it, and on everything else on its way there."""
-    with pytest.raises(ConfigError, match="no broker takes larger ones"):
+    with pytest.raises(ConfigError, match="no broker accepts larger ones"):
         Producer("127.0.0.1:9876", batch_bytes_max=16 << 20)

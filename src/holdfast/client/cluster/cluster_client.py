@@ -75,7 +75,8 @@ class ClusterClient:
         heartbeat: Builds the heartbeat; None to send none.
         goodbyes: Builds the requests that unregister this client at brokers.
         routes_changed: Called with a topic whose route has changed.
-        broker_up: Called with the address of a broker that has answered our heartbeat on a new connection.
+        broker_up: Called with the address of a broker that has answered our heartbeat on a new connection, the first
+            included.
         broker_down: Called with the address of a broker whose connection is gone.
         name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
             and every 120 s with an address server.
@@ -448,7 +449,7 @@ class ClusterClient:
         try:
             return await self.invoke(address, command)
         except HoldfastError as error:
-            log.warning("broker %s did not accept %s: %s", address, RequestCode(command.code).name, error)
+            log.warning("broker %s did not confirm %s: %s", address, RequestCode(command.code).name, error)
             return None
 
     def _note_capabilities(self, address: str, answer: Command) -> None:

@@ -206,7 +206,7 @@ class QueueCalls:
         """Send a message back: its broker redelivers it later, or dead-letters it after too many deliveries.
 
         Args:
-            message: The message as it was pulled.
+            message: The pulled message.
             delay_level: The delay; 0 lets the broker decide, -1 is the dead-letter topic at once.
             retries_max: How often it may be redelivered; None lets the broker decide.
 
@@ -254,7 +254,7 @@ class QueueCalls:
         raise failure
 
     async def _ask(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
-        """Ask the broker that serves *queue*. If the queue has moved, ask its new leader, within the request timeout."""
+        """Ask the broker that serves *queue*. If the queue has moved, ask its new leader, within one timeout."""
         deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
         command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
         if is_mock_broker(queue.broker_name):

@@ -82,7 +82,7 @@ def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max
     """Return the retry message for *message*.
 
     Args:
-        message: The message as it was pulled.
+        message: The pulled message.
         group: The consumer group, as the wire knows it.
         delay_level: The delay before redelivery; 0 for a delay that grows with every delivery, -1 for the dead-letter
             topic at once.

@@ -1,13 +1,17 @@
-"""Sending: batching, order per key, transactions, and replies.
+"""The parts of a producer: sending, batching, order per key, transactions, requests and replies.
 
-leader_lanes         To which broker the sends of each logical queue are under way
-key_sequencer        Turns
-inner_batch_support  Who keeps a batch whole
-sender               Carries packed messages to brokers
-batch_plan           Many messages into few requests
-batch_lines          Batches that grow, and the lines in which they stand
-send_many            Sends many messages in few requests
-accumulator          Gathers single messages
-transaction          A message that is delivered only if something else succeeds
-request_reply        Requests that wait for another client's reply, carried by ordinary messages
+A *parcel* is a packed message or batch on its way to a broker. A *line* is the FIFO of batches for one queue, or for
+the messages of a topic that have neither key nor queue. A *whole batch* is stored by its broker as one record, an
+inner batch.
+
+    leader_lanes         keeps the sends of a logical queue in flight to one leader at a time
+    key_sequencer        sends messages of the same key one after another
+    inner_batch_support  finds out which brokers store the batches of a topic whole
+    sender               sends parcels to brokers, with retries
+    batch_plan           splits messages into batches and encodes them
+    batch_lines          the options, batches and lines of the accumulator
+    send_many            sends a list of messages in few requests
+    accumulator          collects single messages into batches
+    transaction          transactional messages and the answers to transaction checks
+    request_reply        requests that wait for a reply of another client
 """

@@ -1,16 +1,16 @@
-"""Gathers single messages: what `send_nowait` takes is on its way a moment later, together with others.
+"""Collects single messages into batches: `send_nowait` adds a message, and its batch is sent a moment later.
 
     put(m) ─> the line of its queue ─> open batch ── full, or old enough and nothing before it ─> request
                                                                                  a future each <── answer
 
-Messages with a key, or for a given queue, stand in the line of that queue, and a line has **one request on its way**:
-a second one could overtake the first when that is tried again. Messages with neither stand in one line of their topic,
-and each of its batches goes where there is room. Nothing is promised about their order, so several are on their way.
+Messages with a key, or for a given queue, join the line of that queue, and a line has **one request in flight**: a
+second one could overtake the first when that is retried. Messages with neither join one line of their topic, and each
+of its batches goes to any queue. Their order is not guaranteed, so several batches are in flight.
 
-A batch that is old enough keeps growing while it cannot leave: the slower the broker, the larger the batches. As soon
-as it is closed it stands in the lines of its keys (`key_order`), behind and before everything else that sends them.
+A batch that is old enough keeps growing while it cannot be sent: the slower the broker, the larger the batches. When it
+is closed, it joins the lines of its keys (`key_sequencer`), in order with all other sends of these keys.
 
-Everything that is not acknowledged is counted, and there is a limit. Knows neither connections nor attempts.
+All unacknowledged bytes are counted and limited. Knows neither connections nor retries.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from holdfast.wire.records.batch import ITEM_OVERHEAD
 
 Carry = Callable[[Parcel], Awaitable[Receipt]]
 
-# How many keys of a topic are remembered with their lines and texts: hashing a key costs more than finding it.
+# How many keys of a topic are cached with their lines and texts: hashing a key costs more than finding it here.
 _PLACES_MAX: Final = 100_000
 
 
 class Accumulator:
-    """What one producer gathers. Lives on one event loop.
+    """The messages that one producer collects. Lives on one event loop.
 
     Args:
-        client: Knows the queues of keys.
+        client: Knows the queues over which keys are spread.
         carry: Sends one request.
         order: The turns of keys, shared with every other way to send them.
-        next_ids: Makes as many ids as are asked for.
-        batching: How much is gathered.
-        packing: How messages that travel alone are packed.
+        next_ids: Returns the given number of new ids.
+        batching: The options for batches.
+        packing: How to pack messages that are sent alone.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class Accumulator:
         self._overhead = ITEM_OVERHEAD + self._id_size
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, TopicLines] = {}
-        self._closed: set[Batch] = set()  # those that grow no more and have not ended
+        self._closed: set[Batch] = set()  # batches that no longer grow and are not acknowledged yet
         self._waiting = 0  # bytes
-        self._entering = 0  # how many wait for room; nobody passes them
+        self._entering = 0  # callers that wait for space; no message may overtake them
         self._door = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
-        """Say whether anything was ever taken that may matter to others."""
+        """Return whether any message was ever accepted whose order matters to other sends."""
         return bool(self._topics)
 
-    # Taking messages.
+    # Accepting messages.
 
     def put(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Take *message*, for *queue* or the queue of its key; *future* will tell what became of it.
+        """Accept *message* for *queue* or the queue of its key; *future* gets its outcome.
 
         Raises:
-            ProducerFull: there is no room for it now.
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            ProducerFull: `waiting_bytes_max` is reached.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         lines = self._topics.get(message.topic)
         if (
@@ -133,7 +133,7 @@ class Accumulator:
         if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_max:
             self._put_carefully(message, future, queue)
             return
-        # Most messages come here: they join a batch, and this is all that is done for one of them alone.
+        # The hot path: most messages join an open batch here, and this is all the work that each of them costs.
         self._waiting = waiting
         batch.size += size
         batch.messages.append(message)
@@ -154,22 +154,22 @@ class Accumulator:
         self._take(item, queue)
 
     def put_admitted(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do the same with a message for which there was room when somebody asked: it has been taken.
+        """Accept *message* even if the limit is exceeded now: the caller asked `has_room` before.
 
         Raises:
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         try:
             self.put(message, future, queue)
         except ProducerFull:
-            # Who asked knew its body only, and others have come since.
+            # The caller asked with the size of the body only, and other messages have arrived since.
             self._take(self._look_at(message, future), queue)
 
     async def put_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do the same as soon as there is room. Who comes first is let in first.
+        """Wait until there is space, then accept *message* as `put` does. Callers are admitted in order.
 
         Raises:
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         item = self._look_at(message, future)
         if not self._entering and self.has_room(item.size):
@@ -187,16 +187,16 @@ class Accumulator:
             self._entering -= 1
 
     def has_room(self, size: int, ahead: int = 0) -> bool:
-        """Say whether a message of *size* bytes would find room, behind *ahead* bytes that will come before it."""
+        """Return whether a message of *size* bytes would fit after *ahead* bytes that come before it."""
         waiting = self._waiting + ahead
-        # What is larger than all the room there is goes when nothing else is there.
+        # A message that is larger than the limit is accepted when nothing else waits.
         return waiting + size + KEEP_BYTES <= self._waiting_max or not waiting
 
     def _look_at(self, message: Message, future: Waiter) -> Item:
-        """Return *message* as it joins its batch.
+        """Return *message* prepared to join its batch.
 
         Raises:
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         text = describe(message).encode()
         check_properties_size(self._id_size + len(text))
@@ -217,7 +217,7 @@ class Accumulator:
         elif key is None:
             self._add(lines.unordered, item)
         elif lines.unrouted or (line := self._line_of_key(lines, key)) is None:
-            lines.places.clear()  # Nobody of these keys goes straight to a line before those who wait.
+            lines.places.clear()  # No message of these keys may join a line before those that wait for a route.
             lines.unrouted.append(item)
             if lines.routing is None:
                 lines.routing = self._client.spawn(self._find_queues(lines))
@@ -225,7 +225,7 @@ class Accumulator:
             self._add(line, item)
 
     def _line_of_key(self, lines: TopicLines, key: str) -> Line | None:
-        """Return the line of the queue of *key*; None when nobody knows the queues of the topic yet."""
+        """Return the line of the queue of *key*, or None if the queues of the topic are not known yet."""
         route = self._client.routes.find(lines.name)
         if route is None or not route.publishable:
             return None
@@ -240,22 +240,22 @@ class Accumulator:
         return line
 
     def _is_spread(self, lines: TopicLines) -> bool:
-        """Say whether keys are spread over the queues that the topic has now."""
+        """Return whether keys are spread over the queues that the topic has now."""
         route = self._client.routes.find(lines.name)
         return route is not None and route.publishable is lines.publishable
 
     def _spread(self, lines: TopicLines, publishable: tuple[MessageQueue, ...]) -> None:
-        """Spread keys over other queues from now on. What a key has in its old line has its turn first."""
+        """Spread keys over new queues from now on. Messages in the old line of a key keep their earlier turn."""
         for line in lines.every_line():
             self._close(line)
         lines.spread_over(publishable)
 
     async def _find_queues(self, lines: TopicLines) -> None:
-        """Ask for the queues of a topic, and let what waited for them stand in line."""
+        """Look up the queues of a topic, and move the messages that waited for them into lines."""
         try:
             publishable = (await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)).publishable
             if not publishable:
-                raise RouteNotFound(f"no broker takes messages for the topic {lines.name!r} now")
+                raise RouteNotFound(f"no broker accepts messages for the topic {lines.name!r} now")
         except HoldfastError as error:
             failure = SendFailed(error, attempts=1, maybe_stored=False)
             for item in lines.end_routing():
@@ -302,7 +302,7 @@ class Accumulator:
         self._pump(line)
 
     def _close(self, line: Line) -> None:
-        """Let the open batch grow no more, and leave as soon as it can."""
+        """Close the open batch: it no longer grows, and is sent as soon as possible."""
         batch = line.open
         if batch is None:
             return
@@ -317,7 +317,7 @@ class Accumulator:
         self._pump(line)
 
     def _pump(self, line: Line) -> None:
-        """Send what may leave."""
+        """Send the batches that may be sent now."""
         if line.open is not None and line.is_ripe and not line.closed and line.in_flight < line.in_flight_max:
             self._close(line)
         while line.closed and line.in_flight < line.in_flight_max:
@@ -350,7 +350,7 @@ class Accumulator:
             self._let_in()
 
     def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
-        """Return the ids of the messages, and what carries them. A single one travels as such."""
+        """Return the ids of the messages and the parcel that carries them. A single message is not sent as a batch."""
         if batch.alone is not None:
             return [batch.alone.message_id], Parcel(line.topic, batch.alone, queue=line.queue)
         messages = batch.messages
@@ -370,10 +370,10 @@ class Accumulator:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
-    # For whoever waits.
+    # Waiting for sends.
 
     async def step_aside(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Return when everything taken so far of *keys*, each a topic and a key, has its turn before who comes now."""
+        """Return when all messages accepted so far for *keys*, pairs of topic and key, have their turns in line."""
         for topic, key in keys:
             lines = self._topics.get(topic)
             if lines is None:
@@ -385,7 +385,7 @@ class Accumulator:
                     self._close(line)
 
     async def flush(self) -> None:
-        """Return when everybody has been told about what was taken so far. Nothing lingers."""
+        """Send everything accepted so far without lingering, and return when all its futures are completed."""
         routing = [lines.routing for lines in self._topics.values() if lines.routing is not None]
         if routing:
             await asyncio.wait(routing)
@@ -394,13 +394,13 @@ class Accumulator:
             await asyncio.wait({batch.ended for batch in self._closed})
 
     async def drain(self) -> None:
-        """Return when nothing is left, nor anybody who waits to be let in. Nobody else may come."""
+        """Return when no message waits and no caller waits for space. Call it only when no new messages can arrive."""
         while self._waiting or self._entering:
             await self.flush()
             await asyncio.sleep(0)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Keep nothing about *topics*, unless something waits."""
+        """Discard the state of *topics* that have no message waiting or in flight."""
         for topic in topics:
             lines = self._topics.get(topic)
             if lines is not None and not lines.is_busy:

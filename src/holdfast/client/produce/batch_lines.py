@@ -1,8 +1,8 @@
-"""Batches that grow, and the lines in which they stand. Values of the accumulator; decides nothing.
+"""Holds the options, batches and lines of the accumulator. Takes no decisions.
 
-topic ─┬─ unordered line                    messages without a key: each batch goes where there is room
+topic ─┬─ unordered line                    messages without a key: each batch goes to any queue
        ├─ line of queue 0 ── closed, closed, open
-       └─ line of queue 1 ── open           messages of the keys of the queue
+       └─ line of queue 1 ── open           messages whose keys belong to the queue
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import OPENED_SIZE_MAX
 
-# Of the messages of a topic that are in no order.
+# The limit of batches in flight for the messages of a topic that need no order.
 UNORDERED_IN_FLIGHT: Final = 4
-# About what a message that waits takes besides its bytes: a future, an id, places in some lists.
+# About the memory that a waiting message needs besides its bytes: a future, an id, entries in some lists.
 KEEP_BYTES: Final = 512
 _MESSAGES_MAX: Final = 32_767
 
 
 class Batching(msgspec.Struct, frozen=True):
-    """How single messages are gathered into batches.
+    """The options for collecting single messages into batches.
 
     Attributes:
-        linger_s: How long the first message of a batch may wait for others; 0 until the next turn of the event loop.
-        bytes_max: How large a batch may be, at most 15 MiB. A larger message travels alone. Brokers take 4 MiB unless
-            they are told otherwise, of a batch that is kept whole as it is compressed.
-        messages_max: How many messages it may hold, at most 32 767.
-        waiting_bytes_max: How much may be taken and not acknowledged, all together. Each message counts as its bytes
-            and about half a kilobyte of what is remembered of it.
-        codec: How a batch that its broker keeps whole is compressed; None for not at all. Others cannot be.
+        linger_s: How long the first message of a batch may wait for others; 0 for one turn of the event loop.
+        bytes_max: The maximum size of a batch, at most 15 MiB. A larger message is sent alone. By default brokers
+            accept 4 MiB; for a batch that is stored whole this limits its compressed size.
+        messages_max: The maximum number of messages in a batch, at most 32 767.
+        waiting_bytes_max: The limit of unacknowledged bytes in total. Each message counts with its size plus about half
+            a kilobyte for its bookkeeping.
+        codec: The compression of batches that the broker stores whole; None for none. Other batches cannot be
+            compressed.
     """
 
     linger_s: float = 0.005
@@ -56,48 +57,48 @@ class Batching(msgspec.Struct, frozen=True):
             check_kind(name, getattr(self, name), int)
         check_kind("codec", self.codec, Codec, optional=True)
         if not (self.linger_s >= 0 and self.bytes_max > 0 and self.waiting_bytes_max > 0):
-            raise ConfigError(f"{self}: times and sizes of batches cannot be negative, and sizes not 0")
+            raise ConfigError(f"{self}: linger_s must be at least 0, bytes_max and waiting_bytes_max more than 0")
         if not 1 <= self.messages_max <= _MESSAGES_MAX:
             raise ConfigError(f"a batch may hold 1 to {_MESSAGES_MAX} messages, not {self.messages_max}")
         check_batch_size(self.bytes_max)
 
 
 def check_batch_size(bytes_max: int) -> None:
-    """Check that a batch of so many bytes goes into a request: a broker hangs up on one that is larger.
+    """Check that a batch of *bytes_max* bytes fits into a request: a broker closes the connection on a larger one.
 
     Raises:
-        TypeError: *bytes_max* is no number.
-        ConfigError: it does not.
+        TypeError: *bytes_max* is not an int.
+        ConfigError: *bytes_max* is too large.
     """
     check_kind("the size of a batch", bytes_max, int)
     if bytes_max > OPENED_SIZE_MAX:
         raise ConfigError(
-            f"a batch may have up to {OPENED_SIZE_MAX} bytes, not {bytes_max}: no broker takes larger ones"
+            f"a batch may have up to {OPENED_SIZE_MAX} bytes, not {bytes_max}: no broker accepts larger ones"
         )
 
 
 class Waiter(Protocol):
-    """A future of asyncio, or one of another thread's."""
+    """A future of asyncio or of another thread."""
 
     def done(self) -> bool:
-        """Say whether nobody wants to know any more."""
+        """Return whether the future is already done, for instance cancelled by the caller."""
         ...
 
     def set_result(self, result: SendResult, /) -> None:
-        """Tell where the message is."""
+        """Complete the future with the position of the message."""
         ...
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Tell why nobody knows where it is."""
+        """Complete the future with the error of the send."""
         ...
 
     def cancel(self) -> object:
-        """Tell that nobody will ever tell."""
+        """Cancel the future: the outcome will not be known."""
         ...
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One message that cannot simply join its batch. The attributes are those of a batch."""
+    """One message that needs more than to join its batch. See `Batch` for the attributes."""
 
     message: Message
     text: bytes
@@ -107,17 +108,17 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Batch:
-    """Messages that travel together.
+    """Messages that are sent together.
 
     Attributes:
-        messages: What they are.
-        texts: What the properties of each say behind its id.
-        futures: Who waits for each.
-        keys: The keys of those that have one.
-        size: About how large they are together.
-        alone: Instead of all this: the request of the only message, which no batch may hold.
-        turn: Its place in the lines of the keys, once it is closed.
-        ended: Done when everybody has been told.
+        messages: The messages.
+        texts: For each message, the properties that follow its id.
+        futures: For each message, the future to complete.
+        keys: The keys of the messages that have one.
+        size: Their approximate total size.
+        alone: Instead of a batch: the request of the only message, because no batch may hold it.
+        turn: Its turn in the lines of its keys, once the batch is closed.
+        ended: Done when all futures are completed.
     """
 
     __slots__ = ("alone", "ended", "futures", "keys", "messages", "size", "texts", "turn")
@@ -134,37 +135,37 @@ class Batch:
 
     @property
     def cost(self) -> int:
-        """What they count for as long as they wait."""
+        """The bytes that the batch counts towards `waiting_bytes_max`."""
         return self.size + KEEP_BYTES * len(self.messages)
 
     def tell(self, ids: list[str], result: SendResult) -> None:
-        """Tell each where it is; *result* is the first's place."""
+        """Complete each future with the position of its message; *result* is the first one's."""
         for future, place in zip(self.futures, place_each(ids, result), strict=True):
             if not future.done():
                 future.set_result(place)
 
     def tell_failure(self, error: Exception) -> None:
-        """Tell each that it failed."""
+        """Fail each future with *error*."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
 
     def drop(self) -> None:
-        """Tell each that nobody will tell."""
+        """Cancel each future: the outcome will not be known."""
         for future in self.futures:
             future.cancel()
 
 
 class Line:
-    """Batches that leave one after the other.
+    """Batches that are sent in order.
 
     Attributes:
-        queue: Where they all go; None where there is room.
-        in_flight: How many are on their way.
+        queue: The queue of all batches; None for any queue.
+        in_flight: The number of batches in flight.
         open: The batch that is growing.
-        is_ripe: Whether that may leave.
-        timer: Makes it so.
-        closed: Batches before it, which grow no more.
+        is_ripe: Whether the open batch has lingered long enough to be sent.
+        timer: Sets *is_ripe*.
+        closed: Earlier batches, which no longer grow.
     """
 
     __slots__ = ("closed", "in_flight", "in_flight_max", "is_ripe", "open", "queue", "timer", "topic")
@@ -181,7 +182,7 @@ class Line:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything waits or is on its way."""
+        """Whether any batch waits or is in flight."""
         return bool(self.in_flight or self.closed) or self.open is not None
 
 
@@ -190,10 +191,10 @@ class TopicLines:
 
     Attributes:
         publishable: The queues over which keys are spread.
-        places: Keys that came lately, their lines, and what the properties say of a message that has only a key.
-        takes_batches: Whether a batch may hold its messages.
-        unrouted: What came before anybody knew the queues of keys, in order.
-        routing: Who asks for them.
+        places: Recent keys, each with its line and with the properties of a message that has only this key.
+        takes_batches: Whether a batch may hold messages of this topic.
+        unrouted: Messages that arrived before the queues of their keys were known, in order.
+        routing: The task that looks up these queues.
     """
 
     __slots__ = ("lines", "name", "places", "publishable", "routing", "takes_batches", "unordered", "unrouted")
@@ -209,29 +210,29 @@ class TopicLines:
         self.routing: asyncio.Task[None] | None = None
 
     def line_of(self, queue: MessageQueue) -> Line:
-        """Return the line of *queue*."""
+        """Return the line of *queue*; create it if needed."""
         line = self.lines.get(queue)
         if line is None:
             line = self.lines[queue] = Line(self.name, queue)
         return line
 
     def spread_over(self, publishable: tuple[MessageQueue, ...]) -> None:
-        """Spread keys over other queues from now on."""
+        """Spread keys over the queues *publishable* from now on."""
         self.publishable = publishable
         self.places.clear()
         self.lines = {queue: line for queue, line in self.lines.items() if line.is_busy}
 
     def end_routing(self) -> list[Item]:
-        """Return what waited for the queues: nobody asks for them any more."""
+        """Return the messages that waited for the queues, and end the lookup."""
         self.routing = None
         waiting, self.unrouted = self.unrouted, []
         return waiting
 
     def every_line(self) -> tuple[Line, ...]:
-        """Return all of them."""
+        """Return all lines of the topic."""
         return (self.unordered, *self.lines.values())
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything waits or is on its way."""
+        """Whether any message waits or is in flight."""
         return bool(self.unrouted) or any(line.is_busy for line in self.every_line())

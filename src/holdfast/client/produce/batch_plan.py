@@ -1,9 +1,9 @@
-"""Many messages into few requests: the line of a queue, cut under a size.
+"""Splits messages into batches and encodes them: each line is cut into pieces of a limited size.
 
     line      a1 a2 a3 (delayed) a4
-    requests  [a1 a2] [a3], one of its own for what cannot be in a batch, [a4]
+    requests  [a1 a2] [a3] [a4]       a3 is sent alone, because a batch cannot hold it
 
-The order of a line is kept. Decides and encodes only; ids and queues come in.
+Keeps the order of the line. Pure: the caller supplies ids and queues.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BATCH_BYTES_MAX: Final = 1024 * 1024
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """Neighbours in a line that travel together.
+    """Consecutive messages of a line that are sent together.
 
     Attributes:
-        start: Where the first of them stands.
-        stop: Where the next one stands that is not one of them.
-        is_batch: False: a single message that must travel alone.
+        start: The index of the first message.
+        stop: The index after the last message.
+        is_batch: False for a single message that must be sent alone.
     """
 
     start: int
@@ -43,24 +43,24 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_alone(topic: str, messages: Sequence[Message]) -> Sequence[int]:
-    """Return which of *messages*, all of one topic, no batch may hold."""
+    """Return the indexes of *messages*, all of one topic, that no batch may hold."""
     if topic.startswith(RETRY_PREFIX):
         return range(len(messages))
     return [number for number, message in enumerate(messages) if message.delay_level]
 
 
 def can_be_batched(message: Message) -> bool:
-    """Say whether a batch may hold *message*: brokers take no delayed and no retried ones there."""
+    """Return whether a batch may hold *message*: brokers accept no delayed and no retried messages in a batch."""
     return not message.delay_level and not message.topic.startswith(RETRY_PREFIX)
 
 
 def plan_groups(sizes: Sequence[int], alone: Collection[int], bytes_max: int) -> Iterator[Group]:
-    """Say, group by group, how a line travels.
+    """Yield the groups in which to send a line.
 
     Args:
-        sizes: How large each of its messages is in a batch. One that is larger than *bytes_max* travels alone.
-        alone: Which of them no batch may hold.
-        bytes_max: How large a batch may be.
+        sizes: The size of each message in a batch. One that is larger than *bytes_max* is sent alone.
+        alone: The indexes of messages that no batch may hold.
+        bytes_max: The maximum size of a batch.
     """
     start = 0
     for end in (*sorted(alone), len(sizes)):
@@ -82,9 +82,9 @@ def _cut(sizes: Sequence[int], start: int, end: int, bytes_max: int) -> Iterator
 
 
 def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequence[bytes]) -> bytes:
-    """Return the body of a batch of *messages*. *texts* are their properties behind their ids."""
+    """Return the body of a batch of *messages*. *texts* are their properties after their ids."""
     begin = names.UNIQUE_KEY + NAME_END
-    # One text for all is encoded and cut in a fraction of the time that each by itself takes. No id holds a line feed.
+    # Encoding one joined text and splitting it is many times faster than encoding each id. No id holds a line feed.
     all_ids = begin + f"{VALUE_END}\n{begin}".join(ids) + VALUE_END
     unique_keys = all_ids.encode().split(b"\n")
     flags, bodies = [message.flag for message in messages], [message.body for message in messages]
@@ -94,17 +94,18 @@ def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequ
 
 
 def place_each(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]:
-    """Return where each message of a batch is: one behind the other, *result* is the first's place."""
+    """Return the position of each message of a batch: consecutive offsets from *result*, the position of the first."""
     split_ids = result.offset_id.split(",")
-    # A batch that was kept whole is one record and has one id.
+    # A batch that was stored whole is one record and has one id.
     offset_ids: Iterable[str] = split_ids if len(split_ids) == len(ids) else repeat(result.offset_id)
     return map(SendResult, ids, repeat(result.queue), count(result.offset), offset_ids, repeat(result.status))
 
 
 def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
-    """Return a batch, whose items are *body*, as brokers take it that keep it whole. Their ids follow *batch_id*.
+    """Return the inner batch of the items *body*, for brokers that store batches whole. Item ids follow *batch_id*.
 
-    None when its keys do not fit outside: then it is better sent in the form in which the broker looks at each item.
+    Return None if the keys do not fit into the properties of the batch: then the normal form of a batch is better,
+    where the broker reads each item.
     """
     keys = {message.key: None for message in messages if message.key}
     for message in messages:

@@ -1,11 +1,11 @@
-"""Who keeps a batch whole: brokers that say so, in topics that are indexed by batch.
+"""Finds out which brokers store the batches of a topic whole: both the broker and the topic must support it.
 
-    answer to a heartbeat   capabilities=innerBatch,...     the broker can
-    answer to 351           queue.type=BatchCQ              the topic is made for it
+    answer to a heartbeat   capabilities=innerBatch,...     the broker supports it
+    answer to 351           queue.type=BatchCQ              the topic is indexed by batch
 
-Whoever does not say so gets batches that any broker takes. The first batch of a topic to a broker waits for its
-answers, but not for long: one that does not answer does not keep it whole, until it does. This is the only place that
-decides; senders ask it before each attempt, because another attempt may go to another broker.
+All other brokers get batches in the form that every broker accepts. The first batch of a topic to a broker waits for
+these answers, but not for long: without an answer the producer assumes no support until the answer arrives. Only this
+module decides. Senders ask it before each attempt, because another attempt may go to another broker.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PATIENCE_S: Final = 1.0
 
 
 class WholeBatches:
-    """What one producer knows about brokers and topics.
+    """The support for whole batches, as one producer knows it, by topic and broker.
 
     Args:
-        client: The way to them; it heard what they can.
+        client: The connection to the cluster; knows the capabilities of brokers.
     """
 
     def __init__(self, client: ClusterClient) -> None:
@@ -38,7 +38,7 @@ class WholeBatches:
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def find_out(self, topic: str, address: str) -> bool:
-        """Say whether the broker at *address* keeps batches of *topic* whole; asks, and waits, if nobody knows."""
+        """Return whether the broker at *address* stores batches of *topic* whole. Ask it first if that is unknown."""
         place = (topic, address)
         if place not in self._kinds:
             asking = self._asking.get(place)
@@ -50,18 +50,18 @@ class WholeBatches:
         return self._kinds.get(place, False)
 
     def refused(self, topic: str, address: str) -> None:
-        """Take note that a broker did not take a whole batch: it gets no more of them."""
+        """Record that a broker refused a whole batch: it gets no more of them."""
         self._kinds[topic, address] = False
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Keep nothing about *topics*."""
+        """Discard the state of *topics*."""
         gone = {*topics}
         self._kinds = {place: known for place, known in self._kinds.items() if place[0] not in gone}
 
     def forget_broker(self, address: str) -> None:
-        """Keep nothing about a broker that went away: another one may come back.
+        """Discard the state of a broker that disconnected: a different broker may return at its address.
 
-        Answers of the old one that are still on their way to us count for nothing.
+        Answers of the old one that are still in flight are ignored.
         """
         self._kinds = {place: known for place, known in self._kinds.items() if place[1] != address}
         self._asking = {place: asking for place, asking in self._asking.items() if place[1] != address}
@@ -70,7 +70,7 @@ class WholeBatches:
         place = (topic, address)
         is_whole = await self._hear(topic, address)
         if self._asking.get(place) is not asyncio.current_task():
-            return  # The broker that was asked is gone.
+            return  # The broker that was asked has disconnected.
         del self._asking[place]
         if is_whole is None:
             self._kinds.pop(place, None)
@@ -78,7 +78,7 @@ class WholeBatches:
             self._kinds[place] = is_whole
 
     async def _hear(self, topic: str, address: str) -> bool | None:
-        """Ask the broker at *address*; None when it may know later."""
+        """Ask the broker at *address* whether it stores batches whole; return None if it may know later."""
         command = Command(code=RequestCode.GET_TOPIC_CONFIG, fields={"topic": topic})
         try:
             if not self._client.capabilities_of(address):

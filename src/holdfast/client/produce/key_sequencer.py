@@ -1,13 +1,13 @@
-"""Turns: whoever comes with the same key goes one after the other, in the order of asking.
+"""Sends messages of the same key one after another, in the order in which they were requested.
 
     send(a, 1) ── in flight ──┐
     send(a, 2) ───────────────┴ waits ── in flight ──
-    send(b, 1) ── in flight ──                          other keys are not held up
+    send(b, 1) ── in flight ──                          other keys are not delayed
 
 A second send of a key that leaves before the first is answered could overtake it when the first is retried.
 
-Each key has a line, and whoever comes stands at the end of the lines of all their keys at once; they go when they are
-the first in each. So nobody waits in a circle.
+Each key has a line of turns. A new turn joins the lines of all its keys at once, and comes when it is first in each of
+them. So turns cannot deadlock.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import Self
 
 
 class KeyOrder:
-    """The turns of one producer."""
+    """The lines of turns of one producer."""
 
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        # Invariant: no line is empty; the first of each goes, or is waiting to be the first in another one.
+        # Invariant: no line is empty; the first turn of each has come, or waits to become first in another line.
         self._lines: dict[Hashable, list[Turn]] = {}
 
     def turn(self, keys: Iterable[Hashable]) -> Turn:
-        """Stand in line for *keys*, each given once: `with order.turn(keys) as turn: await turn.comes(); ...`."""
+        """Join the lines of *keys*, each given once: `with order.turn(keys) as turn: await turn.comes(); ...`."""
         return Turn(self._lines, keys)
 
 
 class Turn:
-    """A place in the lines of some keys. Leaving the block gives it up, whether it had come or not."""
+    """A place in the lines of some keys. Leaving the block gives it up, whether or not the turn had come."""
 
     __slots__ = ("_behind", "_came", "_keys", "_lines")
 
     def __init__(self, lines: dict[Hashable, list[Turn]], keys: Iterable[Hashable]) -> None:
         self._lines = lines
         self._keys = keys
-        self._behind = 0  # in how many lines somebody is in front
+        self._behind = 0  # the number of lines in which another turn is ahead
         self._came: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -66,17 +66,17 @@ class Turn:
 
     @property
     def has_come(self) -> bool:
-        """Whether everybody who came before with one of the keys has gone."""
+        """Whether all earlier turns with one of the keys have ended."""
         return not self._behind
 
     async def comes(self) -> None:
-        """Return when it has come."""
+        """Return when the turn has come."""
         if self._behind:
             self._came = asyncio.get_running_loop().create_future()
             await self._came
 
     def advance(self) -> None:
-        """Take note that nobody is in front any more in one of the lines."""
+        """Record that this turn is now first in one of its lines."""
         self._behind -= 1
         if not self._behind and self._came is not None and not self._came.done():
             self._came.set_result(None)

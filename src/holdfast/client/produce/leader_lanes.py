@@ -1,10 +1,10 @@
-"""To which broker the sends of each logical queue are under way: to one at a time.
+"""Keeps the sends of a logical queue in flight to one leader at a time.
 
     q -> a   ── 3 in flight ── 2 ── 1 ── none ─┐
     q -> b        waits until then ............└── in flight
 
-A send that goes to a queue's new leader while an older one is still on its way through the old leader could overtake
-it. The asyncio shell around a count.
+A send to a queue's new leader could overtake an older one that is still on its way through the old leader. The asyncio
+shell around a count.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from holdfast.model.queue import MessageQueue
 
 
 class QueueLanes:
-    """The logical queues to which one producer sends."""
+    """The logical queues to which one producer has sends in flight."""
 
     __slots__ = ("_lanes",)
 
     def __init__(self) -> None:
-        # Invariant: a lane is there only while something is in flight on it.
+        # Invariant: a lane exists only while a send is in flight on it.
         self._lanes: dict[MessageQueue, _Lane] = {}
 
     def enter(self, queue: MessageQueue, broker: str) -> bool:
-        """Begin a send to *queue* at *broker*. False: others are under way to another broker; await `drained`."""
+        """Begin a send to *queue* at *broker*. Return False while others are in flight elsewhere; await `drained`."""
         lane = self._lanes.get(queue)
         if lane is None:
             self._lanes[queue] = _Lane(broker)
@@ -35,7 +35,7 @@ class QueueLanes:
         return True
 
     def leave(self, queue: MessageQueue) -> None:
-        """End a send that had entered, whatever became of it."""
+        """End a send that had entered, whether or not it succeeded."""
         lane = self._lanes[queue]
         lane.count -= 1
         if not lane.count:
@@ -44,7 +44,7 @@ class QueueLanes:
                 lane.drained.set()
 
     async def drained(self, queue: MessageQueue) -> None:
-        """Return when nothing is in flight to *queue*, for a moment at least."""
+        """Return when no send to *queue* is in flight; another may begin right afterwards."""
         lane = self._lanes.get(queue)
         if lane is not None:
             if lane.drained is None:

@@ -1,9 +1,9 @@
-"""Requests that wait for another client's reply, carried by ordinary messages.
+"""Requests that wait for a reply of another client, carried by ordinary messages.
 
     requester ── message with a correlation id and our client id ──> topic ──> consumer
     requester <── pushed by the broker (326) <── reply topic <── reply with the same id (325)
 
-A late reply is dropped: nobody waits any more.
+A reply that arrives after the timeout is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_HOST = bytes(8)
 
 
 class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 326."""
+    """Header of a pushed reply (326)."""
 
     topic: str
     queue_id: int = 0
@@ -43,7 +43,7 @@ class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ReplyDesk:
-    """The requests of one producer that wait for a reply."""
+    """The pending requests of one producer."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
@@ -57,7 +57,7 @@ class ReplyDesk:
         return correlation_id, reply
 
     async def take(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may push
-        """Hand a pushed reply (326) to who waits for it."""
+        """Complete the request that a pushed reply (326) answers, if it is still pending."""
         message = _read_reply(command)
         waiting = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
         if waiting is not None and not waiting.done():
@@ -92,7 +92,7 @@ def _host(text: str) -> bytes:
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
-    """Return what makes a message a request."""
+    """Return the properties that make a message a request."""
     return {
         names.CORRELATION_ID: correlation_id,
         names.REPLY_TO_CLIENT: client_id,
@@ -101,10 +101,10 @@ def request_properties(correlation_id: str, client_id: str, timeout_s: float) ->
 
 
 def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str]]:
-    """Return the reply to *request* and the properties that lead it back.
+    """Return the reply to *request* and the properties that route it back.
 
     Raises:
-        LocalProtocolError: *request* wants no reply.
+        LocalProtocolError: *request* does not ask for a reply.
     """
     wanted = {
         name: request.properties.get(name, "")
@@ -112,5 +112,5 @@ def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, 
     }
     cluster = request.properties.get(names.CLUSTER)
     if not cluster or not wanted[names.CORRELATION_ID] or not wanted[names.REPLY_TO_CLIENT]:
-        raise LocalProtocolError(f"message {request.message_id} is no request: nobody waits for a reply to it")
+        raise LocalProtocolError(f"message {request.message_id} is no request: no client waits for a reply to it")
     return Message(cluster + _REPLY_TOPIC_SUFFIX, body), wanted | {names.MESSAGE_TYPE: _REPLY}

@@ -1,10 +1,10 @@
-"""Sends many messages in few requests. The shell around `batching`.
+"""Sends a list of messages in few requests. The shell around `batch_plan`.
 
-    messages ─┬─ line of topic t               no keys: several requests are on their way, each goes where there is room
-              ├─ line of queue 0 of topic t    messages of the keys of the queue: one request follows the other
+    messages ─┬─ line of topic t               no keys: several requests in flight, each to any queue
+              ├─ line of queue 0 of topic t    messages whose keys belong to the queue: one request after another
               └─ line of queue 1 of topic t
 
-Lines are sent together. A request is made when its turn comes: what waits is messages, not a second copy of them.
+Lines are sent concurrently. A request is encoded only when it is sent, so that waiting messages are not held twice.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class BatchSender:
     """One call of `send_many`.
 
     Args:
-        client: Knows the queues of keys.
+        client: Knows the queues over which keys are spread.
         carry: Sends one request.
-        messages: What to send; their topics are as the wire knows them.
-        texts: What the properties of each say behind its id.
-        next_ids: Makes as many ids as are asked for.
-        codec: How batches are compressed that are kept whole; None for not at all.
-        timeout_s: How long the queues of keys are looked for.
+        messages: The messages; their topics are as the wire knows them.
+        texts: For each message, the properties that follow its id.
+        next_ids: Returns the given number of new ids.
+        codec: The compression of batches that brokers store whole; None for none.
+        timeout_s: How long to look for the queues of keys.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class BatchSender:
         self._has_failed = False
 
     async def send(self, *, bytes_max: int) -> list[SendResult]:
-        """Send everything.
+        """Send all messages and return their positions.
 
         Raises:
-            SendManyFailed: some were not acknowledged.
-            SendFailed: nobody knows where the messages should go; none was sent.
+            SendManyFailed: some messages were not acknowledged.
+            SendFailed: the queues of a topic are unknown; nothing was sent.
         """
         lines = await self._find_lines()
         await asyncio.gather(*(self._send_line(place, line, bytes_max) for place, line in lines.items()))
@@ -79,7 +79,7 @@ class BatchSender:
         return cast("list[SendResult]", self._results)
 
     async def _find_lines(self) -> dict[_Place, Sequence[int]]:
-        """Return which messages go to each place, by their numbers: a queue only if they have keys."""
+        """Return the indexes of the messages of each line. Only messages with keys have a queue."""
         messages = self._messages
         topics = {message.topic for message in messages}
         if len(topics) == 1 and all(message.key is None for message in messages):
@@ -103,7 +103,7 @@ class BatchSender:
         try:
             queues = (await self._client.publish_route(topic, timeout_s=self._timeout_s)).publishable
             if not queues:
-                raise RouteNotFound(f"no broker takes messages for the topic {topic!r} now")
+                raise RouteNotFound(f"no broker accepts messages for the topic {topic!r} now")
         except HoldfastError as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
         return queues
@@ -114,13 +114,13 @@ class BatchSender:
         overhead = ITEM_OVERHEAD + UNIQUE_KEY_SIZE_MAX
         sizes = [overhead + len(message.body) + len(text) for message, text in zip(messages, texts, strict=True)]
         groups = list(plan_groups(sizes, find_alone(place[0], messages), bytes_max))
-        # Whoever has a key waits for those before: a request could overtake one that is tried again.
+        # Requests with keys are sent one after another: a request could overtake an earlier one that is retried.
         together = min(len(groups), UNORDERED_IN_FLIGHT if place[1] is None else 1)
         left = iter(groups)
         await asyncio.gather(*(self._send_groups(place, line, left) for _ in range(together)))
 
     async def _send_groups(self, place: _Place, line: Sequence[int], groups: Iterator[Group]) -> None:
-        """Send one group after the other, as long as there are any."""
+        """Send the groups one after another, as long as there are any."""
         for group in groups:
             indexes = line[group.start : group.stop]
             ids, parcel = self._parcel_of(place, indexes, is_batch=group.is_batch)
@@ -135,7 +135,7 @@ class BatchSender:
                     self._results[index] = result
 
     def _parcel_of(self, place: _Place, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
-        """Return the ids of the messages, and what carries them."""
+        """Return the ids of the messages and the parcel that carries them."""
         topic, queue = place
         messages = [self._messages[index] for index in indexes]
         batch_id, *ids = self._next_ids(1 + len(messages))

@@ -1,16 +1,17 @@
-"""Carries packed messages to brokers: chooses the queue, writes the frame, waits for the answer, tries again.
+"""Sends parcels to brokers: chooses the queue, writes the frame, waits for the answer, retries.
 
     pick queue ─> write ─> answer 0, 10, 11, 12 ─> SendResult
-        ^            └───> refused, lost, late ──> may be tried again? ── no ──> SendFailed
+        ^            └───> refused, lost, timed out ──> retryable? ── no ──> SendFailed
         └────────────────── yes: another broker; the same queue if the message has a key
 
-A logical queue is where its leader is, and only time is lost while that is unclear: a broker that leads it no more
-(501), one that is being restarted, a queue without a leader. None of this is told to the caller before time is up.
-An old leader passes on what it gets; the id in the answer then names the broker that stored it, and who that is is
-looked up.
+Sends to a logical queue go to its leader. While the leader is unclear, a send only loses time: a broker that no longer
+leads it (501), one that is restarting, a queue without a leader. The caller gets none of these errors before the
+deadline.
+A former leader relays sends. The id in the answer then names the broker that stored the message, and the sender looks
+up who leads the queue.
 
-The shell around `send_plan`. Many sends are in flight at once. None waits for another, but for room on its connection,
-and for those that are under way to the old leader of its logical queue.
+The shell around `send_plan`. Many sends are in flight at once. A send waits for another only if its connection is
+full, or if sends to the former leader of its logical queue are still in flight.
 """
 
 from __future__ import annotations
@@ -62,30 +63,30 @@ from holdfast.wire.requests.send_request import OutgoingFields, SendReply, SendT
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0
-# Where there are other brokers they are tried without a pause, but not for ever.
+# While there are other brokers, retry them without a pause, but only for so many rounds.
 _ROUNDS_AT_ONCE: Final = 3
 
-# How often it is looked up who leads a topic whose answers come from elsewhere: an address may simply be another name.
+# How often to look up the leaders of a topic while answers name another broker: it may be the same one by another name.
 _LOOK_AGAIN_S: Final = 1.0
 
-# How long a queue that has no leader is not chosen, where there are others.
+# How long to avoid a queue without a leader, if there are others.
 _UNLED_S: Final = 30.0
 
-# What an attempt may end with; anything else is a mistake of somebody's.
+# The expected errors of an attempt; any other is a bug.
 _Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
 _FAILURES: Final = (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound)
 _STORED: Final = {int(status): status for status in SendStatus}
 
 
 class Parcel(msgspec.Struct, frozen=True, gc=False):
-    """What is to be carried: a packed message or batch, and what decides on its way.
+    """A packed message or batch, and the options for sending it.
 
     Attributes:
         queue: The only queue it may go to; None to choose.
-        key: Decides on the queue, if there is no *queue*.
-        code: Which kind of send.
-        whole: Makes a batch as those want it who keep it whole; it may return None, if it cannot be made.
-        is_whole: *outgoing* is such a batch: who does not keep it whole gets nothing of it.
+        key: Chooses the queue, if there is no *queue*.
+        code: The request code of the send.
+        whole: Encodes the batch for brokers that store batches whole; may return None if it cannot be encoded so.
+        is_whole: *outgoing* is such a batch: it is sent only to a broker that stores it whole.
     """
 
     topic: str
@@ -98,12 +99,12 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """What the broker answered.
+    """The successful answer of a broker.
 
     Attributes:
-        address: Who answered.
-        transaction_id: The broker's name for the transaction, where it gave one.
-        leader: Who leads the queue, if whoever answered does not.
+        address: The broker that answered.
+        transaction_id: The broker's name for the transaction, if it gave one.
+        leader: The leader of the queue, if it is not the broker that answered.
     """
 
     result: SendResult
@@ -116,10 +117,10 @@ class Sender:
     """Sends for one producer group.
 
     Args:
-        client: The way to the cluster.
+        client: The connection to the cluster.
         group: The producer group, as the wire knows it.
-        retries: How many more attempts a send gets.
-        whole: Knows who keeps batches whole; None for nobody.
+        retries: The default number of retries of a send.
+        whole: Knows which brokers store batches whole; None to send no whole batches.
     """
 
     def __init__(
@@ -137,15 +138,15 @@ class Sender:
         self._turn = RoundRobin(client.random)
         self._lanes = QueueLanes()
         self._templates: dict[tuple[str, str], SendTemplate] = {}
-        self._hosts: dict[str, str] = {}  # address to how ids of messages that it stored begin
+        self._hosts: dict[str, str] = {}  # address to the prefix of the ids of messages stored there
         self._looked_s: dict[str, float] = {}
-        self._unled_s: dict[MessageQueue, float] = {}  # when a broker said that the queue has no leader
+        self._unled_s: dict[MessageQueue, float] = {}  # when a broker reported that the queue has no leader
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
-        """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
+        """Send *parcel* and return its receipt. *retries* overrides the default number of retries.
 
         Raises:
-            SendFailed: it could not be sent.
+            SendFailed: the parcel could not be sent.
         """
         queue: MessageQueue | None = None
         begun_s = monotonic()
@@ -160,7 +161,7 @@ class Sender:
             return await self._go_on(parcel, tries, queue, error)
 
     async def _go_on(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
-        """Try again after an attempt that ended with *error*, until it works or may not be tried any more."""
+        """Retry after an attempt that ended with *error*, until a send succeeds or no retry is left."""
         stays = parcel.key is not None or parcel.queue is not None
         took_s = monotonic() - tries.begun_s
         while True:
@@ -191,9 +192,9 @@ class Sender:
     async def _finds_leader(self, queue: MessageQueue) -> bool:
         """Return whether a name server knows another leader of *queue* than the broker that refused a send.
 
-        That broker has waited for a leader before it refused. If it knows that there is none, none comes by waiting. If
-        less time is left than it waited, the next attempt would end without an answer, and leave it open whether the
-        message was stored. The refusal says more.
+        The broker had waited for a leader before it refused. If it knows that there is none, waiting does not help. If
+        less time is left than the broker waited, the next attempt would end without an answer, and it would be unknown
+        whether the message was stored. The refusal says more.
         """
         known = self._client.routes.find(queue.topic)
         before = NOBODY if known is None else known.broker_of(queue)
@@ -203,10 +204,10 @@ class Sender:
         return route is not None and route.broker_of(queue) not in {before, NOBODY}
 
     async def send_one_way(self, parcel: Parcel, timeout_s: float = SEND_TIMEOUT_S) -> None:
-        """Hand *parcel* to the network. Nobody tells whether it arrives.
+        """Write *parcel* to a connection. Whether it arrives is unknown.
 
         Raises:
-            SendFailed: there is no way to any broker.
+            SendFailed: no broker is reachable.
         """
         try:
             route = self._client.routes.use(parcel.topic, monotonic())
@@ -221,7 +222,7 @@ class Sender:
         connection.write(head, parcel.outgoing.body)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Keep nothing about *topics*: nobody sends to them any more."""
+        """Discard the state of *topics*, to which no caller sends any more."""
         gone = {*topics}
         self._turn.forget(gone)
         self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
@@ -233,15 +234,15 @@ class Sender:
         """Return the queue for *parcel*.
 
         Raises:
-            RouteNotFound: no broker takes messages for its topic.
+            RouteNotFound: no broker accepts messages for its topic.
         """
         if parcel.queue is not None:
             return parcel.queue
         if not route.publishable:
-            raise RouteNotFound(f"no broker takes messages for the topic {parcel.topic!r} now")
+            raise RouteNotFound(f"no broker accepts messages for the topic {parcel.topic!r} now")
         if parcel.key is not None:
             return queue_for_key(parcel.key, route.publishable)
-        # If no leader is up, anybody's: one of them will be back before the others.
+        # If no leader is up, try any queue: one of the leaders will be back first.
         queues = route.sendable or route.publishable
         if self._unled_s:
             queues = self._without_unled(queues)
@@ -250,7 +251,7 @@ class Sender:
         return self._turn.choose(parcel.topic, queues, avoid)
 
     def _without_unled(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
-        """Return *queues* without those of which a broker said a moment ago that they have no leader; all if none."""
+        """Return *queues* without those that a broker recently reported to have no leader, or all if none is left."""
         now_s = monotonic()
         self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if now_s - told_s < _UNLED_S}
         return tuple(queue for queue in queues if queue not in self._unled_s) or queues
@@ -258,14 +259,14 @@ class Sender:
     async def _attempt_in_lane(
         self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
     ) -> Receipt:
-        """Do the same for a logical queue, once nothing is under way to another leader of it."""
+        """Attempt to send to a logical queue, once no send to another leader of the queue is in flight."""
         deadline_s = monotonic() + timeout_s
         while not self._lanes.enter(queue, route.broker_of(queue)):
             try:
                 async with asyncio.timeout(deadline_s - monotonic()):
                     await self._lanes.drained(queue)
             except TimeoutError:
-                text = f"what was sent to the old leader of {queue} is not answered; the message was not sent"
+                text = f"earlier sends to the old leader of {queue} are not answered yet; the message was not sent"
                 raise ConnectionLost(text) from None
             route = self._client.routes.find(parcel.topic) or route
         try:
@@ -305,7 +306,7 @@ class Sender:
             raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
         outgoing = whole or parcel.outgoing
         if parcel.whole is not None and whole is None and self._client.version_of(connection.address) < FIRST_5:
-            # Brokers of 4.x append the properties of the batch to those of its messages: all would have its id.
+            # Brokers of 4.x append the properties of the batch to those of its messages: all would get its id.
             outgoing = msgspec.structs.replace(outgoing, properties="")
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         try:
@@ -315,17 +316,17 @@ class Sender:
             raise
         reply = await waiting
         if whole is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
-            # It was not stored. Whatever it has against a whole batch, it takes one that every broker takes.
+            # It was not stored. Whatever the reason, the broker accepts a batch in the normal form.
             assert self._whole is not None
             self._whole.refused(parcel.topic, connection.address)
             return await self._attempt(parcel, route, queue, timeout_s)
         return _read_receipt(reply, parcel, queue, connection.address)
 
     async def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
-        """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not.
+        """Return the batch in the form for brokers that store it whole, or None if the one at *address* does not.
 
         Raises:
-            BrokerRefused: it does not, and there is no other form.
+            BrokerRefused: the broker does not store it whole, and there is no other form.
         """
         if self._whole is None or not await self._whole.find_out(parcel.topic, address):
             if parcel.is_whole:
@@ -343,7 +344,7 @@ class Sender:
             )
         address = route.masters.get(broker) or self._client.routes.find_address(broker)
         if address is None:
-            raise RouteNotFound(f"nobody knows where the master of broker {broker!r} is")
+            raise RouteNotFound(f"no route has an address of the master of broker {broker!r}, so it cannot be reached")
         return self._client.find_connection(address) or await self._client.connection(address)
 
     def _head(
@@ -367,7 +368,7 @@ class Sender:
         self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, tries: _Tries
     ) -> str | None:
         """Refresh the route if it may be out of date, and return the broker to avoid."""
-        # If nobody tells in half of the time, the next attempt goes by what is known and says what is wrong.
+        # Spend at most half of the time left on the lookup: the next attempt then uses the known route and its error.
         before = self._client.routes.find(parcel.topic)
         with contextlib.suppress(*_FAILURES):
             if is_topic_unknown(error):
@@ -379,11 +380,11 @@ class Sender:
                 await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.left_s / 2)
         route = self._client.routes.find(parcel.topic)
         if route is None and is_topic_unknown(error):
-            return None  # It is missing: the next attempt says so without a pause.
+            return None  # The topic is missing: the next attempt reports that without a pause.
         avoid = None
         if queue is not None and before is not None and route is not None:
             if is_moved(error) and route.broker_of(queue) != before.broker_of(queue):
-                return None  # Somebody else leads it now: there is nothing to wait for.
+                return None  # Another broker leads it now: there is nothing to wait for.
             stays = parcel.key is not None or parcel.queue is not None
             if not (stays or is_moved(error)) and len(route.masters) > 1:
                 avoid = route.broker_of(queue)
@@ -393,15 +394,15 @@ class Sender:
 
 
 class _Tries:
-    """What became of one send so far.
+    """The attempts of one send so far.
 
     Attributes:
         begun_s: When the first attempt began.
-        deadline_s: When there is no more time.
-        count: How many attempts there were, but for those that a broker sent elsewhere.
-        rounds: How many there were altogether.
+        deadline_s: When the time of the send is over.
+        count: The number of attempts, except those that a broker redirected to another leader.
+        rounds: The number of all attempts.
         maybe_stored: Whether an attempt got no answer.
-        is_over: Whether there is no use, or no right, to try again.
+        is_over: Whether another attempt is useless or not allowed.
     """
 
     def __init__(self, allowed: int, begun_s: float, deadline_s: float) -> None:
@@ -415,22 +416,22 @@ class _Tries:
 
     @property
     def left_s(self) -> float:
-        """How much time there is."""
+        """The time left, in seconds."""
         return max(0.0, self.deadline_s - monotonic())
 
     def to_failure(self, error: HoldfastError) -> SendFailed:
-        """Return how the send failed if its last attempt ended with *error*."""
+        """Return the failure of the send, whose last attempt ended with *error*."""
         failure = SendFailed(error, attempts=max(1, self.count), maybe_stored=self.maybe_stored)
         failure.__cause__ = error
         return failure
 
     def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool, is_static: bool) -> None:
-        """Take note of an attempt that ended with *error*."""
+        """Record an attempt that ended with *error*."""
         self.rounds += 1
         if is_moved(error):
             return
         self.count += 1
-        # One that never got a queue asked a name server only.
+        # Without a queue, the attempt asked only a name server.
         has_queue = queue is not None
         had_left = has_queue and _had_left(error)
         self.maybe_stored = self.maybe_stored or had_left
@@ -442,7 +443,7 @@ class _Tries:
 
 
 def _host_text(address: str) -> str:
-    """Return how the ids of messages begin that are stored at *address*; nothing when that cannot be known."""
+    """Return the prefix of the ids of messages stored at *address*, or nothing if it is not an IP address."""
     try:
         return pack_host(address).hex().upper()
     except LocalProtocolError:
@@ -450,16 +451,16 @@ def _host_text(address: str) -> str:
 
 
 def _had_left(error: HoldfastError) -> bool:
-    """Say whether a request that ended with *error* may have been carried out."""
+    """Return whether the broker may have executed a request that ended with *error*."""
     return isinstance(error, RequestTimeout) or (isinstance(error, ConnectionLost) and error.was_sent)
 
 
 def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
-    """Return what *reply* says.
+    """Return the receipt in *reply*.
 
     Raises:
         BrokerRefused: it is a refusal.
-        RemoteProtocolError: a success that does not say where the message is.
+        RemoteProtocolError: a success without the position of the message.
     """
     status = _STORED.get(reply.code)
     if status is None:
@@ -469,7 +470,7 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
     fields = reply.fields
     queue_id, offset = fields.queue_id, fields.queue_offset
     if queue_id is None or offset is None:
-        raise RemoteProtocolError(f"{address} stored a message but does not say where")
+        raise RemoteProtocolError(f"{address} stored a message but did not return its queue and offset")
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     message_id = parcel.outgoing.message_id

@@ -1,10 +1,10 @@
-"""A message that is delivered only if something else succeeds.
+"""Transactional messages and the answers to transaction checks.
 
     half message stored ── block ends normally ──> commit ────> delivered
                         ── block raises ─────────> roll back ─> never delivered
-                        ── we vanish ─> the broker asks (39) a producer of the group ─> its checker decides
+                        ── we crash ──> the broker asks (39) a producer of the group ─> its checker decides
 
-Every decision is remembered for a while: a broker that did not hear it asks again, and gets the same answer.
+The latest decisions are remembered: a broker that did not receive one asks again and gets the same answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REMEMBERED_MAX: Final = 10_000
 
 
 class TransactionOutcome(IntEnum):
-    """How a transaction ended. The numbers are the wire's."""
+    """The outcome of a transaction. The numbers are the wire's."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -46,17 +46,17 @@ class TransactionOutcome(IntEnum):
 
 
 Checker = Callable[[ReceivedMessage], TransactionOutcome | Awaitable[TransactionOutcome]]
-"""Says what became of a transaction whose half message is given. A plain function runs in a thread."""
+"""Decides the outcome of a transaction, given its half message. A plain function runs in a thread."""
 
 
 class TransactionDesk:
-    """The transactions of one producer, and the answers to a broker's questions about them.
+    """The transactions of one producer, and the answers to brokers that check them.
 
     Args:
-        client: The way to the cluster.
+        client: The connection to the cluster.
         group: The producer group, as the wire knows it.
-        checker: Decides what this process does not remember.
-        namespace: Taken off the topics that the checker sees.
+        checker: Decides transactions that this process does not remember.
+        namespace: Removed from the topics that the checker sees.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class TransactionDesk:
         self._outcomes: OrderedDict[str, TransactionOutcome] = OrderedDict()
 
     def begin(self, message_id: str) -> None:
-        """Take note of a transaction whose end is not known yet."""
+        """Remember a transaction whose outcome is not known yet."""
         self._remember(message_id, TransactionOutcome.UNKNOWN)
 
     async def end(self, receipt: Receipt, topic: str, outcome: TransactionOutcome) -> None:
-        """Tell the broker how it ended.
+        """Send the outcome to the broker.
 
         Raises:
-            HoldfastError: the broker did not confirm. It will ask, and then get the same answer.
+            HoldfastError: the broker did not confirm. It will check the transaction and then get the same answer.
         """
         result = receipt.result
         self._remember(result.message_id, outcome)
@@ -93,7 +93,7 @@ class TransactionDesk:
         command = Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields))
         address, broker = receipt.address, result.queue.broker_name
         if is_mock_broker(broker):
-            # The one that answered may only have passed it on to the leader of the queue: the id says who has it.
+            # The broker that answered may have relayed the message to the queue's leader; the id names where it is.
             holder = self._client.routes.find_broker(stored.address)
             address = receipt.address if holder is None else stored.address
             broker = holder or self._client.routes.find_broker(address) or broker
@@ -101,7 +101,7 @@ class TransactionDesk:
         await self._client.invoke(address, command)
 
     async def check(self, address: str, command: Command) -> None:
-        """Answer a broker that asks how a transaction ended (39)."""
+        """Answer a broker that checks the outcome of a transaction (39)."""
         asked = from_fields(CheckTransactionFields, command.fields)
         (message,) = read_messages(command.body, None, namespace=self._namespace)
         if message.properties.get(names.PRODUCER_GROUP) != self._group:
@@ -128,14 +128,16 @@ class TransactionDesk:
     async def _ask_checker(self, message: ReceivedMessage) -> TransactionOutcome:
         checker = self._checker
         if checker is None:
-            log.warning("transaction %s is not ours and there is no checker: it stays undecided", message.message_id)
+            log.warning(
+                "transaction %s is unknown here and there is no checker: it stays undecided", message.message_id
+            )
             return TransactionOutcome.UNKNOWN
         try:
             if inspect.iscoroutinefunction(checker):
                 return TransactionOutcome(await checker(message))
             found = await asyncio.to_thread(checker, message)
             return TransactionOutcome(await found if inspect.isawaitable(found) else found)
-        except Exception:  # the user's code: whatever it does, the broker asks again later
+        except Exception:  # application code: whatever it raises, the broker checks again later
             log.exception("the transaction checker failed on %s", message.message_id)
             return TransactionOutcome.UNKNOWN
 
@@ -150,7 +152,7 @@ class Transaction:
     """One transactional message: `async with producer.transaction(message) as transaction: ...`.
 
     Entering stores the half message, which no consumer sees. Leaving normally commits it; leaving with an exception
-    rolls it back and lets the exception through. `commit` and `roll_back` decide earlier.
+    rolls it back and re-raises the exception. `commit` and `roll_back` decide earlier.
     """
 
     def __init__(self, desk: TransactionDesk, send: Callable[[], Awaitable[Receipt]], topic: str) -> None:
@@ -162,23 +164,23 @@ class Transaction:
 
     @property
     def message_id(self) -> str:
-        """The id of the message; consumers see the same."""
+        """The id of the message, which consumers see, too."""
         return self._sent().result.message_id
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that the message will be in."""
+        """The queue to which the message is delivered."""
         return self._sent().result.queue
 
     async def __aenter__(self) -> Self:
         """Store the half message.
 
         Raises:
-            SendFailed: it could not be sent; the block is not entered.
-            LocalProtocolError: it has begun already.
+            SendFailed: the half message could not be sent; the block is not entered.
+            LocalProtocolError: the transaction has begun already.
         """
         if self._receipt is not None:
-            raise LocalProtocolError("the transaction has begun already: create another one for another message")
+            raise LocalProtocolError("the transaction has begun already: create a new one for each message")
         self._receipt = await self._send()
         return self
 
@@ -186,17 +188,17 @@ class Transaction:
         """Let the message be delivered.
 
         Raises:
-            HoldfastError: the broker did not confirm. It will ask again and be told to commit, as long as this
-                producer, or another of its group with a checker, lives.
+            HoldfastError: the broker did not confirm. It will check again and get the answer to commit, as long as this
+                producer, or another of its group with a checker, is running.
         """
         await self._decide(TransactionOutcome.COMMIT)
         return self._sent().result
 
     async def roll_back(self) -> None:
-        """Let the message never be delivered.
+        """Discard the message: it is never delivered.
 
         Raises:
-            HoldfastError: the broker did not confirm. It will ask again and be told to roll back.
+            HoldfastError: the broker did not confirm. It will check again and get the answer to roll back.
         """
         await self._decide(TransactionOutcome.ROLL_BACK)
 
@@ -212,7 +214,7 @@ class Transaction:
         try:
             await self.roll_back()
         except HoldfastError:
-            # The block's own exception matters more; the broker will ask and be told.
+            # The block's own exception matters more; the broker will check and get the answer.
             log.warning("roll-back of %s was not confirmed", self.message_id, exc_info=True)
 
     async def _decide(self, outcome: TransactionOutcome) -> None:

@@ -321,7 +321,7 @@ def test_a_success_without_a_place_is_the_brokers_fault():
     async def story(server: ScriptedServer, sender: Sender) -> None:
         server.on(SEND, msgId="AB")
 
-        with pytest.raises(RemoteProtocolError, match="does not say where"):
+        with pytest.raises(RemoteProtocolError, match="did not return its queue and offset"):
             await sender.send(PARCEL, 5)
 
     with_sender(story)
