@@ -1,18 +1,21 @@
-"""Consuming: group membership, pulls, delivery to listeners, and commits.
+"""The parts of a consumer: group membership, pulls, delivery to the application, and commits.
 
-rebalance            Who of a group consumes which queues
-group_member         Being a member of a consumer group
-process_queue        The window of one queue
-pull_plan            What to pull next, and what an answer to a pull means
-queue_reader         Pulls one queue, again and again, as long as there is room for what it brings
-committed_offsets    How far a consumer got in each queue, and what of that the broker has not been told yet
-offset_store         Where a consumer's offsets are kept
-queue_locks          Which queues only we may consume, for now
-lock_renewal         Keeps the locks of an ordered consumer
-listener             Calling the user's code with a message
-concurrent_delivery  Messages to a listener, several at a time, in no particular order
-ordered_delivery     Messages to a listener, one at a time for each queue, in the order of the queue
-iterator_delivery    Messages to an `async for` loop
-running_info         What a consumer tells operators about itself
-consumer_requests    Answers what brokers and, through them, operators ask of a consumer
+A *reader* pulls one queue. The *window* of a queue holds its pulled messages that are not done yet. A *delivery* is a
+message on its way to the application; the message is *done* when the application has processed it.
+
+    rebalance            computes which member of a group consumes which queues
+    group_member         joins a consumer group and keeps its assignment up to date
+    process_queue        the window of one queue: pulled, done, committable
+    pull_plan            builds pull requests, interprets their answers, limits prefetching
+    queue_reader         pulls one queue while its window has space
+    committed_offsets    tracks the offsets of each queue: done, committed, uncommitted
+    offset_store         loads and saves offsets, at brokers or in a file
+    queue_locks          tracks which queue locks this consumer holds
+    lock_renewal         acquires, renews and releases the locks of an ordered consumer
+    listener             calls the application's listener with a message
+    concurrent_delivery  delivers messages to a listener, several at a time
+    ordered_delivery     delivers messages to a listener, one at a time per queue, in order
+    iterator_delivery    delivers messages to `async for` loops
+    running_info         encodes the status that a consumer reports to operators
+    consumer_requests    answers the requests of brokers and operators to a consumer
 """

@@ -1,9 +1,9 @@
-"""How far a consumer got in each queue, and what of that the broker has not been told yet.
+"""Tracks the offsets of each queue: done, committed, uncommitted.
 
-    known   everything before is done           told   what the broker was told last, if it did not forget
-    left    known when the queue was left, and the broker could not be told: where to go on if it comes back soon
+    known   everything before is done         told   the last commit, unless the broker may have lost it
+    left    known when the queue was given up while it could not be committed: continue there if it comes back soon
 
-A broadcasting consumer tells no broker: it keeps its book in a file, in upstream's form:
+A broadcasting consumer commits to no broker. It keeps its offsets in a file, in upstream's format:
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12, ...}}
 """
@@ -19,7 +19,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
 
-# For how long a place is worth more than what the broker says. Longer, and an operator may have moved the group back.
+# How long a left offset overrides the broker's. Later, an operator may have reset the group to an earlier offset.
 LEFT_MS_MAX: Final = 60_000
 
 
@@ -32,21 +32,21 @@ class OffsetBook:
         self._left: dict[MessageQueue, tuple[int, int]] = {}  # offset, when
 
     def record(self, queue: MessageQueue, offset: int) -> None:
-        """Note that everything before *offset* is done."""
+        """Record that everything before *offset* is done."""
         self._known[queue] = offset
 
     def find(self, queue: MessageQueue) -> int | None:
-        """Return how far *queue* is done, or None when nothing is known of it."""
+        """Return the offset before which *queue* is done, or None if it is unknown."""
         return self._known.get(queue)
 
     def begin(self, queue: MessageQueue, offset: int) -> None:
-        """Note where *queue* begins. That is where the broker believes it is: there is nothing to tell."""
+        """Record the offset at which *queue* begins. The broker has the same, so there is nothing to commit."""
         self._known[queue] = self._told[queue] = offset
 
     def take_over(self, queue: MessageQueue, offset: int, now_ms: int) -> int:
-        """Return where to go on with *queue*, of which the broker says *offset*; note it.
+        """Record and return the offset at which to continue *queue*, for which the broker has *offset*.
 
-        That is further on if it was ours a moment ago and the broker could not be told how far we got.
+        The result is higher if we gave the queue up a moment ago and could not commit its last offset then.
         """
         left, left_ms = self._left.pop(queue, (offset, now_ms))
         self.begin(queue, offset)
@@ -55,32 +55,32 @@ class OffsetBook:
         return self._known[queue]
 
     def untold(self) -> dict[MessageQueue, int]:
-        """Return what differs from what was told last."""
+        """Return the offsets that differ from the last commit."""
         return {queue: offset for queue, offset in self._known.items() if self._told.get(queue) != offset}
 
     def tell(self, queue: MessageQueue, offset: int) -> None:
-        """Note that the broker was told *offset*."""
+        """Record that *offset* was committed at the broker."""
         if queue in self._known:
             self._told[queue] = offset
 
     def distrust(self, queue: MessageQueue) -> None:
-        """Note that the broker may have forgotten what it was told: tell it again."""
+        """Record that the broker may have lost the last commit: commit again."""
         self._told.pop(queue, None)
 
     def leave(self, queue: MessageQueue, now_ms: int) -> None:
-        """Forget a queue, but for what the broker has not been told: it may come back soon, see `take_over`."""
+        """Forget a queue, but keep an uncommitted offset: the queue may come back soon, see `take_over`."""
         offset = self._known.get(queue)
         if offset is not None and offset != self._told.get(queue):
             self._left[queue] = (offset, now_ms)
         self.forget(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget a queue that belongs to somebody else now."""
+        """Forget a queue that belongs to another member now."""
         self._known.pop(queue, None)
         self._told.pop(queue, None)
 
     def snapshot(self) -> dict[MessageQueue, int]:
-        """Return everything that is known."""
+        """Return all known offsets."""
         return dict(self._known)
 
 
@@ -89,20 +89,20 @@ class _OffsetTable(msgspec.Struct):
 
 
 def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Return *offsets* as upstream writes them, in its files and in requests."""
+    """Return *offsets* in upstream's format, for files and requests."""
     return java_json.encode(_OffsetTable(java_json.object_map(offsets.items())))
 
 
 def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Return the offsets that *data* tells of, in any form that peers write.
+    """Return the offsets in *data*, in any format that peers write.
 
     Raises:
-        RemoteProtocolError: it is not such a table.
+        RemoteProtocolError: *data* is not a table of offsets.
     """
     content = java_json.loads(data)
     table = content.get("offsetTable") if isinstance(content, dict) else None
     try:
-        if isinstance(table, list):  # as C++ clients are told
+        if isinstance(table, list):  # the format for C++ clients
             return {
                 msgspec.convert(item, MessageQueue, strict=False): msgspec.convert(item["offset"], int, strict=False)
                 for item in table

@@ -1,10 +1,10 @@
-"""Messages to a listener, several at a time, in no particular order.
+"""Delivers messages to a listener, several at a time, in no particular order.
 
     delivered ─> inbox ─> N workers ─> listener ─ returned ─> done
-                   ^                      └─ raised ─> given back to the broker ─> done
-                   └──── after a pause ────────────── could not be given back
+                   ^                      └─ raised ─> sent back to the broker ─> done
+                   └──── after a pause ────────────── could not be sent back
 
-What is in the inbox is bounded by what the readers may pull.
+The limits of the readers' windows bound the inbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.client.messages.in_flight import InFlight
 _AGAIN_S: Final = 5.0
 
 OnFailure = Callable[[Delivery, Exception], Awaitable[bool]]
-"""Sees to a message whose listener raised. False: it could not, the message shall be tried again here."""
+"""Handles a message whose listener raised. Returns False if it could not; then the message is retried here."""
 
 
 class ConcurrentWork:
@@ -28,8 +28,8 @@ class ConcurrentWork:
 
     Args:
         call: The listener.
-        on_failure: What to do when it raised.
-        concurrency: How many calls at a time.
+        on_failure: Called when the listener raised.
+        concurrency: The number of concurrent calls.
     """
 
     def __init__(self, call: ListenerCall, on_failure: OnFailure, concurrency: int) -> None:
@@ -48,15 +48,15 @@ class ConcurrentWork:
         self._tasks = [spawn(self._work()) for _ in range(self._concurrency)]
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take messages, to be worked on as soon as a worker is free."""
+        """Queue messages for the next free worker."""
         for delivery in deliveries:
             self._inbox.put_nowait(delivery)
 
     async def leave(self, reader: QueueReader) -> None:
-        """Nothing to wait for: somebody else begins where we committed, whatever still runs here."""
+        """Do nothing: the next owner begins at our committed offset, whatever still runs here."""
 
     async def stop(self, timeout_s: float) -> list[Delivery]:
-        """Begin nothing new, wait for what runs, and return what did not end in time; that is interrupted."""
+        """Begin nothing new, and wait for running calls. Cancel late ones and return their messages."""
         self._is_stopped = True
         for timer in self._timers:
             timer.cancel()
@@ -66,7 +66,7 @@ class ConcurrentWork:
             async with asyncio.timeout(timeout_s):
                 await self._in_flight.ended()
         except TimeoutError:
-            pass  # What still runs is returned.
+            pass  # The calls that still run are returned below.
         left = [delivery for delivery in self._running if delivery.is_current]
         for task in self._tasks:
             task.cancel()
@@ -89,7 +89,7 @@ class ConcurrentWork:
     async def _consume(self, delivery: Delivery) -> None:
         try:
             await self._call(delivery.message)
-        except Exception as error:  # noqa: BLE001 - the user's code: whatever it raises, the message comes again
+        except Exception as error:  # noqa: BLE001 - application code: whatever it raises, the message is redelivered
             if not await self._on_failure(delivery, error):
                 self._later(delivery)
                 return
@@ -103,5 +103,5 @@ class ConcurrentWork:
 
 
 def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run *work* on its own; the caller keeps the task."""
+    """Run *work* in a task that the caller keeps."""
     return asyncio.get_running_loop().create_task(work)

@@ -1,9 +1,9 @@
-"""Answers what brokers and, through them, operators ask of a consumer.
+"""Answers the requests of brokers and operators to a consumer.
 
-220   begin elsewhere: an operator reset the offsets of the group
-221   how far are you?
-307   how are you?
-309   consume this message, now
+220   reset the offsets of the group
+221   report the offsets
+307   report the running info
+309   consume the given message now
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MIB = 1024 * 1024
 
 
 class ConsumerDesk:
-    """The answers of one consumer.
+    """The request handlers of one consumer.
 
     Args:
         member: The membership.
-        readers: The readers of the queues that are ours now.
+        readers: The readers of the queues assigned to us now.
         keeper: The offsets.
         call: The listener, if there is one.
         locks: The locks, if the consumer needs them.
@@ -67,7 +67,7 @@ class ConsumerDesk:
         self._started_ms = now_ms()
 
     def handlers(self) -> dict[int, Handler]:
-        """Return who answers which request."""
+        """Return request code -> handler."""
         return {
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
@@ -128,7 +128,7 @@ class ConsumerDesk:
         if self._call is None:
             return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
         messages = read_messages(command.body, None, namespace=self._member.namespace)
-        if len(messages) != 1:  # A batch, by a broker that does not know which of its messages is meant.
+        if len(messages) != 1:  # a batch, from a broker that does not know which message is meant
             return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
         message = messages[0]
         broker_name = command.fields.get("brokerName", "")
@@ -139,7 +139,7 @@ class ConsumerDesk:
             await self._call(msgspec.structs.replace(message, queue=queue))
         except RetryLater as later:
             outcome, remark = DirectOutcome.LATER, str(later)
-        except Exception:  # noqa: BLE001 - the user's code: the operator wants to see what it raises
+        except Exception:  # noqa: BLE001 - application code: the operator wants to see its error
             outcome, remark = DirectOutcome.FAILED, traceback.format_exc(limit=20)
         spent_ms = now_ms() - begun_ms
         body = encode_direct_result(outcome, is_ordered=self._is_ordered, remark=remark, spent_ms=spent_ms)

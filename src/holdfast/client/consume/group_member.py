@@ -1,14 +1,13 @@
-"""Being a member of a consumer group: saying what we want, hearing who else is there, working out what is ours.
+"""Joins a consumer group and keeps its assignment up to date.
 
-    start ─> routes ─> heartbeat to every broker ─> who is in the group? ─> our queues ─> give up, take over
-                                                     ^ every 20 s, when a broker says so (40), when a route changes,
-                                                       sooner again when a round could not be finished
+    start ─> routes ─> heartbeat to every broker ─> members of the group ─> our queues ─> give up, take over
+                                                     ^ every 20 s, when a broker notifies us (40), when a route changes,
+                                                       sooner again when a round could not be completed
 
-A broker that comes back, or whose connection broke, knows at first only those members that have found it again. For a
-few seconds after a reconnect everybody counts as a member who was one before: otherwise the quickest would take the
-queues of the others.
+A broker that restarts, or whose connection broke, at first knows only the members that have reconnected. For a few
+seconds after a reconnect, all former members count: otherwise the quickest ones would take the queues of the others.
 
-The asyncio shell around `rebalance`. What giving up and taking over means is the consumer's business.
+The asyncio shell around `rebalance`. The consumer itself gives up and takes over queues.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
 _AGAIN_S: Final = 1.0
-# A queue that is ours but cannot be taken over yet, mostly because its owner has not let go, is not left alone long.
+# Retry soon if one of our queues cannot be taken over yet, usually because its owner has not released it.
 _HANDOVER_S_MAX: Final = 4.0
-# Longer than the longest pause between two dials of a client: then whoever is alive has come back.
+# Longer than the longest pause between two dials of a client: by then all live members have reconnected.
 _REUNION_S: Final = 5.0
 
 OnChange = Callable[[AssignmentChange], Awaitable[bool]]
-"""Gives up and takes over. False: not everything could be taken over yet, ask again soon."""
+"""Gives up and takes over queues. Returns False if one could not be taken over yet; then it is called again soon."""
 
 
 class GroupMember:
@@ -51,17 +50,18 @@ class GroupMember:
 
     Args:
         namesrv: `host:port;host:port`.
-        group: The group as the user calls it.
-        namespace: Put before the names of topics and of the group.
-        is_push: Whether messages are handed to a listener, as opposed to asked for.
-        is_broadcast: Whether every member gets everything.
-        start: Where a queue begins of which the group never committed an offset.
-        assigned: Tells which queues we consume now.
-        on_change: Called when others should be ours.
-        broker_up: Called with the address of a broker that knows us on a new connection, also the first.
+        group: The group as the application calls it.
+        namespace: The prefix of the names of topics and of the group.
+        is_push: Whether messages are delivered to a listener, as opposed to polled.
+        is_broadcast: Whether every member gets all messages.
+        start: Where to begin with a queue for which the group never committed an offset.
+        assigned: Returns the queues that we consume now.
+        on_change: Called when the assignment differs from these.
+        broker_up: Called with the address of a broker that has answered our heartbeat on a new connection, the first
+            included.
         broker_down: Called with the address of a broker whose connection is gone.
-        route_changed: Called with a topic whose queues, or whose leaders, are others than before.
-        handlers: Who answers what brokers ask of us, besides changes of the group.
+        route_changed: Called with a topic whose queues or leaders have changed.
+        handlers: Request code -> handler of that request from a broker, besides notifications of group changes.
         name_server_refresh_s: See `ClusterClient`.
         unit: See `ClusterClient`.
     """
@@ -99,7 +99,7 @@ class GroupMember:
         self._broker_up = broker_up
         self._on_route_change = route_changed
         self._members: dict[str, set[str]] = {}  # by topic, as of the last round
-        self._missing: set[str] = set()  # topics that do not exist, as far as the log knows
+        self._missing: set[str] = set()  # topics that do not exist, which was logged
         self._reunion_until_ms = 0
         self._wake = asyncio.Event()
         self._is_started = False
@@ -120,11 +120,11 @@ class GroupMember:
         self.calls = QueueCalls(self.client, self.group)
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
-        """Want *topic*: everything of it, or the messages with one of `tag || tag || ...`.
+        """Subscribe to *topic*: to all messages, or to those with one of the tags `tag || tag || ...`.
 
         Raises:
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: the topic cannot exist.
+            LocalProtocolError: the topic name is not valid.
             ForkedClient: this process is a fork of the one that opened the consumer.
         """
         check_name("topic", topic)
@@ -136,7 +136,7 @@ class GroupMember:
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Want *topic* no more."""
+        """End the subscription to *topic*."""
         check_name("topic", topic)
         self.client.check_process()
         name = with_namespace(self.namespace, topic)
@@ -145,11 +145,11 @@ class GroupMember:
         self._subscriptions_changed()
 
     def subscription(self, topic: str) -> Subscription:
-        """Return what is wanted of *topic*; everything, if somebody assigned it to us by hand."""
+        """Return the subscription to *topic*; without one, as with manually assigned queues, that to all messages."""
         return self.subscriptions.get(topic) or parse_tags(topic, EVERYTHING)
 
     async def start(self) -> None:
-        """Tell every broker that we are here, and begin to work out what is ours."""
+        """Connect, announce this member to every broker, and start to rebalance."""
         await self.client.start()
         self._is_started = True
         if self._is_push and not self.is_broadcast:
@@ -160,23 +160,23 @@ class GroupMember:
         self.client.spawn(self._rebalance_forever())
 
     async def stop(self) -> None:
-        """Work out nothing any more. Requests can still be made."""
+        """Stop rebalancing and end all background work. Requests can still be made."""
         if self.client.is_inherited:
             return
         self._is_started = False
-        async with self._turn:  # a change that is under way is finished first
+        async with self._turn:  # let a change in progress finish
             await self.client.stop_tasks()
 
     async def close(self) -> None:
-        """Say good-bye and close every connection."""
+        """Unregister at the brokers and close all connections."""
         await self.client.close()
 
     def wake(self) -> None:
-        """Work out soon what is ours."""
+        """Rebalance soon."""
         self._wake.set()
 
     async def rebalance(self) -> bool:
-        """Work out what is ours, and have the consumer change to it. False: something could not be found out."""
+        """Compute our queues, and have the consumer change to them. Return False if that could not be completed."""
         async with self._turn:
             wanted: set[MessageQueue] = set()
             is_settled = True
@@ -194,7 +194,7 @@ class GroupMember:
             return is_settled and not self._is_taking_over
 
     async def _ours(self, topic: str) -> list[MessageQueue] | None:
-        """Return our queues of *topic*, or None when that cannot be found out now."""
+        """Return our queues of *topic*, or None if they cannot be determined now."""
         try:
             route = await self._find_route(topic)
             if route is None:
@@ -206,21 +206,21 @@ class GroupMember:
             log.debug("group %s: %s", self.group, error)
             return None
         except HoldfastError as error:
-            log.warning("group %s: members could not be found out for %s: %s", self.group, topic, error)
+            log.warning("group %s: the members for topic %s could not be queried: %s", self.group, topic, error)
             return None
         if self.client.client_id not in members:
-            return None  # What we have stays ours until a broker tells us otherwise.
+            return None  # We keep our queues until a broker lists us again.
         return allocate_average(route.readable, sorted(members), self.client.client_id)
 
     async def _find_members(self, topic: str) -> set[str]:
-        """Return who is in the group.
+        """Return the members of the group.
 
         Raises:
             HoldfastError: no broker answered.
         """
         members = await self.calls.members(topic)
         if self.client.client_id not in members:
-            # The brokers lost us, or have not heard of us yet.
+            # The brokers lost our registration, or have not received it yet.
             await self.client.beat()
             members = await self.calls.members(topic)
         if monotonic_ms() < self._reunion_until_ms:
@@ -234,7 +234,7 @@ class GroupMember:
         self.wake()
 
     async def _found_again(self, address: str) -> None:
-        """Let the consumer go on with what it has at *address*, and look again once everybody may have come back."""
+        """Notify the consumer that *address* is back, and rebalance once all members may have reconnected."""
         if any(self._members.values()):
             self._reunion_until_ms = monotonic_ms() + int(_REUNION_S * 1000)
             self.client.spawn(self._wake_later())
@@ -256,12 +256,12 @@ class GroupMember:
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-                failures = 0  # Something changed: what could not be done may be possible now.
+                failures = 0  # Something changed: a step that failed before may succeed now.
             except TimeoutError:
                 continue
 
     async def _find_route(self, topic: str) -> TopicRoute | None:
-        """Return the route of *topic*, or None when it does not exist, which is logged once: its name may be mistyped.
+        """Return the route of *topic*, or None if it does not exist. That is logged once: its name may be mistyped.
 
         Raises:
             HoldfastError: no name server answered, or one refused.
@@ -269,7 +269,7 @@ class GroupMember:
         try:
             route = await self.client.route(topic)
         except RouteNotFound:
-            # The retry topic of a group comes with the first message that fails.
+            # The retry topic of a group is created with the first message that fails.
             if topic not in self._missing and topic != retry_topic(self.group):
                 self._missing.add(topic)
                 log.warning(
@@ -285,7 +285,7 @@ class GroupMember:
         return route
 
     async def _find_routes(self) -> None:
-        """Look up every topic that we subscribe to, so that its brokers get our heartbeats.
+        """Look up every subscribed topic, so that its brokers get our heartbeats.
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered.

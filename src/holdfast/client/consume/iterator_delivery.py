@@ -1,10 +1,10 @@
-"""Messages to an `async for` loop.
+"""Delivers messages to `async for` loops.
 
     async for message in consumer:
         ...                          the message is done when the loop asks for the next one
 
-A loop that is left with an exception or with `break` leaves its last message not done: it comes again. `ack` says
-earlier that it is done.
+If the loop ends with an exception or with `break`, its last message is not done and is redelivered. `ack` completes a
+message earlier.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.model.queue import MessageQueue
 
 
 class IterationWork:
-    """What is delivered to loops.
+    """The messages delivered to loops.
 
     Args:
-        locks: Who may consume which queue, if order matters; then there can be one loop only.
+        locks: The queue locks, if order matters; then only one loop is allowed.
         check_process: Raises in a forked child, which must neither read nor finish the messages of its parent.
     """
 
@@ -35,25 +35,25 @@ class IterationWork:
         self._loops = 0
 
     def start(self) -> None:
-        """Nothing to start: the user's loop does the work."""
+        """Do nothing: the application's loop does the work."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take messages, to be handed out in this order."""
+        """Queue messages for the loops, in this order."""
         for delivery in deliveries:
             self._inbox.put_nowait(delivery)
 
     async def leave(self, reader: QueueReader) -> None:
-        """Nothing to wait for: what the loop has in hand ends when the loop goes on."""
+        """Do nothing: a message that a loop holds is done when the loop continues."""
 
-    async def stop(self, timeout_s: float) -> list[Delivery]:  # noqa: ARG002 - loops are the user's
-        """End every loop. What they have in hand is not done, and comes again."""
+    async def stop(self, timeout_s: float) -> list[Delivery]:  # noqa: ARG002 - loops belong to the application
+        """End every loop. The messages that they hold are not done, and are redelivered."""
         while not self._inbox.empty():
             self._inbox.get_nowait()
         self._inbox.put_nowait(None)
         return []
 
     async def iterate(self) -> AsyncIterator[ReceivedMessage]:
-        """Yield messages; each is done when the next one is asked for. Ends when the consumer is closed."""
+        """Yield messages; each is done when the next one is requested. Ends when the consumer is closed."""
         self._check_process()
         if self._locks is not None and self._loops:
             raise LocalProtocolError("an ordered consumer can have one loop only: two would break the order")
@@ -69,13 +69,13 @@ class IterationWork:
             self._loops -= 1
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Say that *message* is done. Saying it twice is harmless."""
+        """Record that *message* is done. Idempotent."""
         delivery = self.take(message)
         if delivery is not None:
             delivery.finish()
 
     def take(self, message: ReceivedMessage) -> Delivery | None:
-        """Return the delivery of a message that is in hand, which is so no longer."""
+        """Remove and return the delivery of a message that a loop holds, or None if there is none."""
         return self._in_hand.pop((message.queue, message.offset), None)
 
     async def _next(self) -> Delivery | None:

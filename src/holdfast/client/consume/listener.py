@@ -1,7 +1,7 @@
-"""Calling the user's code with a message.
+"""Calls the application's listener with a message.
 
 An async function runs on the event loop; a plain function runs in a thread, so that it may block. Returning means that
-the message is done. Raising means that it shall come again; `RetryLater` says when.
+the message is done. Raising means that it is to be redelivered; `RetryLater` chooses when.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Listener = Callable[[ReceivedMessage], Awaitable[None] | None]
 
 
 class RetryLater(Exception):
-    """Raise it in a listener to get the message again after a time of your choice.
+    """Raise it in a listener to get the message redelivered after a delay of your choice.
 
     Args:
         delay_level: 1..18, see `Message.delay_level`; 0 lets the broker choose, longer each time; -1 means never again:
@@ -34,17 +34,17 @@ class RetryLater(Exception):
 
 
 def delay_level_of(error: BaseException) -> int:
-    """Return when a message shall come again whose listener ended with *error*."""
+    """Return the delay level for a message whose listener raised *error*."""
     return error.delay_level if isinstance(error, RetryLater) else 0
 
 
 def is_final(error: BaseException) -> bool:
-    """Say whether a message shall never come again whose listener ended with *error*."""
+    """Return whether *error* of a listener asks for no redelivery."""
     return delay_level_of(error) == TO_DEAD_LETTER
 
 
 def log_failure(message: ReceivedMessage, error: Exception) -> None:
-    """Tell the operator that a listener failed; what it asked for on purpose is no failure."""
+    """Log that a listener failed. A `RetryLater` is intended, and logged only as information."""
     if isinstance(error, RetryLater):
         log.info("message %s: %s", message.message_id, error)
     else:
@@ -52,11 +52,11 @@ def log_failure(message: ReceivedMessage, error: Exception) -> None:
 
 
 class ListenerCall:
-    """A listener and the threads it may need.
+    """A listener and the threads in which it runs, if it is a plain function.
 
     Args:
-        listener: The user's code.
-        threads_max: How many plain calls may run at once.
+        listener: The application's function.
+        threads_max: The maximum number of concurrent calls of a plain function.
     """
 
     def __init__(self, listener: Listener, threads_max: int) -> None:
@@ -66,7 +66,7 @@ class ListenerCall:
         self._threads = None if self._is_async else ThreadPoolExecutor(threads_max, thread_name_prefix="listener")
 
     async def __call__(self, message: ReceivedMessage) -> None:
-        """Call the listener and return when it is done; raises what it raises."""
+        """Call the listener and return when it is done; raise what it raises."""
         if self._threads is None:
             result = self._listener(message)
         else:
@@ -75,6 +75,6 @@ class ListenerCall:
             await result
 
     def close(self) -> None:
-        """Start no more threads. Does not wait for those that run."""
+        """Start no more threads. Does not wait for running calls."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,12 +1,12 @@
-"""Keeps the locks of an ordered consumer: asks for them, renews them, waits for them.
+"""Acquires, renews and releases the locks of an ordered consumer.
 
     taken over ─> lock ── granted ──> held ── every 20 s: renewed ──> held
-                                       │ ├── refused: somebody else has it ─────────────> given up, see `on_refused`
+                                       │ ├── refused: another member has it ────────────> given up, see `on_refused`
                                        │ └── the broker is silent: 30 s after the last grant ──> waiting
-                                       └──── its connection is lost ──> suspended ── it is back, asked at once ──> held
+                                       └──── its connection is lost ──> suspended ── reconnected, asked at once ──> held
 
-A broker keeps locks in memory. If its connection breaks it may have been restarted, and then anybody may have the lock:
-nothing of its queues is begun until it was granted again. The asyncio shell around `queue_locks`.
+A broker keeps locks in memory. If its connection breaks it may have been restarted, and then another member may get the
+lock: no message of its queues is started until the lock is granted again. The asyncio shell around `queue_locks`.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _PAUSE_S: Final = 1.0
 
 
 class ReaderLocks(Protocol):
-    """Who may consume which queue."""
+    """Access to the locks of queues."""
 
     async def hold_lock(self, reader: QueueReader) -> None:
-        """Return once only we may consume the reader's queue, or the reader is nobody's business any more."""
+        """Return once this consumer holds the lock of the reader's queue, or no longer consumes it with this reader."""
         ...
 
     def has_lock(self, reader: QueueReader) -> bool:
-        """Say whether only we may consume the reader's queue, as far as anybody can know."""
+        """Return whether this consumer holds the lock of the reader's queue, as far as it can know."""
         ...
 
 
 class NoLocks:
-    """Everybody consumes everything: there is nothing to wait for."""
+    """For consumers without locks: every queue may always be consumed."""
 
     async def hold_lock(self, reader: QueueReader) -> None:
         """Return at once."""
 
     def has_lock(self, reader: QueueReader) -> bool:  # noqa: ARG002 - of any
-        """Say yes."""
+        """Return True."""
         return True
 
 
@@ -53,8 +53,8 @@ class LockKeeper:
 
     Args:
         calls: The brokers.
-        readers: The readers of the queues that are ours now.
-        on_refused: Called with queues that somebody else holds.
+        readers: The readers of the queues assigned to us now.
+        on_refused: Called with queues whose lock another member holds.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class LockKeeper:
         self._granted = asyncio.Event()
 
     def has_lock(self, reader: QueueReader) -> bool:
-        """Say whether only we may consume the reader's queue, as far as anybody can know."""
+        """Return whether this consumer holds the lock of the reader's queue, as far as it can know."""
         return self._locks.is_held(reader.queue, monotonic_ms())
 
     async def hold_lock(self, reader: QueueReader) -> None:
-        """Return once only we may consume the reader's queue, or the reader is nobody's business any more."""
+        """Return once this consumer holds the lock of the reader's queue, or no longer consumes it with this reader."""
         queue = reader.queue
         while not self.has_lock(reader) and self._readers.get(queue) is reader:
             if queue in self._suspended or queue not in await self.lock([queue]):
@@ -84,7 +84,7 @@ class LockKeeper:
                         await self._granted.wait()
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Ask for the locks of *queues* and return what was granted. Where a broker is silent, nothing changes."""
+        """Request the locks of *queues* and return the granted ones. If a broker is silent, nothing changes."""
         asked_ms = monotonic_ms()
         outcome = await self._calls.lock(queues)
         self._locks.grant(outcome.granted, asked_ms)
@@ -96,25 +96,25 @@ class LockKeeper:
         return outcome.granted
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back."""
+        """Release the locks of *queues*."""
         queues = list(queues)
         self._forget(queues)
         await self._calls.unlock(queues)
 
     def suspend(self, queues: Iterable[MessageQueue]) -> None:
-        """Believe in these locks no more: the connection to their broker is lost."""
+        """Treat these locks as lost: the connection to their broker broke."""
         queues = set(queues)
         self._locks.drop(queues)
         self._suspended |= queues
 
     async def regain(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Ask again for the locks of *queues*, whose broker is back, and return what was granted."""
+        """Request the locks of *queues* again, whose broker is back, and return the granted ones."""
         queues = set(queues)
         self._suspended -= queues
         return await self.lock(queues)
 
     async def renew_forever(self) -> None:
-        """Ask again and again for the locks of what we consume."""
+        """Renew the locks of all queues that we consume, periodically."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL_S)
             await self.regain(list(self._readers))
@@ -124,6 +124,6 @@ class LockKeeper:
         self._suspended.difference_update(queues)
 
     def _wake(self) -> None:
-        """Let everybody look again who waits."""
+        """Let all waiting `hold_lock` calls check again."""
         self._granted.set()
         self._granted = asyncio.Event()

@@ -1,10 +1,10 @@
-"""Where a consumer's offsets are kept: at the brokers for a group, in a file for a broadcasting consumer.
+"""Loads and saves a consumer's offsets: at the brokers for a group, in a file for a broadcasting consumer.
 
-    first(queue)   where to begin: at what was kept, else where the consumer was told to
-    save()         keep what changed since the last time
-    repair()       tell brokers again what they may have forgotten
+    first(queue)   the offset to begin at: the saved one, else the consumer's start option
+    save()         saves the offsets that changed since the last time
+    repair()       commits again after a broker may have lost commits
 
-The shell around `offset_book`.
+The shell around `committed_offsets`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class OffsetKeeper:
 
     Args:
         calls: The brokers.
-        start: Where a queue begins of which nothing was kept.
-        file: Keep everything here, and tell no broker.
+        start: Where to begin with a queue that has no saved offset.
+        file: Save all offsets here instead of at brokers.
     """
 
     def __init__(self, calls: QueueCalls, start: Start, file: Path | None = None) -> None:
@@ -41,23 +41,23 @@ class OffsetKeeper:
         self._filed: dict[MessageQueue, int] | None = None
 
     async def first(self, queue: MessageQueue) -> int:
-        """Return where to begin with *queue*, and note it.
+        """Return the offset at which to begin with *queue*, and record it.
 
         Raises:
-            HoldfastError: it could not be found out. Beginning anywhere would skip or repeat messages.
+            HoldfastError: the offset could not be determined. Any other offset would skip or repeat messages.
         """
         kept = await self._find(queue)
         offset = await self._calls.first_offset(queue, self._start) if kept is None else kept
         offset = self.book.take_over(queue, offset, monotonic_ms())
         if not kept:
-            # Keep it with the next save, though nothing was consumed: whoever begins at the end must not begin at a
-            # later end after a restart, past everything that came meanwhile. Of a queue that still has its first
-            # message brokers say 0 when nothing was committed.
+            # Save it next time although nothing was consumed. A consumer that begins at the end of the queue must not
+            # begin at a later end after a restart and skip the messages in between. Brokers answer 0 for a queue that
+            # still has its first message if nothing was committed.
             self.book.distrust(queue)
         return offset
 
     async def _find(self, queue: MessageQueue) -> int | None:
-        """Return what was kept of *queue*."""
+        """Return the saved offset of *queue*."""
         if self._file is None:
             return await self._calls.committed(queue)
         if self._filed is None:
@@ -65,11 +65,11 @@ class OffsetKeeper:
         return self._filed.get(queue)
 
     def leave(self, queue: MessageQueue) -> None:
-        """Note that *queue* is somebody else's now; what could not be saved of it is kept for a while."""
+        """Record that *queue* belongs to another member now; an offset that could not be saved is kept for a while."""
         self.book.leave(queue, monotonic_ms())
 
     async def save(self) -> bool:
-        """Keep what changed. False: some could not be kept now and will be tried the next time."""
+        """Save the changed offsets. Return False if some could not be saved; the next call retries them."""
         untold = self.book.untold()
         if not untold:
             return True
@@ -79,7 +79,7 @@ class OffsetKeeper:
         try:
             await asyncio.to_thread(_write, self._file, encode_offsets(everything))
         except OSError as error:
-            log.error("offsets could not be written to %s: %s", self._file, error)  # noqa: TRY400 - it says enough
+            log.error("offsets could not be written to %s: %s", self._file, error)  # noqa: TRY400 - the text is enough
             return False
         self._filed = everything
         for queue, offset in untold.items():
@@ -87,10 +87,10 @@ class OffsetKeeper:
         return True
 
     async def repair(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Have the brokers know *offsets*: one that crashed forgot what it was told in its last seconds.
+        """Commit *offsets* again where brokers lost them: a broker that crashed lost the commits of its last seconds.
 
         Returns:
-            Where a broker knows of more than we: somebody else, or an operator, moved the group on meanwhile.
+            Offsets of brokers that are ahead of ours: another member, or an operator, moved the group on meanwhile.
         """
         if self._file is not None:
             return {}
@@ -102,7 +102,7 @@ class OffsetKeeper:
         try:
             committed = await self._calls.committed(queue)
         except HoldfastError as error:
-            log.warning("the offset of %s could not be asked for: %s", queue, error)
+            log.warning("the committed offset of %s could not be queried: %s", queue, error)
             return None
         if committed is not None and committed > offset:
             return committed
@@ -123,7 +123,11 @@ class OffsetKeeper:
 
 
 def _read(file: Path) -> dict[MessageQueue, int]:
-    """Raises ConfigError: the file is there but cannot be used. Ignoring it would repeat or skip messages."""
+    """Return the offsets in *file*.
+
+    Raises:
+        ConfigError: the file exists but is not usable. Ignoring it would repeat or skip messages.
+    """
     try:
         return decode_offsets(file.read_bytes())
     except FileNotFoundError:
@@ -133,7 +137,7 @@ def _read(file: Path) -> dict[MessageQueue, int]:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Replace *file*: after a crash there is the old or the new one, never half of it."""
+    """Replace *file* atomically: after a crash, either the old or the new content is there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(file.suffix + ".new")
     with new.open("wb") as target:

@@ -1,10 +1,10 @@
-"""Messages to a listener, one at a time for each queue, in the order of the queue.
+"""Delivers messages to a listener, one at a time per queue, in the order of the queue.
 
     queue 0   m1 ── done ── m2 ── raised ── pause ── m2 again ── done ── m3
     queue 1        m1 ── done ── m2 ...                                           several queues at a time
 
-A message that fails holds up its queue: order is worth more than progress. Right before each message is begun the lock
-of its queue is looked at, so that no other member of the group consumes the same queue.
+A failed message blocks its queue: order matters more than progress. The lock of the queue is checked right before each
+message is started, so that no other member of the group consumes the same queue.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ log = logging.getLogger("holdfast.client")
 HANDOVER_S: Final = 30.0
 
 ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
-"""Sends a message to the dead-letter topic. False: it could not."""
+"""Sends a message to the dead-letter topic. Returns False if it could not."""
 
 
 class OrderedWork:
-    """One line of work for each queue.
+    """The lines of one consumer: one task per queue with messages.
 
     Args:
         call: The listener.
-        locks: Who may consume which queue.
-        to_dead_letter: Takes what failed too often.
-        concurrency: How many queues at a time.
-        retries_max: How often a message is tried again before it goes to the dead-letter topic; None for ever.
-        pause_s: How long a queue rests after a failure.
+        locks: The queue locks.
+        to_dead_letter: Sends messages that failed too often to the dead-letter topic.
+        concurrency: The number of queues processed at a time.
+        retries_max: How often a message is retried before it goes to the dead-letter topic; None for no limit.
+        pause_s: How long a queue pauses after a failure.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class OrderedWork:
         self._lines: dict[QueueReader, _Line] = {}
 
     def start(self) -> None:
-        """Nothing to start: a line runs while there is something in it."""
+        """Do nothing: the task of a line starts with its first message."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take messages of one queue."""
+        """Append messages of one queue to its line."""
         reader = deliveries[0].reader
         line = self._lines.setdefault(reader, _Line())
         line.waiting.extend(deliveries)
         self._go_on(reader, line)
 
     async def leave(self, reader: QueueReader) -> None:
-        """Begin nothing new of a queue that somebody else gets, and wait for the message that is being worked on."""
+        """Begin nothing new of a queue that another member gets, and wait for the message in progress."""
         line = self._lines.pop(reader, None)
         if line is not None:
             await self._end([line], HANDOVER_S)
 
     async def stop(self, timeout_s: float) -> list[Delivery]:
-        """Begin nothing new and wait for what runs; what does not end in time is interrupted, and not done."""
+        """Begin nothing new, and wait for messages in progress. Late ones are cancelled and not done."""
         await self._end(list(self._lines.values()), timeout_s)
         self._lines.clear()
         self._call.close()
@@ -113,12 +113,12 @@ class OrderedWork:
             await self._consume(line.waiting.popleft(), line)
 
     async def _consume(self, delivery: Delivery, line: _Line) -> None:
-        """Work on one message until it is done, or nobody waits for it any more."""
+        """Process one message until it is done or no longer current."""
         message = delivery.message
         while await self._may_begin(delivery, line):
             try:
                 await self._call(message)
-            except Exception as error:  # noqa: BLE001 - the user's code: whatever it raises, the message comes again
+            except Exception as error:  # noqa: BLE001 - application code: whatever it raises, the message is retried
                 failure: Exception | None = error
             else:
                 failure = None
@@ -132,12 +132,12 @@ class OrderedWork:
             message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
 
     async def _may_begin(self, delivery: Delivery, line: _Line) -> bool:
-        """Return True with a slot taken and the lock in hand; False when nobody waits for the message any more."""
+        """Return True holding a slot and the lock; False if the message is no longer current."""
         line.is_at_work = False
         while delivery.is_current:
             await self._locks.hold_lock(delivery.reader)
             await self._slots.acquire()
-            # It may have taken long to get here, and the lock may be gone again.
+            # It may have taken long to get here, and the lock may be lost again.
             if delivery.is_current and self._locks.has_lock(delivery.reader):
                 line.is_at_work = True
                 return True
@@ -145,17 +145,17 @@ class OrderedWork:
         return False
 
     async def _is_over(self, delivery: Delivery, error: Exception, message: ReceivedMessage) -> bool:
-        """Say whether that failure was the last, and the message is in the dead-letter topic now."""
+        """Return whether this failure was the last one and the message is in the dead-letter topic now."""
         log_failure(message, error)
         is_last = is_final(error) or (self._retries_max is not None and message.reconsume_times >= self._retries_max)
         return is_last and await self._to_dead_letter(delivery)
 
 
 class _Line:
-    """The messages of one queue that wait, and the task that works on them.
+    """The waiting messages of one queue, and the task that processes them.
 
     Attributes:
-        is_at_work: Whether a message is being worked on, as opposed to waiting for its lock or a slot.
+        is_at_work: Whether a message is being processed, as opposed to waiting for its lock or a slot.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class _Line:
         self.is_ending = asyncio.Event()
 
     async def rests(self, pause_s: float) -> bool:
-        """Let the queue rest; True when the line ends meanwhile."""
+        """Pause the queue. Return True if the line ends meanwhile."""
         try:
             async with asyncio.timeout(pause_s):
                 await self.is_ending.wait()

@@ -1,12 +1,12 @@
-"""The window of one queue: what was pulled, what is done, what may be committed.
+"""The window of one queue: pulled, done, committable.
 
     done      not done                   not pulled
     ........ | x . x x . x ............ | ........
              ^ commit_offset             ^ next_offset
 
-Messages may be finished in any order; the offset to commit stops before the first that is not, so that a crash gives it
-out again. `reset` starts a new window elsewhere: what is still being worked on then belongs to an old generation and
-is ignored when it ends. Knows neither listeners nor the network.
+Messages may be done in any order. The offset to commit stops before the first one that is not done, so that it is
+redelivered after a crash. `reset` starts a new window elsewhere: messages still in progress then belong to an old
+generation, and their completion is ignored. Knows neither listeners nor the network.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class ProcessQueue:
     """The window of one queue of one consumer.
 
     Args:
-        queue: Which queue.
-        offset: Where to begin.
+        queue: The queue.
+        offset: The offset to begin at.
     """
 
     def __init__(self, queue: MessageQueue, offset: int) -> None:
@@ -31,18 +31,18 @@ class ProcessQueue:
         self.next_offset = offset
         self.generation = 0
         self.byte_count = 0
-        self._out: dict[int, int] = {}  # offset -> size of what is pulled and not done
+        self._out: dict[int, int] = {}  # offset -> size of each message that is pulled and not done
         # Invariant: ascending, and every offset in `_out` is in here.
         self._order: deque[int] = deque()
 
     @property
     def message_count(self) -> int:
-        """How many messages are pulled and not done."""
+        """The number of messages that are pulled and not done."""
         return len(self._out)
 
     @property
     def commit_offset(self) -> int:
-        """Everything before this is done. Never goes back, but for `reset`."""
+        """The offset before which everything is done. It goes back only by `reset`."""
         order, out = self._order, self._out
         while order and order[0] not in out:
             order.popleft()
@@ -50,13 +50,13 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far the next pull is ahead of the offset to commit: what a crash could repeat."""
+        """The distance from the offset to commit to the next pull: the most that a crash could repeat."""
         return self.next_offset - self.commit_offset
 
     def add(self, messages: Sequence[ReceivedMessage], next_offset: int) -> list[ReceivedMessage]:
-        """Take what a pull brought and return what of it is new.
+        """Add the messages of a pull and return the new ones.
 
-        A broker that keeps batches whole may return messages from before the offset that was asked for.
+        A broker that stores batches whole may return messages from before the requested offset.
         """
         fresh = [message for message in messages if message.offset >= self.next_offset]
         for message in fresh:
@@ -68,7 +68,7 @@ class ProcessQueue:
         return fresh
 
     def finish(self, offset: int, generation: int) -> bool:
-        """Take note that a message is done. False: it is none of this window."""
+        """Record that a message is done. Return False if it is not in this window."""
         if generation != self.generation:
             return False
         size = self._out.pop(offset, None)
@@ -78,7 +78,7 @@ class ProcessQueue:
         return True
 
     def reset(self, offset: int) -> None:
-        """Forget everything and begin at *offset*."""
+        """Discard the window and begin at *offset*."""
         self.generation += 1
         self.next_offset = offset
         self.byte_count = 0

@@ -1,11 +1,11 @@
-"""What to pull next, and what an answer to a pull means.
+"""Builds pull requests, interprets their answers, limits prefetching.
 
-    FOUND          messages; pull again at once behind them
-    NOTHING_NEW    the end of the queue, after waiting there
-    NO_MATCH       messages, but none that is wanted; pull again at once behind them
-    MOVED          the offset is not in the queue, or an operator reset it: begin elsewhere
+    FOUND          messages; pull again at once after them
+    NOTHING_NEW    the end of the queue: the long poll ended without a message
+    NO_MATCH       messages, but none that matches the subscription; pull again at once after them
+    MOVED          the offset is not in the queue, or an operator reset it: continue at another offset
 
-Decides only; the pulling is `queue_reader`'s.
+Performs no I/O; `queue_reader` pulls.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Pu
 BATCH_MAX: Final = 32
 BATCH_BYTES_MAX: Final = 256 * 1024
 SUSPEND_MS: Final = 15_000
-# The broker may look after parked pulls only now and then: answers take longer than the time they were parked for.
+# The broker may check parked pulls only now and then: answers take longer than the requested wait.
 TIMEOUT_S: Final = 30.0
 ERROR_PAUSE_S: Final = 0.1
 ERROR_PAUSE_S_MAX: Final = 3.0
 
 
 class PullStatus(IntEnum):
-    """What an answer means."""
+    """The meaning of a pull answer."""
 
     FOUND = ResponseCode.SUCCESS
     NOTHING_NEW = ResponseCode.PULL_NOT_FOUND
@@ -54,15 +54,15 @@ _STATUSES: Final = frozenset(PullStatus)
 
 
 class PullOutcome(msgspec.Struct, frozen=True):
-    """What a pull brought.
+    """The result of a pull.
 
     Attributes:
-        messages: Those that the subscription wants.
-        next_offset: Where to pull next.
+        messages: The messages that match the subscription.
+        next_offset: The offset of the next pull.
         offset_min: The lowest offset of the queue.
         offset_max: The queue's end: the offset of the next message stored in it.
-        broker_id: Whom to ask next: 0 the master.
-        unreadable: Batches that cannot be opened: nobody ever gets what they hold.
+        broker_id: The broker to pull from next: 0 is the master.
+        unreadable: Batches that cannot be opened: no consumer ever receives their messages.
     """
 
     status: PullStatus
@@ -75,12 +75,12 @@ class PullOutcome(msgspec.Struct, frozen=True):
 
 
 class PullLimits(msgspec.Struct, frozen=True):
-    """How much of one queue may be pulled and not done.
+    """The limits of the window of one queue.
 
     Attributes:
         message_count_max: Messages.
         byte_count_max: Bytes of their bodies.
-        span_max: Offsets between the first that is not done and the next to pull: what a crash could repeat.
+        span_max: Offsets between the first that is not done and the next to pull: the most that a crash could repeat.
     """
 
     message_count_max: int = 1000
@@ -88,7 +88,7 @@ class PullLimits(msgspec.Struct, frozen=True):
     span_max: int = 2000
 
     def allow(self, window: ProcessQueue) -> bool:
-        """Say whether *window* may grow."""
+        """Return whether *window* may grow."""
         return (
             window.message_count < self.message_count_max
             and window.byte_count < self.byte_count_max
@@ -97,7 +97,7 @@ class PullLimits(msgspec.Struct, frozen=True):
 
 
 class Prefetch(msgspec.Struct, frozen=True):
-    """How much of all queues of a consumer together may be pulled and not done.
+    """The limits of all windows of a consumer together.
 
     Attributes:
         message_count_max: Messages.
@@ -112,7 +112,7 @@ class Prefetch(msgspec.Struct, frozen=True):
         check_count("byte_count_max", self.byte_count_max)
 
     def share(self, queue_count: int) -> PullLimits:
-        """Return what one of *queue_count* queues may have: a part, but at least what one pull brings."""
+        """Return the limits of one of *queue_count* queues: its share, but at least one pull's worth."""
         most = PullLimits()
         return PullLimits(
             message_count_max=min(
@@ -124,7 +124,7 @@ class Prefetch(msgspec.Struct, frozen=True):
 
 
 def error_pause_s(failures: int) -> float:
-    """Return how long to wait with the next pull after *failures* in a row."""
+    """Return how long to wait before the next pull after *failures* in a row."""
     return float(min(ERROR_PAUSE_S * 2 ** min(failures - 1, 10), ERROR_PAUSE_S_MAX))
 
 
@@ -142,14 +142,14 @@ def pull_command(
     """Return the request for the next messages of *queue*.
 
     Args:
-        group: Who consumes.
-        queue: Which queue.
-        offset: From where on.
-        subscription: Which messages.
-        commit_offset: Also tell the broker that everything before is done.
-        suspend_ms: How long the broker may wait for a message; 0 to be answered at once.
-        with_subscription: Say what is wanted in the request itself, for consumers that no heartbeat speaks of.
-        batch_max: How many messages at most.
+        group: The consumer group.
+        queue: The queue.
+        offset: The first offset to return.
+        subscription: The filter.
+        commit_offset: Also commit this offset: everything before it is done.
+        suspend_ms: How long the broker may wait for a message; 0 for an answer at once.
+        with_subscription: Include the filter in the request, for consumers that send no heartbeats about it.
+        batch_max: The maximum number of messages.
     """
     sys_flag = COMMIT_OFFSET if commit_offset else 0
     sys_flag |= SUSPEND if suspend_ms else 0
@@ -179,12 +179,12 @@ def pull_command(
 def read_pull_answer(
     answer: Command, queue: MessageQueue, subscription: Subscription, *, namespace: str | None = None
 ) -> PullOutcome:
-    """Return what *answer* to a pull of *queue* means.
+    """Return the result in *answer*, the answer to a pull of *queue*.
 
     Raises:
         BrokerRefused: the broker refused the pull.
         CorruptRecord: a record's checksum is wrong.
-        RemoteProtocolError: the answer lacks what it must say.
+        RemoteProtocolError: the answer lacks a required field.
     """
     if answer.code not in _STATUSES:
         raise BrokerRefused(answer.code, answer.remark or "")
@@ -212,7 +212,7 @@ def read_pull_answer(
 
 
 def wanted(messages: list[ReceivedMessage], subscription: Subscription) -> list[ReceivedMessage]:
-    """Return those that have a tag of *subscription*: the broker looked at hashes only."""
+    """Return the messages that have a tag of *subscription*: the broker compares only hashes of tags."""
     tags = subscription.tags_set
     if not tags or subscription.sub_string == EVERYTHING:
         return messages

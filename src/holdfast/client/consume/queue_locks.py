@@ -1,10 +1,10 @@
-"""Which queues only we may consume, for now.
+"""Tracks which queue locks this consumer holds.
 
-    granted ──> held for 30 s ──> not held: consume nothing of it until it is granted again
-                  ^ asked again every 20 s
+    granted ──> held for 30 s ──> not held: consume nothing of the queue until the lock is granted again
+                  ^ renewed every 20 s
 
-A broker forgets a lock after 60 s. We stop believing in ours after 30 s, so that there is never a moment in which two
-consumers believe. Time comes in.
+A broker drops a lock after 60 s. The consumer treats its locks as expired after 30 s, so that two consumers never
+hold the same lock at once. The caller supplies the time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class QueueLocks:
         self._asked_ms: dict[MessageQueue, int] = {}
 
     def grant(self, queues: Iterable[MessageQueue], asked_ms: int) -> None:
-        """Note what was granted to a request made at *asked_ms*: the broker's clock for it started later."""
+        """Record locks granted to a request made at *asked_ms*: the broker's lease began later than that."""
         for queue in queues:
             self._asked_ms[queue] = asked_ms
 
     def drop(self, queues: Iterable[MessageQueue]) -> None:
-        """Note what is ours no more."""
+        """Record that *queues* are no longer locked for us."""
         for queue in queues:
             self._asked_ms.pop(queue, None)
 
     def is_held(self, queue: MessageQueue, now_ms: int) -> bool:
-        """Say whether only we may consume *queue*."""
+        """Return whether only this consumer may consume *queue*."""
         asked_ms = self._asked_ms.get(queue)
         return asked_ms is not None and now_ms - asked_ms < BELIEF_MS

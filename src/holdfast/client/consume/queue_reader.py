@@ -1,14 +1,14 @@
-"""Pulls one queue, again and again, as long as there is room for what it brings.
+"""Pulls one queue while its window has space.
 
-    wait for room ─> pull (the broker waits for a message) ─> deliver ─┐
-         ^                                                             │
-         └─────────── behind what was delivered ───────────────────────┘
+    wait for space ─> pull (the broker waits for a message) ─> deliver ─┐
+         ^                                                              │
+         └─────────── after the delivered messages ─────────────────────┘
 
-A failure changes nothing about the place: the same pull is made again after a pause that grows, or as soon as `resume`
-says that the broker is back. A logical queue is pulled from its leader, also what older leaders hold. While one of them
-is away and a part of the queue cannot be read, the reader waits there: nothing is skipped.
+A failure does not change the position: the same pull is repeated after a growing pause, or as soon as `resume` reports
+that the broker is back. A logical queue is pulled from its leader, including the ranges that former leaders hold. While
+one of them is away and a part of the queue cannot be read, the reader waits there: nothing is skipped.
 
-The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
+The asyncio shell around `process_queue` and `pull_plan`. Does not know what happens to the messages.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ log = logging.getLogger("holdfast.client")
 
 _CORRUPT_PAUSE_S: Final = 30.0
 _FLOW_CONTROL: Final = 215
-# A replica that hangs is noticed sooner than a master: there is another place to read.
+# A replica that hangs is noticed sooner than a master: the queue can be read elsewhere.
 _REPLICA_SUSPEND_MS: Final = 3_000
 _REPLICA_TIMEOUT_S: Final = 8.0
-_SHUN_S: Final = 30.0  # after a failure: until then the master has noticed, too
+_SHUN_S: Final = 30.0  # how long to avoid replicas after one failed: by then the master has noticed, too
 _FLOW_CONTROL_PAUSE_S: Final = 0.02
 
 
 class ReaderPlan(msgspec.Struct, frozen=True):
-    """What the readers of one consumer have in common.
+    """The options and callbacks shared by the readers of one consumer.
 
     Attributes:
-        subscription: Tells what is wanted of a topic now.
-        limits: Tells how much room a queue has now.
-        deliver: Takes what was pulled, in order.
-        moved: Told when a window was reset because its offset is not in the queue, or an operator said so.
-        with_subscription: Say what is wanted in every pull, for consumers that no heartbeat speaks of.
+        subscription: Returns the current subscription of a topic.
+        limits: Returns the current limits of a window.
+        deliver: Receives pulled messages, in order.
+        moved: Called when a window was reset, because its offset is not in the queue or an operator reset it.
+        with_subscription: Include the filter in every pull, for consumers that send no heartbeats about it.
     """
 
     client: ClusterClient
@@ -82,9 +82,9 @@ class QueueReader:
     """The reader of one queue.
 
     Args:
-        plan: What all readers of the consumer share.
-        queue: Which queue.
-        offset: Where to begin.
+        plan: The options shared by all readers of the consumer.
+        queue: The queue.
+        offset: The offset to begin at.
     """
 
     def __init__(self, plan: ReaderPlan, queue: MessageQueue, offset: int) -> None:
@@ -94,33 +94,33 @@ class QueueReader:
         self.offset_end = offset
         self.is_paused = False
         self._plan = plan
-        self._broker_id = MASTER_ID  # where to pull: a master may name a replica beside us
+        self._broker_id = MASTER_ID  # where to pull: a master may name a replica close to us
         self._shuns_replicas_until_s = 0.0
-        self._pulled_at: str | None = None  # where the last pull went
-        self._leader: Leader | None = None  # who leads the queue, if the last answer was another broker's
+        self._pulled_at: str | None = None  # the address of the last pull
+        self._leader: Leader | None = None  # the leader of the queue, if the last answer came from another broker
         self._wake = asyncio.Event()
         self._resumed = asyncio.Event()
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start to pull."""
         if self._task is None:
             self._task = self._plan.client.spawn(self._read_forever())
 
     def stop(self) -> None:
-        """Pull no more. What was delivered can still be finished."""
+        """Stop pulling. Delivered messages can still be finished."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def retire(self) -> None:
-        """Pull no more, and let everything that was delivered be nobody's business."""
+        """Stop pulling, and ignore the completion of all delivered messages."""
         self.stop()
         self.window.reset(self.window.commit_offset)
 
     def reset(self, offset: int) -> None:
-        """Forget what was pulled and go on at *offset*, at once even while a pull waits at the broker."""
+        """Discard the window and continue at *offset*, at once even while a pull waits at the broker."""
         was_reading = self._task is not None
         self.stop()
         self.window.reset(offset)
@@ -128,16 +128,16 @@ class QueueReader:
             self.start()
 
     def nudge(self) -> None:
-        """Look again whether there is room."""
+        """Check again whether the window has space."""
         self._wake.set()
 
     def resume(self) -> None:
-        """Pull at once if the last pull failed: its broker is back."""
+        """Pull at once if the last pull failed: the broker is back."""
         self._failures = 0
         self._resumed.set()
 
     def follow(self) -> bool:
-        """Pull from the new leader of a logical queue, if the last pull went to another; say whether that was so."""
+        """Pull from the new leader of a logical queue if the last pull went elsewhere. Return whether that was so."""
         if self._pulled_at is None or not is_mock_broker(self.queue.broker_name):
             return False
         if self._plan.calls.find_address(self.queue, self._broker_id) in {None, self._pulled_at}:
@@ -163,20 +163,20 @@ class QueueReader:
                 await self._heed_leader()
 
     async def _heed_leader(self) -> None:
-        """Pull from the leader that the last answer named, if it was passed on; what it brought is kept."""
+        """Switch to the leader that the last answer named, if that answer was relayed. Its messages are kept."""
         leader, self._leader = self._leader, None
         if leader is not None:
             self._plan.client.learn_leader(self.queue, leader)
-            await asyncio.sleep(0)  # Whoever heard of it has let the reader `follow`: this task ends here.
+            await asyncio.sleep(0)  # If the route changed, a callback has called `follow`, which cancels this task.
 
     async def _rest(self, pause_s: float) -> None:
-        """Return after *pause_s*, or when we are told to resume."""
+        """Return after *pause_s*, or on `resume`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._resumed.wait()
 
     async def _room(self) -> None:
-        """Return once a pull is wanted."""
+        """Return once the window has space and the reader is not paused."""
         while self.is_paused or not self._plan.limits().allow(self.window):
             self._wake.clear()
             await self._wake.wait()
@@ -214,21 +214,22 @@ class QueueReader:
             self._plan.moved(self.queue, outcome.next_offset)
             return
         for error in outcome.unreadable:
-            # Its producer made it so, and no pull will mend it. The queue goes on, loudly.
-            log.error("queue %s: %s; it is passed over", self.queue, error)
+            # Its producer encoded it wrongly, and no later pull will succeed. Continue after it, but log an error.
+            log.error("queue %s: %s; the batch is skipped", self.queue, error)
         fresh = self.window.add(outcome.messages, outcome.next_offset)
         if fresh:
             generation = self.window.generation
             self._plan.deliver([Delivery(message, self, generation) for message in fresh])
 
     async def _pause_after(self, error: HoldfastError) -> float:
-        """Return how long to wait before the next pull, after doing what may help."""
+        """Try to remedy *error*, and return how long to wait before the next pull."""
         if isinstance(error, BrokerRefused) and error.code == _FLOW_CONTROL:
             return _FLOW_CONTROL_PAUSE_S
         if self._broker_id != MASTER_ID:
             return await self._leave_replica(error)
         if isinstance(error, CorruptRecord):
-            # It will not mend by itself. The queue stands still, loudly: skipping would lose a message in silence.
+            # Retrying cannot repair the record. Stop the queue here and log an error: skipping would lose a message
+            # silently.
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
             return _CORRUPT_PAUSE_S
         self._failures += 1
@@ -245,7 +246,7 @@ class QueueReader:
         return error_pause_s(self._failures)
 
     async def _leave_replica(self, error: HoldfastError) -> float:
-        """Pull from the master again, at once; but a replica that only does not know us yet is asked again."""
+        """Pull from the master again at once. A replica that only does not know us yet is tried once more."""
         log.debug("pull of %s at replica %d failed: %s", self.queue, self._broker_id, error)
         if _is_unknown_there(error) and not self._failures:
             self._failures += 1
@@ -263,7 +264,7 @@ def _is_unknown_there(error: HoldfastError) -> bool:
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A message on its way to the user. Its window may be reset or given away before it is done: then nobody waits."""
+    """A message on its way to the application. If its window is reset or given up meanwhile, its result is ignored."""
 
     message: ReceivedMessage
     reader: QueueReader
@@ -271,10 +272,10 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_current(self) -> bool:
-        """Whether anybody still waits for this message."""
+        """Whether the message still belongs to the window of its reader."""
         return self.generation == self.reader.window.generation
 
     def finish(self) -> None:
-        """Say that the message is done; there may be room for another pull now."""
+        """Record that the message is done; there may be space for another pull now."""
         if self.reader.window.finish(self.message.offset, self.generation):
             self.reader.nudge()

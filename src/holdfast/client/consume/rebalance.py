@@ -1,11 +1,11 @@
-"""Who of a group consumes which queues.
+"""Computes which member of a group consumes which queues.
 
-Every member works it out alone from the same two sorted lists, so nobody has to agree with anybody:
+Every member computes it alone from the same two sorted lists, so no coordination is needed:
 
     queues   0 1 2 3 4 5 6
     members  a     b   c        contiguous blocks; the first ones are larger by one
 
-While members see different lists a queue may have two readers or none for a moment; offsets and locks make up for it.
+While members see different lists, a queue may briefly have two readers or none; offsets and locks compensate for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.model.queue import MessageQueue
 
 
 def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """Return the queues of *me*: upstream's `AVG`. Nothing while *me* is not among the members."""
+    """Return the queues of *me* by upstream's `AVG` strategy; none while *me* is not among the members."""
     everything = sorted(queues)
     everybody = sorted(set(members))
     if me not in everybody:
@@ -30,7 +30,7 @@ def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], me:
 
 
 class AssignmentChange(msgspec.Struct, frozen=True):
-    """What a member has to give up and to take over."""
+    """The queues that a member has to give up and to take over."""
 
     lost: tuple[MessageQueue, ...]
     gained: tuple[MessageQueue, ...]
@@ -40,6 +40,6 @@ class AssignmentChange(msgspec.Struct, frozen=True):
 
 
 def plan_change(current: Iterable[MessageQueue], wanted: Iterable[MessageQueue]) -> AssignmentChange:
-    """Return how to get from *current* to *wanted*."""
+    """Return the change from *current* to *wanted*."""
     have, want = set(current), set(wanted)
     return AssignmentChange(lost=tuple(sorted(have - want)), gained=tuple(sorted(want - have)))

@@ -1,4 +1,4 @@
-"""What a consumer tells operators about itself: the answers to 307, 221 and 309. The JSON names are upstream's."""
+"""Encodes the status that a consumer reports to operators: answers to 307, 221 and 309. JSON names are upstream's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.wire.frames import java_json
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How it stands with one queue."""
+    """The state of one queue."""
 
     commit_offset: int
     cached_msg_min_offset: int = 0
@@ -32,7 +32,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a topic is consumed. We do not measure it; readers expect the numbers to be there."""
+    """The consumption rates of a topic. They are not measured, but readers expect the fields."""
 
     pullRT: float = 0.0  # noqa: N815 - the wire's name
     pullTPS: float = 0.0  # noqa: N815 - the wire's name
@@ -80,12 +80,12 @@ def encode_running_info(
 
 
 def encode_consumer_status(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Return the body of the answer to 221: how far each queue is consumed."""
+    """Return the body of the answer to 221: the consumed offset of each queue."""
     return java_json.encode(_ConsumerStatus(message_queue_table=java_json.object_map(offsets.items())))
 
 
 class DirectOutcome(StrEnum):
-    """What a listener made of a message. Upstream has more of these, which no listener of ours can mean."""
+    """The result of a direct delivery. Upstream has more values, which our listeners cannot produce."""
 
     DONE = "CR_SUCCESS"
     LATER = "CR_LATER"
@@ -95,7 +95,7 @@ class DirectOutcome(StrEnum):
 def encode_direct_result(
     outcome: DirectOutcome, *, is_ordered: bool, remark: str | None = None, spent_ms: int
 ) -> bytes:
-    """Return the body of the answer to 309: what a listener made of a message that an operator sent it."""
+    """Return the body of the answer to 309: the result of a message that an operator sent to a listener."""
     return java_json.encode(
         _DirectResult(
             order=is_ordered,
