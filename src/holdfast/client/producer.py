@@ -1,14 +1,14 @@
-"""Sending messages.
+"""`Producer`: sends messages.
 
     async with Producer("127.0.0.1:9876", group="shop") as producer:
         result = await producer.send("orders", b"...", key="customer-17", tags="paid")
 
-Every send may be in flight together with thousands of others. Messages of one key are stored in the order in which
-they were sent, also when a send has to be tried again; everything else goes where there is room.
+Thousands of sends may be in flight at once. Messages of one key are stored in the order in which they were sent, even
+when a send is retried; messages without a key go to any queue.
 
-Keys are spread over the queues that a topic has: whoever wants order creates the topic first, because one that brokers
-create by themselves gets its queues only with the first send, and whoever adds queues moves keys to other queues. The
-queues of a static topic stay while brokers come and go: a key keeps its queue, and its order, whoever leads the queue.
+Keys are spread over the queues of a topic. If order matters, create the topic first: an automatically created topic
+gets its queues only with the first send. Adding queues moves keys to other queues. The queues of a static topic stay
+while brokers come and go: a key keeps its queue, and its order, when the queue's leader changes.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ class Producer:
     """Sends messages. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
-        group: Whose messages these are. Brokers ask a producer of the group about unfinished transactions.
-        namespace: Put before the names of topics and of the group.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that returns such a list.
+        group: The producer group. Brokers ask a producer of the group about unfinished transactions.
+        namespace: The prefix of the names of topics and of the group.
         timeout_s: How long a send may take, all attempts together.
-        retries: How many more attempts a send gets when a broker is busy, gone or silent.
+        retries: The number of retries of a send when a broker is busy, gone or silent.
         compress_over: Bodies of at least this many bytes are compressed; None for never.
-        codec: How. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
-        batch_bytes_max: How large a request of `send_many` may be.
-        batching: How `send_nowait` and `send_soon` gather messages; its codec counts for `send_many`, too.
-        transaction_checker: Decides about transactions that nobody remembers, see `transaction`.
-        topic_expiry_s: After how long the route of a topic is forgotten that nothing is sent to; None for never. Topics
-            of transactions are kept: brokers may ask about them at any time.
-        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
-            30 s if it has host names, every 120 s at an address server.
-        unit: The unit, a cluster, whose queues are seen; None for all.
+        codec: The compression codec. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
+        batch_bytes_max: The maximum size of a request of `send_many`.
+        batching: How `send_nowait` and `send_soon` collect messages into batches; `send_many` uses its codec, too.
+        transaction_checker: Decides transactions whose outcome no producer remembers, see `transaction`.
+        topic_expiry_s: After how long without a send the route of a topic is forgotten; None for never. Topics of
+            transactions are kept: brokers may ask about them at any time.
+        name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
+            and every 120 s with an address server.
+        unit: The unit, a cluster, whose queues are visible; None for all.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -148,13 +148,13 @@ class Producer:
         self._accumulator: Accumulator | None = None
         self._in_flight = InFlight()
 
-    # Life.
+    # Opening and closing.
 
     async def start(self) -> None:
-        """Get ready. Connects to nobody yet, but to an address server.
+        """Start the producer. Connects only to an address server, if there is one.
 
         Raises:
-            ConnectionLost: the address server does not tell any name server.
+            ConnectionLost: the address server returned no name servers.
             ForkedClient: this process is a fork of the one that opened the producer.
         """
         await self._client.start()
@@ -175,9 +175,9 @@ class Producer:
         )
 
     async def close(self) -> None:
-        """Let every send in flight end, say good-bye and close. Sends that come later fail.
+        """Let every send in flight end, unregister at the brokers and close. Later sends fail.
 
-        In a forked child nothing happens: the producer is the parent's.
+        In a forked child this does nothing: the producer belongs to the parent.
         """
         if self._client.is_inherited:
             return
@@ -201,21 +201,21 @@ class Producer:
         return self._client.client_id
 
     async def set_name_servers(self, namesrv: str) -> None:
-        """Use other name servers from now on: what the argument *namesrv* may be.
+        """Use other name servers from now on; *namesrv* is as in the constructor.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server returned no list. Then nothing changes.
         """
         await self._client.set_name_servers(namesrv)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that take messages for *topic*, in the order by which keys are spread over them.
+        """Return the queues that accept messages for *topic*, in the order by which keys are spread over them.
 
-        Those of a static topic have the name of a broker that does not exist: they are nobody's for good.
+        Queues of a static topic carry the name of a broker that does not exist: no broker owns them permanently.
 
         Raises:
-            RouteNotFound: nobody serves the topic.
+            RouteNotFound: no broker serves the topic.
         """
         check_name("topic", topic)
         return list((await self._client.publish_route(with_namespace(self._namespace, topic))).publishable)
@@ -253,12 +253,12 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send one message, given whole or as topic and body, and return where it is stored.
+        """Send one message, given as a `Message` or as topic and body, and return its position.
 
         Args:
             message: The message, or the topic.
-            body: What it says.
-            key: See `Message`, like the next four.
+            body: The payload.
+            key: See `Message`.
             tags: See `Message`.
             keys: See `Message`.
             delay_level: See `Message`.
@@ -267,9 +267,9 @@ class Producer:
             timeout_s: How long all attempts together may take.
 
         Raises:
-            SendFailed: it was not acknowledged. `maybe_stored` says whether it may be there all the same.
+            SendFailed: the message was not acknowledged. `maybe_stored` says whether it may be stored nevertheless.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: it cannot be sent unchanged; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         message = whole_message(message, body, key, tags, keys, delay_level, properties)
         if queue is not None or self._namespace:
@@ -291,15 +291,15 @@ class Producer:
                 return (await self._sender.send(parcel, timeout_s)).result
 
     async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
-        """Send many messages in few requests and return where each is stored, in the order given.
+        """Send many messages in few requests and return the position of each, in the given order.
 
-        Those with keys go to the queues of their keys and keep their order there. Those without travel in as few
-        requests as hold them, each of which goes where there is room. Delayed ones travel alone.
+        Messages with keys go to the queues of their keys and keep their order there. Messages without keys are sent in
+        as few requests as possible, each to any queue. Delayed messages are sent alone.
 
         Raises:
-            SendManyFailed: some were not acknowledged; `results` says what became of each.
+            SendManyFailed: some messages were not acknowledged; `results` has the result of each.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: one cannot be sent unchanged; then none was sent.
+            LocalProtocolError: a message cannot be sent unchanged; then none was sent.
         """
         check_seconds("timeout_s", timeout_s, optional=True)
         everything = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
@@ -322,19 +322,19 @@ class Producer:
                 return await batch.send(bytes_max=self._batch_bytes_max)
 
     def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Take *message*, to be sent a moment later together with others, and return a future of where it is stored.
+        """Accept *message*, to be sent a moment later together with others, and return a future of its position.
 
-        The future ends with `SendFailed` if it was not acknowledged. To cancel it does not take the message back.
-        Messages of one key are stored in the order in which they were given, whichever way they are sent.
+        The future ends with `SendFailed` if the message was not acknowledged. Cancelling it does not withdraw the
+        message. Messages of one key are stored in the order of the calls, whichever way they are sent.
 
         Args:
             message: The message.
             queue: The only queue it may go to. Overrides the key's.
 
         Raises:
-            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not taken.
+            ProducerFull: `batching` allows no more unacknowledged bytes. The message was not accepted.
             TypeError: an argument has a wrong type.
-            LocalProtocolError: it cannot be sent unchanged; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         accumulator = self._accumulator
         if accumulator is None:
@@ -346,31 +346,31 @@ class Producer:
         return future
 
     async def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Accept *message* as `send_nowait` does, but wait while as much waits for acknowledgement as may.
+        """Accept *message* as `send_nowait` does, but wait while the limit of unacknowledged bytes is reached.
 
         Raises:
             TypeError: an argument has a wrong type.
-            LocalProtocolError: it cannot be sent unchanged; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         await self.hand_over_soon(message, future, queue)
         return future
 
     async def flush(self) -> None:
-        """Send everything that was given to `send_nowait` and `send_soon` without lingering, and wait for the answers.
+        """Send all messages given to `send_nowait` and `send_soon` without lingering, and wait for the answers.
 
-        Every future is done then. Whether messages failed is told by their futures alone.
+        Afterwards every future is done. Only the futures report failures.
         """
         self._client.check_process()
         if self._accumulator is not None:
             await self._accumulator.flush()
 
     def has_room(self, byte_count: int, *, ahead: int = 0) -> bool:
-        """Say whether `send_nowait` would take a message of *byte_count* bytes now. Any thread may ask.
+        """Return whether `send_nowait` would accept a message of *byte_count* bytes now. Any thread may call it.
 
         Args:
-            byte_count: How large its body is.
-            ahead: How many bytes will be given before it.
+            byte_count: The size of the body.
+            ahead: The bytes that will be accepted before it.
 
         Raises:
             LocalProtocolError: the producer is not open.
@@ -380,25 +380,25 @@ class Producer:
         return self._open_accumulator().has_room(byte_count, ahead)
 
     def hand_over(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do what `send_nowait` does, for a caller that brings its own future and has called `has_room`.
+        """Accept *message* as `send_nowait` does, for a caller with its own future that has called `has_room`.
 
         Raises:
             TypeError: an argument has a wrong type.
-            LocalProtocolError: it cannot be sent unchanged; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         self._open_accumulator().put_admitted(self._on_wire(message, queue), future, queue)
 
     async def hand_over_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do what `send_soon` does, for a caller that brings its own future."""
+        """Accept *message* as `send_soon` does, for a caller with its own future."""
         await self._open_accumulator().put_soon(self._on_wire(message, queue), future, queue)
 
     async def send_oneway(self, message: Message) -> None:
-        """Send one message without waiting for an answer: fast, and nobody tells whether it arrived.
+        """Send one message without waiting for an answer: fast, but whether it arrived remains unknown.
 
         Raises:
-            SendFailed: there is no way to any broker; it was certainly not stored.
+            SendFailed: no broker is reachable; the message was certainly not stored.
             TypeError: an argument has a wrong type.
-            LocalProtocolError: it cannot be sent unchanged; the text says why.
+            LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         message = self._on_wire(message)
         with self._in_flight:
@@ -431,10 +431,10 @@ class Producer:
         return Transaction(self._desk, send, message.topic)
 
     async def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
-        """Send *message* and return the reply of whoever consumes it, see `reply`.
+        """Send *message* and return the reply of its consumer, see `reply`.
 
         Raises:
-            RequestTimeout: nobody replied in time.
+            RequestTimeout: no consumer replied in time.
             SendFailed: the request could not be sent.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
@@ -454,38 +454,40 @@ class Producer:
                     await self._carry(parcel, timeout_s)
                 return await reply
         except TimeoutError:
-            raise RequestTimeout(f"nobody replied to a request in {message.topic!r} within {timeout_s:g} s") from None
+            raise RequestTimeout(
+                f"no client replied to a request in {message.topic!r} within {timeout_s:g} s"
+            ) from None
         finally:
             reply.cancel()
 
     async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
-        """Reply to a message that a consumer got and that was sent with `request`.
+        """Reply to a received message that was sent with `request`.
 
         Raises:
-            SendFailed: no broker could pass it on; the requester may be gone.
+            SendFailed: no broker could deliver the reply; the requester may be gone.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: *request* wants no reply.
+            LocalProtocolError: *request* does not ask for a reply.
         """
         check_kind("request", request, ReceivedMessage)
         check_seconds("timeout_s", timeout_s, optional=True)
         message, extra = reply_to(request, body)
         outgoing = self._pack(message, extra)
         queues = (await self._client.publish_route(message.topic)).publishable
-        # The broker that stored the request is one that the requester is connected to.
+        # Try the broker that stored the request first: the requester is connected to it.
         holder = request.queue.broker_name
         if is_mock_broker(holder):
             holder = self._client.routes.find_broker(format_host(request.store_host)) or holder
         queues = tuple(sorted(queues, key=lambda queue: queue.broker_name != holder))
-        failure = SendFailed(RouteNotFound(f"nobody serves {message.topic!r}"), attempts=1, maybe_stored=False)
+        failure = SendFailed(RouteNotFound(f"no broker serves {message.topic!r}"), attempts=1, maybe_stored=False)
         for queue in queues:
             parcel = Parcel(message.topic, outgoing, queue=queue, code=RequestCode.SEND_REPLY_MESSAGE_V2)
             try:
                 return (await self._sender.send(parcel, timeout_s or self._timeout_s, retries=0)).result
             except SendFailed as error:
-                failure = error  # Another broker may have the requester's connection.
+                failure = error  # Another broker may be connected to the requester.
         raise failure
 
-    # Ways inside.
+    # Internals.
 
     async def _carry(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
         return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)
@@ -506,7 +508,7 @@ class Producer:
         return self._accumulator
 
     def _disown(self) -> None:
-        """Be closed in a forked child, without a good-bye: the producer belongs to the parent."""
+        """Close in a forked child without unregistering: the producer belongs to the parent."""
         self._ids = self._accumulator = None
 
     def _forget(self, topics: list[str]) -> None:
@@ -519,7 +521,7 @@ class Producer:
         """Return *message* with its topic as the wire knows it, after checking both arguments.
 
         Raises:
-            TypeError: one has a wrong type.
+            TypeError: an argument has a wrong type.
             LocalProtocolError: *queue* belongs to another topic.
         """
         check_message(message)
@@ -532,7 +534,7 @@ class Producer:
         return message
 
     async def _be_known(self, topic: str) -> None:
-        """Let every broker of *topic* know our connection: any of them may have to push the reply."""
+        """Announce this producer to every broker of *topic*: any of them may have to push the reply."""
         route = await self._client.publish_route(topic)
         if not set(route.masters.values()) <= set(self._client.connected_brokers()):
             await self._client.beat()
@@ -553,7 +555,7 @@ def whole_message(
     """Return the message that was given to `send`, whole or in parts.
 
     Raises:
-        TypeError: it was given whole, and parts beside it.
+        TypeError: both a whole message and parts were given.
     """
     if isinstance(message, str):
         if keys.__class__ is not tuple:
@@ -566,7 +568,7 @@ def whole_message(
 
 
 def _maker_of(ids: UniqueIds) -> Callable[[int], list[str]]:
-    """Return what makes as many ids as are asked for, also for a send that is under way when the producer is closed."""
+    """Return a function that makes the given number of ids, even for a send in flight when the producer is closed."""
     return lambda count: ids.next_many(now_ms(), count)
 
 

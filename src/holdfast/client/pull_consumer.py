@@ -1,4 +1,4 @@
-"""Consuming at your own pace: ask for messages, go where you like, say when you are done.
+"""`PullConsumer`: consumes at the application's own pace, with `poll`, `seek` and `commit`.
 
     async with PullConsumer("127.0.0.1:9876", "report") as consumer:
         await consumer.assign(await consumer.queues("orders"))
@@ -6,12 +6,12 @@
         while messages := await consumer.poll(timeout_s=5):
             ...
 
-Either `subscribe`, and share the queues with the other members of the group, or `assign`, and read what you choose.
-Messages are pulled ahead while you work, but a queue's position moves only when `poll` returns its messages. Positions
-outlive lost connections and restarts of brokers; what was committed is committed again when a broker is back, because
-one that crashed forgets the last seconds.
+Either `subscribe`, and share the queues with the other members of the group, or `assign`, and read the queues of your
+choice. Messages are prefetched, but a queue's position moves only when `poll` returns its messages. Positions survive
+lost connections and restarts of brokers. Committed offsets are committed again when a broker is back, because a broker
+that crashed loses the commits of its last seconds.
 
-    committed ........ position ........ pulled ahead ........ end of the queue
+    committed ........ position ........ prefetched ........ end of the queue
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class PullConsumer:
     """Reads queues on demand. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
-        group: Under whose name offsets are committed.
-        namespace: Put before the names of topics and of the group.
-        start: Where a queue begins of which the group never committed an offset.
-        auto_commit: Commit every few seconds, and when closing, what earlier polls returned.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that returns such a list.
+        group: The consumer group for which offsets are committed.
+        namespace: The prefix of the names of topics and of the group.
+        start: Where to begin with a queue for which the group never committed an offset.
+        auto_commit: Commit the messages of earlier polls every few seconds, and when closing.
         prefetch: How much may be pulled ahead.
-        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
-            30 s if it has host names, every 120 s at an address server.
-        unit: The unit, a cluster, whose queues are seen; None for all.
+        name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
+            and every 120 s with an address server.
+        unit: The unit, a cluster, whose queues are visible; None for all.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class PullConsumer:
         self._arrived = asyncio.Event()
         self._auto_commit = auto_commit
         self._prefetch = prefetch or Prefetch(message_count_max=1000)
-        self._by_hand: set[MessageQueue] = set()  # assigned, as opposed to subscribed
+        self._by_hand: set[MessageQueue] = set()  # queues from `assign`, as opposed to `subscribe`
         self._assigned_tags: dict[str, Subscription] = {}
-        self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to by itself
+        self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to automatically
         self._member = GroupMember(
             namesrv,
             group,
@@ -118,10 +118,10 @@ class PullConsumer:
         )
         self._is_closed = False
 
-    # Life.
+    # Opening and closing.
 
     async def start(self) -> None:
-        """Get ready.
+        """Join the group and start prefetching.
 
         Raises:
             HoldfastError: no name server answers, or the consumer was closed.
@@ -129,21 +129,21 @@ class PullConsumer:
         self._check_open()
         try:
             await self._member.start()
-            self._check_open()  # It may have been closed meanwhile.
+            self._check_open()  # Another task may have closed it meanwhile.
         except BaseException:
             await self.close()
-            await self._member.close()  # also what was begun after another task had closed it
+            await self._member.close()  # including work that was started after another task had closed it
             raise
         if self._auto_commit:
             self._member.client.spawn(self._commit_forever())
 
     async def close(self, *, last_poll_done: bool = True) -> None:
-        """Commit, if that happens automatically, and leave.
+        """Commit, if *auto_commit* is set, and leave the group.
 
         Args:
-            last_poll_done: Whether what the last poll returned counts as consumed.
+            last_poll_done: Whether the messages of the last poll count as consumed.
 
-        In a forked child nothing happens: the consumer is the parent's.
+        In a forked child this does nothing: the consumer belongs to the parent.
         """
         if self._is_closed or self._member.client.is_inherited:
             return
@@ -163,30 +163,30 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close. After an exception, what the last poll returned is not committed."""
+        """Close. After an exception, the messages of the last poll are not committed."""
         await self.close(last_poll_done=error is None)
 
-    # What to read.
+    # Subscriptions and assignment.
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Read *topic* together with the other members of the group.
 
         Raises:
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: the topic cannot exist.
+            LocalProtocolError: the topic name is not valid.
         """
         self._member.subscribe(topic, tags)
 
     def unsubscribe(self, topic: str) -> None:
-        """Read *topic* no more."""
+        """Stop reading *topic*."""
         self._member.unsubscribe(topic)
 
     async def set_name_servers(self, namesrv: str) -> None:
-        """Use other name servers from now on: what the argument *namesrv* may be.
+        """Use other name servers from now on; *namesrv* is as in the constructor.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server returned no list. Then nothing changes.
         """
         await self._member.client.set_name_servers(namesrv)
 
@@ -194,18 +194,18 @@ class PullConsumer:
         """Return the queues of *topic*.
 
         Raises:
-            RouteNotFound: nobody serves it.
+            RouteNotFound: no broker serves the topic.
         """
         check_name("topic", topic)
         return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
-        """Read exactly *queues*, whoever else does; each begins where the group committed, else at *start*.
+        """Read exactly *queues*, even if others read them, too. Begin at the committed offset of each, else at *start*.
 
-        Queues that come by `subscribe` are not touched; do not assign queues of a topic that is subscribed to.
+        Queues from `subscribe` are not affected; do not assign queues of a subscribed topic.
 
         Raises:
-            HoldfastError: it could not be found out where to begin.
+            HoldfastError: the offset to begin at could not be determined.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         wanted = list(queues)
@@ -223,11 +223,11 @@ class PullConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are read now."""
+        """The queues that this consumer reads now."""
         return sorted(self._readers)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Return nothing of *queues* until `resume`."""
+        """Return no messages of *queues* until `resume`."""
         for queue in queues:
             self._reader(queue).is_paused = True
 
@@ -242,9 +242,9 @@ class PullConsumer:
     # Reading.
 
     async def poll(self, timeout_s: float = 1.0, *, messages_max: int = POLL_MAX) -> list[ReceivedMessage]:
-        """Return the next messages; an empty list if none came in time, or if the consumer is closed meanwhile.
+        """Return the next messages; an empty list if none arrived in time, or if the consumer is closed meanwhile.
 
-        What the last poll returned is now done.
+        The messages of the previous poll are now done.
 
         Raises:
             LocalProtocolError: the consumer was closed before.
@@ -268,9 +268,9 @@ class PullConsumer:
         return messages
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Iterate over messages as they come, until the consumer is closed.
+        """Iterate over messages as they arrive, until the consumer is closed.
 
-        Each is done when the loop asks for the next one; the last one of a loop that is left counts as done when the
+        Each is done when the loop asks for the next one. The last message of a loop that ended counts as done when the
         consumer is closed normally.
         """
         self._member.client.check_process()
@@ -281,14 +281,14 @@ class PullConsumer:
     # Offsets.
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that `poll` returns of *queue*."""
+        """Return the offset of the next message that `poll` will return from *queue*."""
         return self._reader(queue).window.commit_offset
 
     async def seek(self, queue: MessageQueue, to: int | Start) -> None:
-        """Go on at an offset, at either end, or at a time.
+        """Continue *queue* at an offset, at either end, or at a time.
 
         Raises:
-            HoldfastError: the broker could not be asked.
+            HoldfastError: the broker did not answer or refused.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         check_place("to", to)
@@ -298,10 +298,10 @@ class PullConsumer:
         reader.reset(offset)
 
     async def seek_all(self, to: Start) -> None:
-        """Go on at either end, or at a time, in every queue.
+        """Continue every queue at either end, or at a time.
 
         Raises:
-            HoldfastError: a broker could not be asked.
+            HoldfastError: a broker did not answer or refused.
             TypeError, ValueError: *to* has a wrong type, or a value that cannot work.
         """
         check_start("to", to)
@@ -310,10 +310,10 @@ class PullConsumer:
             await self.seek(queue, to)
 
     async def offset_of(self, queue: MessageQueue, at: Start) -> int:
-        """Return which offset *at* means in *queue* now.
+        """Return the offset that *at* stands for in *queue* now.
 
         Raises:
-            HoldfastError: the broker could not be asked.
+            HoldfastError: the broker did not answer or refused.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         check_queue("queue", queue)
@@ -322,21 +322,21 @@ class PullConsumer:
         return await self._member.calls.offset_of(queue, at)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return what the group committed for *queue*, or None when it never did.
+        """Return the offset that the group committed for *queue*, or None if it never did.
 
         Raises:
-            HoldfastError: the broker could not be asked.
-            TypeError: *queue* is no queue.
+            HoldfastError: the broker did not answer or refused.
+            TypeError: *queue* is not a queue.
         """
         check_queue("queue", queue)
         await self._find(queue)
         return await self._member.calls.committed(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit *offsets*, or everything that polls have returned, and return when the brokers have it.
+        """Commit *offsets*, or the positions of all queues, and return when the brokers have confirmed.
 
         Raises:
-            HoldfastError: a broker did not take it.
+            HoldfastError: a broker did not confirm.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work. Nothing was committed.
         """
         self._member.client.check_process()
@@ -354,7 +354,7 @@ class PullConsumer:
             self._keeper.book.tell(queue, offset)
             self._committed[queue] = offset
 
-    # Inside.
+    # Internals.
 
     def _check_open(self) -> None:
         self._member.client.check_process()
@@ -362,7 +362,7 @@ class PullConsumer:
             raise LocalProtocolError("this consumer is closed: create a new one")
 
     async def _find(self, queue: MessageQueue) -> None:
-        """Look up who serves *queue* if that is unknown: the caller may have learned of it from another client.
+        """Look up the route of *queue* if it is unknown: the caller may know the queue from another client.
 
         Raises:
             HoldfastError: no name server answers or knows the topic, or the parent process opened this consumer.
@@ -382,7 +382,7 @@ class PullConsumer:
         return reader
 
     def _take(self, messages_max: int) -> list[ReceivedMessage]:
-        """Return what is there, the queues in turn."""
+        """Return prefetched messages, from the queues in turn."""
         messages: list[ReceivedMessage] = []
         for _ in range(len(self._turn)):
             if len(messages) >= messages_max:
@@ -453,22 +453,22 @@ class PullConsumer:
         return is_settled
 
     async def _recover(self, address: str) -> None:
-        """Go on with our queues at a broker that is back."""
+        """Continue our queues at a broker that is back."""
         await self._go_on([queue for queue in self._readers if self._member.calls.find_address(queue) == address])
 
     def _follow(self, topic: str) -> None:
-        """Go on with our logical queues of *topic* at their new leaders."""
+        """Continue our logical queues of *topic* at their new leaders."""
         moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
         if moved:
             self._member.client.spawn(self._go_on(moved))
 
     async def _go_on(self, queues: list[MessageQueue]) -> None:
-        """Pull *queues*, and have whoever serves them now know what was committed."""
+        """Resume pulling *queues*, and commit again at the brokers that serve them now."""
         for queue in queues:
             self._readers[queue].resume()
         book = self._keeper.book
         offsets = {queue: book.find(queue) if self._auto_commit else self._committed.get(queue) for queue in queues}
-        # Where the broker knows of more, that is nothing to us: positions are the caller's.
+        # Ignore a broker that is ahead of us: the application sets the positions.
         await self._keeper.repair({queue: offset for queue, offset in offsets.items() if offset is not None})
 
     async def _commit_forever(self) -> None:

@@ -1,24 +1,24 @@
-"""Consuming as a member of a group: messages come by themselves, to a listener or to an `async for` loop.
+"""`PushConsumer`: consumes as a member of a group and delivers to a listener or to an `async for` loop.
 
     async with PushConsumer("127.0.0.1:9876", "billing", listener=book) as consumer:
         consumer.subscribe("orders", "paid || shipped")
         await consumer.run()
 
-What the group has consumed is kept at the brokers. Every message is delivered at least once: again after a crash, after
-a failure, and now and then when members come and go. A broker that is restarted costs no repetition: the consumer keeps
-its queues and its place in them, goes on there as soon as the broker is back, and tells it again how far it is.
+The brokers store the offsets of the group. Every message is delivered at least once: again after a crash, after a
+failure, and occasionally when members join or leave. The restart of a broker causes no redelivery: the consumer keeps
+its queues and positions, continues as soon as the broker is back, and commits its offsets there again.
 
-Ordered consumption, precisely. Of each queue:
+Ordered consumption guarantees for each queue:
 
-- The listener is called with message n + 1 only after n is done. Done is: it returned, or n went to the dead-letter
-  topic. When messages come again, after a crash or a change of owner, all of them come again from some place on, in
-  order: what is seen for the first time is always seen in the order of the queue.
+- The listener is called with message n + 1 only after n is done. A message is done when the listener returned, or when
+  it went to the dead-letter topic. After a crash or a change of owner, all messages from some offset on are redelivered
+  in order: messages seen for the first time are always seen in the order of the queue.
 - Only the member that holds the queue's lock at its broker begins a message. It stops beginning messages when it loses
   the connection to the broker, until the broker grants the lock again; and 30 s after the lock was last granted, if the
-  broker is silent. A broker gives the lock to another member when it was given back, or 60 s after it was last renewed.
-  Whoever leaves a queue waits for the running call, but not longer than 30 s, before giving the lock back.
-- So two members never work on one queue at a time, with one exception: a call that is running while its broker is
-  restarted, or that outlives those 30 s, cannot be called back; another member may begin the same message meanwhile.
+  broker is silent. A broker gives the lock to another member when it was released, or 60 s after it was last renewed.
+  A member that gives a queue up waits for the running call, but at most 30 s, before it releases the lock.
+- So two members never process one queue at a time, with one exception: a call that is running while its broker is
+  restarted, or that outlasts those 30 s, cannot be interrupted; another member may begin the same message meanwhile.
 """
 
 from __future__ import annotations
@@ -65,25 +65,26 @@ class PushConsumer:
     """Consumes topics as a member of a group. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
-        group: The group. Its members share the messages; all of them must subscribe to the same.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that returns such a list.
+        group: The consumer group. Its members share the messages; all of them must have the same subscriptions.
         listener: Called with every message; an async function, or a plain one that may block. Returning means done;
-            raising means that the message comes again later, see `RetryLater`. Without a listener, iterate.
-        ordered: Deliver the messages of each queue one by one, in order, see above. A message that fails holds up its
-            queue.
-        broadcast: Every member gets every message; what failed does not come again. Offsets are kept in *offset_file*.
+            raising means that the message is redelivered later, see `RetryLater`. Without a listener, iterate.
+        ordered: Deliver the messages of each queue one by one, in order; the module docstring has the guarantees. A message
+            that fails blocks its queue.
+        broadcast: Every member gets every message; failed messages are not redelivered. Offsets are kept in
+            *offset_file*.
         offset_file: Where a broadcasting consumer keeps its offsets.
-        namespace: Put before the names of topics and of the group.
-        start: Where a queue begins of which the group never committed an offset.
-        concurrency: How many calls of the listener may run at once; with *ordered*, for how many queues.
-        retries_max: How often a failed message comes again before it goes to the dead-letter topic; None lets the
-            broker decide (16), and with *ordered* means for ever.
-        pause_s: How long a queue rests after a failure, with *ordered*.
+        namespace: The prefix of the names of topics and of the group.
+        start: Where to begin with a queue for which the group never committed an offset.
+        concurrency: The maximum number of concurrent listener calls; with *ordered*, of queues processed at a time.
+        retries_max: How often a failed message is redelivered before it goes to the dead-letter topic; None lets the
+            broker decide (16), and with *ordered* means no limit.
+        pause_s: How long a queue pauses after a failure, with *ordered*.
         prefetch: How much may be pulled and not done.
-        close_timeout_s: How long closing waits for listeners that run.
-        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
-            30 s if it has host names, every 120 s at an address server.
-        unit: The unit, a cluster, whose queues are seen; None for all.
+        close_timeout_s: How long closing waits for running listeners.
+        name_server_refresh_s: How often to re-resolve the name server list; None for every 30 s if it has host names,
+            and every 120 s with an address server.
+        unit: The unit, a cluster, whose queues are visible; None for all.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -109,7 +110,7 @@ class PushConsumer:
         check_kind("broadcast", broadcast, bool)
         if broadcast != (offset_file is not None):
             raise LocalProtocolError(
-                "a broadcasting consumer, and no other, needs offset_file: where its offsets are kept"
+                "offset_file is where a broadcasting consumer keeps its offsets: give it with broadcast, and only then"
             )
         check_callable("listener", listener)
         check_kind("offset_file", offset_file, str | os.PathLike, optional=True)
@@ -174,19 +175,19 @@ class PushConsumer:
             pause_s=pause_s,
         )
 
-    # Life.
+    # Opening and closing.
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
-        """Consume *topic*: everything of it, or the messages with one of `tag || tag || ...`. At any time.
+        """Consume *topic*: all messages, or those with one of the tags `tag || tag || ...`. Possible at any time.
 
         Raises:
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
-            LocalProtocolError: the topic cannot exist.
+            LocalProtocolError: the topic name is not valid.
         """
         self._member.subscribe(topic, tags)
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume *topic* no more."""
+        """Stop consuming *topic*."""
         self._member.unsubscribe(topic)
 
     async def start(self) -> None:
@@ -199,21 +200,21 @@ class PushConsumer:
         self._work.start()
         try:
             await self._member.start()
-            self._check_open()  # It may have been closed meanwhile.
+            self._check_open()  # Another task may have closed it meanwhile.
         except BaseException:
             await self.close()
-            await self._member.close()  # also what was begun after another task had closed it
+            await self._member.close()  # including work that was started after another task had closed it
             raise
         self._member.client.spawn(self._commit_forever())
         if self._locks is not None:
             self._member.client.spawn(self._locks.renew_forever())
 
     async def close(self) -> None:
-        """Leave the group; nothing that was consumed is lost or consumed again.
+        """Leave the group; no consumed message is lost or consumed again.
 
-        Pulls no more, waits for listeners that run, gives back what does not end in time, commits, and says good-bye,
-        so that the other members take over at once. Not to be called by a listener: it would wait for itself.
-        In a forked child nothing happens: the consumer is the parent's.
+        Stops pulling, waits for running listeners, sends back messages that do not end in time, commits, and
+        unregisters, so that the other members take over at once. A listener must not call it: it would wait for itself.
+        In a forked child this does nothing: the consumer belongs to the parent.
         """
         if self._closed.is_set() or self._member.client.is_inherited:
             return
@@ -229,7 +230,7 @@ class PushConsumer:
         await self._member.close()
 
     async def run(self) -> None:
-        """Return when another task closes the consumer; until then there is nothing to do."""
+        """Return when another task closes the consumer. Consumption runs in the background meanwhile."""
         self._member.client.check_process()
         await self._closed.wait()
 
@@ -251,19 +252,19 @@ class PushConsumer:
         return sorted(self._readers)
 
     async def set_name_servers(self, namesrv: str) -> None:
-        """Use other name servers from now on: what the argument *namesrv* may be.
+        """Use other name servers from now on; *namesrv* is as in the constructor.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server returned no list. Then nothing changes.
         """
         await self._member.client.set_name_servers(namesrv)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return all queues of *topic*, whoever consumes them.
+        """Return all queues of *topic*, including those that other members consume.
 
         Raises:
-            RouteNotFound: nobody serves it.
+            RouteNotFound: no broker serves the topic.
         """
         check_name("topic", topic)
         return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
@@ -273,26 +274,26 @@ class PushConsumer:
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages. Each is done when the loop asks for the next one.
 
-        A loop that is left by `break` or an exception leaves its last message not done: it is delivered again, unless
-        `ack` said otherwise. The loop ends when the consumer is closed.
+        If a loop ends with `break` or an exception, its last message is not done and is redelivered, unless `ack` was
+        called for it. The loop ends when the consumer is closed.
 
         Raises:
-            LocalProtocolError: there is a listener, which gets the messages.
+            LocalProtocolError: the consumer has a listener, which gets the messages.
         """
         self._member.client.check_process()
         return self._iteration().iterate()
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Say that a message of the loop is done, before the loop asks for the next one."""
+        """Record that a message of the loop is done, before the loop asks for the next one."""
         check_kind("message", message, ReceivedMessage)
         self._member.client.check_process()
         self._iteration().ack(message)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
-        """Let a message of the loop come again later, see `RetryLater`; for the loop it is done.
+        """Have a message of the loop redelivered later, see `RetryLater`; for the loop it is done.
 
         Raises:
-            HoldfastError: the broker did not take it back; it is not done.
+            HoldfastError: the broker did not accept it; it is not done.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         check_kind("message", message, ReceivedMessage)
@@ -311,7 +312,7 @@ class PushConsumer:
             raise LocalProtocolError("this consumer has a listener, which gets the messages: it cannot be iterated")
         return self._work
 
-    # Queues come and go.
+    # Changes of the assignment.
 
     async def _change(self, change: AssignmentChange) -> bool:
         await self._give_up(change.lost)
@@ -338,7 +339,7 @@ class PushConsumer:
             await self._locks.unlock(queues)
 
     def _evict(self, queues: Iterable[MessageQueue]) -> None:
-        """Give up, at once, those of *queues* that somebody else has locked; they may come back to us later."""
+        """Give up at once those of *queues* that another member has locked; they may be assigned to us again later."""
         for queue in queues:
             reader = self._readers.get(queue)
             if reader is not None:
@@ -349,7 +350,7 @@ class PushConsumer:
                 self._member.wake()
 
     def _retire(self, reader: QueueReader) -> None:
-        """Let what the reader delivered be nobody's business; take note of how far it got."""
+        """Discard the reader's deliveries and record its offset."""
         if self._readers.get(reader.queue) is reader:
             del self._readers[reader.queue]
             self._keeper.book.record(reader.queue, reader.window.commit_offset)
@@ -373,25 +374,25 @@ class PushConsumer:
         for reader in self._readers.values():
             reader.nudge()
 
-    # Brokers come and go.
+    # Changes of brokers.
 
     def _suspend(self, address: str) -> None:
-        """Begin nothing more of what is locked at a broker whose connection is lost: it may forget the locks."""
+        """Begin no more messages that are locked at a broker whose connection is lost: it may forget the locks."""
         if self._locks is not None:
             self._locks.suspend(self._queues_at(address))
 
     async def _recover(self, address: str) -> None:
-        """Go on with our queues at a broker that is back."""
+        """Continue our queues at a broker that is back."""
         await self._go_on(self._queues_at(address))
 
     def _follow(self, topic: str) -> None:
-        """Go on with our logical queues of *topic* at their new leaders."""
+        """Continue our logical queues of *topic* at their new leaders."""
         moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
         if moved:
             self._member.client.spawn(self._go_on(moved))
 
     async def _go_on(self, queues: list[MessageQueue]) -> None:
-        """Lock *queues* again, pull, repair their offsets: whoever serves them now may have forgotten."""
+        """Lock *queues* again, pull, and repair their offsets: the broker that serves them now may have lost both."""
         if self._locks is not None:
             await self._locks.regain(queues)
         mine = {queue: self._readers[queue] for queue in queues if queue in self._readers}
@@ -400,7 +401,7 @@ class PushConsumer:
         places = {queue: reader.window.commit_offset for queue, reader in mine.items()}
         for queue, offset in (await self._keeper.repair(places)).items():
             if self._readers.get(queue) is mine[queue] and offset > mine[queue].window.commit_offset:
-                log.info("queue %s was consumed by somebody else up to %d meanwhile", queue, offset)
+                log.info("queue %s was consumed up to %d by another member meanwhile", queue, offset)
                 mine[queue].reset(offset)
                 self._keeper.book.record(queue, offset)
 
@@ -424,20 +425,20 @@ class PushConsumer:
     async def _failed(self, delivery: Delivery, error: Exception) -> bool:
         log_failure(delivery.message, error)
         if self._member.is_broadcast or not delivery.is_current:
-            return True  # Nobody can be asked to bring it again; or somebody else gets it anyway.
+            return True  # A broadcast message is not redelivered, and one that is not ours goes to another member.
         return await self._give_back(delivery, delay_level_of(error))
 
     async def _to_dead_letter(self, delivery: Delivery) -> bool:
         return self._member.is_broadcast or await self._give_back(delivery, TO_DEAD_LETTER)
 
     async def _give_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
-        """Let the broker deliver a message again; then it is done here. False: it did not take it."""
+        """Let the broker redeliver a message; then it is done here. Return False if the broker did not accept it."""
         if self._member.is_broadcast:
             return False
         try:
             await self._member.calls.send_back(delivery.message, delay_level, self._retries_max)
         except HoldfastError as error:
-            log.warning("message %s could not be given back: %s", delivery.message.message_id, error)
+            log.warning("message %s could not be sent back to its broker: %s", delivery.message.message_id, error)
             return False
         delivery.finish()
         return True

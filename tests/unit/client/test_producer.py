@@ -193,7 +193,7 @@ def test_a_request_without_a_reply_ends():
     """In the time it was given."""
 
     async def story(server: ScriptedServer, producer: Producer) -> None:
-        with pytest.raises(RequestTimeout, match="nobody replied"):
+        with pytest.raises(RequestTimeout, match="no client replied"):
             await producer.request(Message("t", b"x"), timeout_s=0.05)
 
     with_producer(story)

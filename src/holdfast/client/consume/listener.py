@@ -66,7 +66,7 @@ class ListenerCall:
         self._threads = None if self._is_async else ThreadPoolExecutor(threads_max, thread_name_prefix="listener")
 
     async def __call__(self, message: ReceivedMessage) -> None:
-        """Call the listener and return when it is done; raise what it raises."""
+        """Call the listener and return when it is done. Its exceptions propagate."""
         if self._threads is None:
             result = self._listener(message)
         else:
