@@ -69,8 +69,8 @@ class PushConsumer:
         group: The consumer group. Its members share the messages; all of them must have the same subscriptions.
         listener: Called with every message; an async function, or a plain one that may block. Returning means done;
             raising means that the message is redelivered later, see `RetryLater`. Without a listener, iterate.
-        ordered: Deliver the messages of each queue one by one, in order; the module docstring has the guarantees. A message
-            that fails blocks its queue.
+        ordered: Deliver the messages of each queue one by one, in order; the module docstring has the guarantees. A
+            message that fails blocks its queue.
         broadcast: Every member gets every message; failed messages are not redelivered. Offsets are kept in
             *offset_file*.
         offset_file: Where a broadcasting consumer keeps its offsets.

@@ -316,7 +316,7 @@ class ClusterClient:
     async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
         """Return the route to send to *topic*; if the topic does not exist, that of the brokers that would create it.
 
-        Name servers that hang are tried one after another, which may take long: *timeout_s* limits the whole call.
+        Name servers that hang are tried one after another, which may last long: *timeout_s* limits the whole call.
 
         Raises:
             RouteNotFound: the topic does not exist, and no broker creates topics automatically.

@@ -8,7 +8,7 @@ A failed message goes back to its broker, which puts it into the group's retry t
 lie on any broker that ever led it, or on one that is to be removed: then the message itself is sent to the retry topic.
 The same holds for a message of a batch whose broker cannot address single messages of it: Java's refuses them.
 
-Awaits answers; takes no decisions.
+Awaits answers; the callers decide.
 """
 
 from __future__ import annotations

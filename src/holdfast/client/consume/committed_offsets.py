@@ -1,7 +1,9 @@
 """Tracks the offsets of each queue: done, committed, uncommitted.
 
-    known   everything before is done         told   the last commit, unless the broker may have lost it
-    left    known when the queue was given up while it could not be committed: continue there if it comes back soon
+    known       everything before it is done
+    committed   the last commit, unless the broker may have lost it
+    left        known when the queue was given up while it could not be committed: the offset to continue at if the
+                queue is assigned to us again soon
 
 A broadcasting consumer commits to no broker. It keeps its offsets in a file, in upstream's format:
 
@@ -68,7 +70,7 @@ class OffsetBook:
         self._told.pop(queue, None)
 
     def leave(self, queue: MessageQueue, now_ms: int) -> None:
-        """Forget a queue, but keep an uncommitted offset: the queue may come back soon, see `take_over`."""
+        """Forget a queue, but keep an uncommitted offset: the queue may be assigned to us again, see `take_over`."""
         offset = self._known.get(queue)
         if offset is not None and offset != self._told.get(queue):
             self._left[queue] = (offset, now_ms)

@@ -75,7 +75,7 @@ class ConsumerDesk:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
         }
 
-    async def _reset(self, address: str, command: Command) -> Command | None:  # noqa: ARG002 - any broker may say so
+    async def _reset(self, address: str, command: Command) -> Command | None:  # noqa: ARG002 - any broker may ask
         if command.fields.get("group") != self._member.group:
             return response(command, ResponseCode.SYSTEM_ERROR, "not a member of that group")
         for queue, offset in decode_offsets(command.body).items():
@@ -129,7 +129,7 @@ class ConsumerDesk:
             return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
         messages = read_messages(command.body, None, namespace=self._member.namespace)
         if len(messages) != 1:  # a batch, from a broker that does not know which message is meant
-            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
+            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is expected, not {len(messages)}")
         message = messages[0]
         broker_name = command.fields.get("brokerName", "")
         queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)

@@ -269,7 +269,7 @@ class GroupMember:
         try:
             route = await self.client.route(topic)
         except RouteNotFound:
-            # The retry topic of a group is created with the first message that fails.
+            # The retry topic of a group is created when the first message fails.
             if topic not in self._missing and topic != retry_topic(self.group):
                 self._missing.add(topic)
                 log.warning(
@@ -318,5 +318,5 @@ class GroupMember:
         )
         return heartbeat_command(self.client.client_id, consumer=consumer)
 
-    async def _notified(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may say so
+    async def _notified(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may notify us
         self.wake()

@@ -137,7 +137,7 @@ class OrderedWork:
         while delivery.is_current:
             await self._locks.hold_lock(delivery.reader)
             await self._slots.acquire()
-            # It may have taken long to get here, and the lock may be lost again.
+            # The wait may have been long, and the lock may be lost again.
             if delivery.is_current and self._locks.has_lock(delivery.reader):
                 line.is_at_work = True
                 return True

@@ -1,7 +1,7 @@
 """Converts messages between the API and the wire.
 
-Outgoing messages are checked and packed into what a send request carries. The body of a pull answer is unpacked into
-the messages that an application receives.
+Outgoing messages are checked and packed for their send request. The body of a pull answer is unpacked into the messages
+that an application receives.
 
     arguments      checks the arguments of API calls
     namespace      adds a namespace to names and removes it

@@ -65,7 +65,7 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
 
 
 def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
-    """Return *body*, compressed if that is wanted and makes it smaller, and the system flag that says so."""
+    """Return *body*, compressed if *packing* asks for it and it gets smaller, and the system flag that says so."""
     if packing.compress_over is not None and len(body) >= packing.compress_over:
         smaller = compress(body, packing.codec)
         if len(smaller) < len(body):
@@ -176,7 +176,7 @@ def check_properties_size(size: int) -> None:
 
 def _keys(key: str | None, keys: tuple[str, ...]) -> str:
     """Return the properties for the key, which chooses the queue, and for all keys by which to find the message."""
-    # A key that contains blanks is indexed word by word: upstream's index has no other way.
+    # A key that contains blanks is indexed word by word, as in upstream's index.
     joined = KEY_SEPARATOR.join(keys if key is None else (key, *keys))
     _check_text("key", joined)
     sharding = f"{names.SHARDING_KEY}\x01{key}\x02" if key else ""

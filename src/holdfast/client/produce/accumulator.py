@@ -55,7 +55,7 @@ class Accumulator:
     Args:
         client: Knows the queues over which keys are spread.
         carry: Sends one request.
-        order: The turns of keys, shared with every other way to send them.
+        order: The turns of keys, shared with the producer's other sends.
         next_ids: Returns the given number of new ids.
         batching: The options for batches.
         packing: How to pack messages that are sent alone.

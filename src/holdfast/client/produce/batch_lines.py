@@ -1,4 +1,4 @@
-"""Holds the options, batches and lines of the accumulator. Takes no decisions.
+"""Holds the options, batches and lines of the accumulator, which decides.
 
 topic ─┬─ unordered line                    messages without a key: each batch goes to any queue
        ├─ line of queue 0 ── closed, closed, open

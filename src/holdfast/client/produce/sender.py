@@ -66,7 +66,8 @@ ATTEMPT_TIMEOUT_S: Final = 3.0
 # While there are other brokers, retry them without a pause, but only for so many rounds.
 _ROUNDS_AT_ONCE: Final = 3
 
-# How often to look up the leaders of a topic while answers name another broker: it may be the same one by another name.
+# The minimum interval between lookups of a topic's leaders while the ids in answers name another broker than the one
+# that answered: that may be just another address of the same broker.
 _LOOK_AGAIN_S: Final = 1.0
 
 # How long to avoid a queue without a leader, if there are others.
@@ -330,7 +331,7 @@ class Sender:
         """
         if self._whole is None or not await self._whole.find_out(parcel.topic, address):
             if parcel.is_whole:
-                text = "the broker does not keep batches of this topic whole, or has not said so yet"
+                text = "the broker does not keep batches of this topic whole, or has not reported yet that it does"
                 raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=address)
             return None
         return None if parcel.whole is None else parcel.whole()
