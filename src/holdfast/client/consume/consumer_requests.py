@@ -129,7 +129,7 @@ class ConsumerDesk:
             return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
         messages = read_messages(command.body, None, namespace=self._member.namespace)
         if len(messages) != 1:  # a batch, from a broker that does not know which message is meant
-            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is expected, not {len(messages)}")
+            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
         message = messages[0]
         broker_name = command.fields.get("brokerName", "")
         queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)

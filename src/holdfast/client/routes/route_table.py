@@ -12,9 +12,9 @@ A client that only sends may forget topics: an unused one (`expire`), and the ol
 A route that a name server no longer knows stays: the name server may have been restarted, and the brokers know better
 whether they still accept messages.
 
-A broker that drops out of a route has crashed, is restarting, or is gone for good; at first the client cannot know. The table
-remembers it for one poll interval: a client that only polls would not notice its absence sooner. Meanwhile its queues
-count as readable, so that their owners keep them and their positions in them; no new messages are sent to it.
+A broker that drops out of a route has crashed, is restarting, or is gone for good; at first the client cannot know. The
+table remembers it for one poll interval: a client that only polls would not notice its absence sooner. Meanwhile its
+queues count as readable, so that their owners keep them and their positions in them; no new messages are sent to it.
 
     a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: no member lost a queue
                                                     └─ it is not ─────────────> a: members share the remaining queues
