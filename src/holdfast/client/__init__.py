@@ -1,4 +1,4 @@
-"""The client library: producers and consumers. Applications import what they need from `holdfast` itself.
+"""The client library: producers and consumers. Applications import their classes from `holdfast`.
 
 Pure modules decide: which queue and which retry (`send_plan`, `batch_plan`), which broker serves a topic
 (`route_table`), which member owns which queue (`rebalance`), what to pull and what an answer means (`pull_plan`,

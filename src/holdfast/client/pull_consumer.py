@@ -254,7 +254,7 @@ class PullConsumer:
         check_count("messages_max", messages_max)
         self._check_open()
         self._record()
-        messages = self._take(messages_max)
+        messages = self._take_prefetched(messages_max)
         if messages or timeout_s <= 0:
             return messages
         try:
@@ -262,7 +262,7 @@ class PullConsumer:
                 while not messages and not self._is_closed:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take(messages_max)
+                    messages = self._take_prefetched(messages_max)
         except TimeoutError:
             return []
         return messages
@@ -381,7 +381,7 @@ class PullConsumer:
             )
         return reader
 
-    def _take(self, messages_max: int) -> list[ReceivedMessage]:
+    def _take_prefetched(self, messages_max: int) -> list[ReceivedMessage]:
         """Return prefetched messages, from the queues in turn."""
         messages: list[ReceivedMessage] = []
         for _ in range(len(self._turn)):
@@ -443,26 +443,26 @@ class PullConsumer:
 
     async def _change(self, change: AssignmentChange) -> bool:
         await self._drop(change.lost)
-        is_settled = True
+        is_complete = True
         for queue in change.gained:
             try:
                 self._add(queue, await self._keeper.first(queue))
             except HoldfastError as error:
                 log.warning("queue %s cannot be taken over yet: %s", queue, error)
-                is_settled = False
-        return is_settled
+                is_complete = False
+        return is_complete
 
     async def _recover(self, address: str) -> None:
         """Continue our queues at a broker that is back."""
-        await self._go_on([queue for queue in self._readers if self._member.calls.find_address(queue) == address])
+        await self._resume([queue for queue in self._readers if self._member.calls.find_address(queue) == address])
 
     def _follow(self, topic: str) -> None:
         """Continue our logical queues of *topic* at their new leaders."""
         moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
         if moved:
-            self._member.client.spawn(self._go_on(moved))
+            self._member.client.spawn(self._resume(moved))
 
-    async def _go_on(self, queues: list[MessageQueue]) -> None:
+    async def _resume(self, queues: list[MessageQueue]) -> None:
         """Resume pulling *queues*, and commit again at the brokers that serve them now."""
         for queue in queues:
             self._readers[queue].resume()

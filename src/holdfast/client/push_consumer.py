@@ -222,7 +222,7 @@ class PushConsumer:
         await self._member.stop()
         left = await self._work.stop(self._close_timeout_s)
         for delivery in left:
-            await self._give_back(delivery)
+            await self._send_back(delivery)
         self._record()
         await self._keeper.save()
         if self._locks is not None:
@@ -383,15 +383,15 @@ class PushConsumer:
 
     async def _recover(self, address: str) -> None:
         """Continue our queues at a broker that is back."""
-        await self._go_on(self._queues_at(address))
+        await self._resume(self._queues_at(address))
 
     def _follow(self, topic: str) -> None:
         """Continue our logical queues of *topic* at their new leaders."""
         moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
         if moved:
-            self._member.client.spawn(self._go_on(moved))
+            self._member.client.spawn(self._resume(moved))
 
-    async def _go_on(self, queues: list[MessageQueue]) -> None:
+    async def _resume(self, queues: list[MessageQueue]) -> None:
         """Lock *queues* again, pull, and repair their offsets: the broker that serves them now may have lost both."""
         if self._locks is not None:
             await self._locks.regain(queues)
@@ -426,12 +426,12 @@ class PushConsumer:
         log_failure(delivery.message, error)
         if self._member.is_broadcast or not delivery.is_current:
             return True  # A broadcast message is not redelivered, and one that is not ours goes to another member.
-        return await self._give_back(delivery, delay_level_of(error))
+        return await self._send_back(delivery, delay_level_of(error))
 
     async def _to_dead_letter(self, delivery: Delivery) -> bool:
-        return self._member.is_broadcast or await self._give_back(delivery, TO_DEAD_LETTER)
+        return self._member.is_broadcast or await self._send_back(delivery, TO_DEAD_LETTER)
 
-    async def _give_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+    async def _send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
         """Let the broker redeliver a message; then it is done here. Return False if the broker did not accept it."""
         if self._member.is_broadcast:
             return False

@@ -122,7 +122,7 @@ class ClusterClient:
         self._broker_up = broker_up
         self._broker_down = broker_down
         self._pool = ConnectionPool(
-            on_request=self._asked,
+            on_request=self._requested,
             on_open=self._opened,
             on_close=self._closed,
             is_wanted=self._is_wanted,
@@ -135,7 +135,7 @@ class ClusterClient:
             timeout_s=timeout_s,
             refresh_s=name_server_refresh_s,
             spawn=self.spawn,
-            moved=self._ask_all_again,
+            moved=self._refresh_all,
             about=describe(unit, group),
         )
         self._keeper = RouteKeeper(
@@ -143,7 +143,7 @@ class ClusterClient:
             ask=self.invoke,
             spawn=self.spawn,
             now_ms=monotonic_ms,
-            changed=self._tell_change,
+            changed=self._report_change,
             expiry_s=topic_expiry_s,
             remembers_missing=remembers_missing,
             forgotten=topics_forgotten,
@@ -200,7 +200,7 @@ class ClusterClient:
         await self.stop_tasks()
         if self._goodbyes is not None:
             for command in self._goodbyes():
-                await asyncio.gather(*(self._tell(address, command) for address in self.connected_brokers()))
+                await asyncio.gather(*(self._notify(address, command) for address in self.connected_brokers()))
         await self._pool.close()
 
     async def stop_tasks(self) -> None:
@@ -357,7 +357,7 @@ class ClusterClient:
     def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
         """Store the leader of a logical queue, if a broker that relayed a request reported it."""
         if leader is not None and self.routes.learn(queue, leader):
-            self._tell_change(queue.topic)
+            self._report_change(queue.topic)
 
     async def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
@@ -402,7 +402,7 @@ class ClusterClient:
     async def beat_one(self, address: str) -> None:
         """Send a heartbeat to one broker now. If it does not answer, that is logged."""
         if self._heartbeat is not None:
-            answer = await self._tell(address, self._heartbeat())
+            answer = await self._notify(address, self._heartbeat())
             if answer is not None:
                 self._note_capabilities(address, answer)
 
@@ -414,28 +414,28 @@ class ClusterClient:
         """Return the version code of the broker at *address*; 0 before it has answered a heartbeat."""
         return self._versions.get(address, 0)
 
-    def _tell_change(self, topic: str) -> None:
+    def _report_change(self, topic: str) -> None:
         if self._routes_changed is not None:
             self._routes_changed(topic)
-        if self.unit is not None and self._find_strangers():
-            self.spawn(self._part())
+        if self.unit is not None and self._find_unrouted():
+            self.spawn(self._leave_closed_units())
 
-    def _find_strangers(self) -> list[str]:
+    def _find_unrouted(self) -> list[str]:
         """Return the connected brokers that no route has: their unit is no longer open."""
         known = self.routes.broker_addresses(masters_only=False)
         return [address for address in self.connected_brokers() if address not in known]
 
-    async def _part(self) -> None:
+    async def _leave_closed_units(self) -> None:
         """Unregister at brokers of other units: until then, they see a member that owns queues but reads none."""
         await asyncio.sleep(_PARTING_S)  # Let requests in flight finish.
-        for address in self._find_strangers():
+        for address in self._find_unrouted():
             for command in () if self._goodbyes is None else self._goodbyes():
-                await self._tell(address, command)
+                await self._notify(address, command)
             connection = self._pool.find(address)
             if connection is not None:
                 await connection.close("its unit is no longer open")
 
-    def _ask_all_again(self) -> None:
+    def _refresh_all(self) -> None:
         self._keeper.doubt_all()
 
     # Heartbeats and requests from brokers.
@@ -445,7 +445,7 @@ class ClusterClient:
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             await self.beat()
 
-    async def _tell(self, address: str, command: Command) -> Command | None:
+    async def _notify(self, address: str, command: Command) -> Command | None:
         try:
             return await self.invoke(address, command)
         except HoldfastError as error:
@@ -474,9 +474,9 @@ class ClusterClient:
             return
         self.routes.trust(connection.address)
         if self._heartbeat is not None:
-            self.spawn(self._greet(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
+            self.spawn(self._await_heartbeat(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
 
-    async def _greet(self, address: str, heard: Awaitable[Command]) -> None:
+    async def _await_heartbeat(self, address: str, heard: Awaitable[Command]) -> None:
         try:
             answer = await heard
         except (ConnectionLost, RequestTimeout) as error:
@@ -496,7 +496,7 @@ class ClusterClient:
         if self._broker_down is not None:
             self._broker_down(connection.address)
 
-    def _asked(self, connection: Connection, command: Command) -> None:
+    def _requested(self, connection: Connection, command: Command) -> None:
         if command.code == ROUTES_CHANGED and self._name_servers.is_name_server(connection.address):
             topics = self._name_servers.changed_topics(connection.address, command)
             if topics:

@@ -30,7 +30,7 @@ class OffsetBook:
 
     def __init__(self) -> None:
         self._known: dict[MessageQueue, int] = {}
-        self._told: dict[MessageQueue, int] = {}
+        self._committed: dict[MessageQueue, int] = {}
         self._left: dict[MessageQueue, tuple[int, int]] = {}  # offset, when
 
     def record(self, queue: MessageQueue, offset: int) -> None:
@@ -43,7 +43,7 @@ class OffsetBook:
 
     def begin(self, queue: MessageQueue, offset: int) -> None:
         """Record the offset at which *queue* begins. The broker has the same, so there is nothing to commit."""
-        self._known[queue] = self._told[queue] = offset
+        self._known[queue] = self._committed[queue] = offset
 
     def take_over(self, queue: MessageQueue, offset: int, now_ms: int) -> int:
         """Record and return the offset at which to continue *queue*, for which the broker has *offset*.
@@ -58,28 +58,28 @@ class OffsetBook:
 
     def untold(self) -> dict[MessageQueue, int]:
         """Return the offsets that differ from the last commit."""
-        return {queue: offset for queue, offset in self._known.items() if self._told.get(queue) != offset}
+        return {queue: offset for queue, offset in self._known.items() if self._committed.get(queue) != offset}
 
     def tell(self, queue: MessageQueue, offset: int) -> None:
         """Record that *offset* was committed at the broker."""
         if queue in self._known:
-            self._told[queue] = offset
+            self._committed[queue] = offset
 
     def distrust(self, queue: MessageQueue) -> None:
         """Record that the broker may have lost the last commit: commit again."""
-        self._told.pop(queue, None)
+        self._committed.pop(queue, None)
 
     def leave(self, queue: MessageQueue, now_ms: int) -> None:
         """Forget a queue, but keep an uncommitted offset: the queue may be assigned to us again, see `take_over`."""
         offset = self._known.get(queue)
-        if offset is not None and offset != self._told.get(queue):
+        if offset is not None and offset != self._committed.get(queue):
             self._left[queue] = (offset, now_ms)
         self.forget(queue)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget a queue that belongs to another member now."""
         self._known.pop(queue, None)
-        self._told.pop(queue, None)
+        self._committed.pop(queue, None)
 
     def snapshot(self) -> dict[MessageQueue, int]:
         """Return all known offsets."""

@@ -111,7 +111,7 @@ class GroupMember:
             heartbeat=self._heartbeat,
             goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
             routes_changed=self._route_changed,
-            broker_up=self._found_again,
+            broker_up=self._reconnected,
             broker_down=broker_down,
             name_server_refresh_s=name_server_refresh_s,
             unit=unit,
@@ -179,11 +179,11 @@ class GroupMember:
         """Compute our queues, and have the consumer change to them. Return False if that could not be completed."""
         async with self._turn:
             wanted: set[MessageQueue] = set()
-            is_settled = True
+            is_complete = True
             for topic in list(self.subscriptions):
                 ours = await self._ours(topic)
                 if ours is None:
-                    is_settled = False
+                    is_complete = False
                     ours = [queue for queue in self._assigned() if queue.topic == topic]
                 wanted.update(ours)
             change = plan_change(self._assigned(), wanted)
@@ -191,7 +191,7 @@ class GroupMember:
             if change:
                 log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
                 self._is_taking_over = not await self._on_change(change)
-            return is_settled and not self._is_taking_over
+            return is_complete and not self._is_taking_over
 
     async def _ours(self, topic: str) -> list[MessageQueue] | None:
         """Return our queues of *topic*, or None if they cannot be determined now."""
@@ -233,7 +233,7 @@ class GroupMember:
             self._on_route_change(topic)
         self.wake()
 
-    async def _found_again(self, address: str) -> None:
+    async def _reconnected(self, address: str) -> None:
         """Notify the consumer that *address* is back, and rebalance once all members may have reconnected."""
         if any(self._members.values()):
             self._reunion_until_ms = monotonic_ms() + int(_REUNION_S * 1000)

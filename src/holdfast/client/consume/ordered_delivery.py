@@ -69,7 +69,7 @@ class OrderedWork:
         reader = deliveries[0].reader
         line = self._lines.setdefault(reader, _Line())
         line.waiting.extend(deliveries)
-        self._go_on(reader, line)
+        self._run_line(reader, line)
 
     async def leave(self, reader: QueueReader) -> None:
         """Begin nothing new of a queue that another member gets, and wait for the message in progress."""
@@ -97,7 +97,7 @@ class OrderedWork:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _go_on(self, reader: QueueReader, line: _Line) -> None:
+    def _run_line(self, reader: QueueReader, line: _Line) -> None:
         if line.task is None and line.waiting and not line.is_ending.is_set():
             line.task = spawn(self._run(line))
             line.task.add_done_callback(lambda task: self._ended(reader, line, task))
@@ -106,7 +106,7 @@ class OrderedWork:
         line.task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the line of %s failed", reader.queue, exc_info=error)
-        self._go_on(reader, line)
+        self._run_line(reader, line)
 
     async def _run(self, line: _Line) -> None:
         while line.waiting:

@@ -151,31 +151,31 @@ class QueueReader:
 
     async def _read_forever(self) -> None:
         while True:
-            await self._room()
+            await self._wait_for_space()
             self._resumed.clear()
             try:
                 outcome = await self._pull()
             except HoldfastError as error:
-                await self._rest(await self._pause_after(error))
+                await self._pause(await self._pause_after(error))
             else:
                 self._failures = 0
-                self._take(outcome)
-                await self._heed_leader()
+                self._accept(outcome)
+                await self._switch_leader()
 
-    async def _heed_leader(self) -> None:
+    async def _switch_leader(self) -> None:
         """Switch to the leader that the last answer named, if that answer was relayed. Its messages are kept."""
         leader, self._leader = self._leader, None
         if leader is not None:
             self._plan.client.learn_leader(self.queue, leader)
             await asyncio.sleep(0)  # If the route changed, a callback has called `follow`, which cancels this task.
 
-    async def _rest(self, pause_s: float) -> None:
+    async def _pause(self, pause_s: float) -> None:
         """Return after *pause_s*, or on `resume`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._resumed.wait()
 
-    async def _room(self) -> None:
+    async def _wait_for_space(self) -> None:
         """Return once the window has space and the reader is not paused."""
         while self.is_paused or not self._plan.limits().allow(self.window):
             self._wake.clear()
@@ -202,7 +202,7 @@ class QueueReader:
         self._leader = leader_in(answer)
         return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
 
-    def _take(self, outcome: PullOutcome) -> None:
+    def _accept(self, outcome: PullOutcome) -> None:
         is_shunned = outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._shuns_replicas_until_s
         self._broker_id = MASTER_ID if is_shunned else outcome.broker_id
         self.offset_end = outcome.offset_max

@@ -87,9 +87,9 @@ class Accumulator:
         self._topics: dict[str, TopicLines] = {}
         self._closed: set[Batch] = set()  # batches that no longer grow and are not acknowledged yet
         self._waiting = 0  # bytes
-        self._entering = 0  # callers that wait for space; no message may overtake them
-        self._door = asyncio.Lock()
-        self._room: asyncio.Future[None] | None = None
+        self._admitting = 0  # callers that wait for space; no message may overtake them
+        self._admission = asyncio.Lock()
+        self._space_freed: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
         """Return whether any message was ever accepted whose order matters to other sends."""
@@ -108,14 +108,14 @@ class Accumulator:
         if (
             lines is None
             or queue is not None
-            or self._entering
+            or self._admitting
             or message.keys is not NO_KEYS
             or message.properties
             or message.delay_level is not ZERO
             or message.flag is not ZERO
             or message.body.__class__ is not bytes
         ):
-            self._put_carefully(message, future, queue)
+            self._put_slowly(message, future, queue)
             return
         key, text, body_size = message.key, b"", len(message.body)
         if key is None:
@@ -123,7 +123,7 @@ class Accumulator:
         elif key in lines.places and self._is_spread(lines):
             line, text = lines.places[key]
         else:
-            self._put_carefully(message, future, queue)
+            self._put_slowly(message, future, queue)
             return
         if message.tags is not None:
             text += describe_tag(message.tags)
@@ -131,7 +131,7 @@ class Accumulator:
         waiting = self._waiting + size + KEEP_BYTES
         batch = line.open
         if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_max:
-            self._put_carefully(message, future, queue)
+            self._put_slowly(message, future, queue)
             return
         # The hot path: most messages join an open batch here, and this is all the work that each of them costs.
         self._waiting = waiting
@@ -144,14 +144,14 @@ class Accumulator:
         if len(batch.messages) >= self._messages_max:
             self._close(line)
 
-    def _put_carefully(self, message: Message, future: Waiter, queue: MessageQueue | None) -> None:
-        item = self._look_at(message, future)
-        if self._entering or not self.has_room(item.size):
+    def _put_slowly(self, message: Message, future: Waiter, queue: MessageQueue | None) -> None:
+        item = self._prepare(message, future)
+        if self._admitting or not self.has_room(item.size):
             self._release_all()
             raise ProducerFull(
                 f"{self._waiting} bytes wait for acknowledgement, at most {self._waiting_max} may: wait for a future"
             )
-        self._take(item, queue)
+        self._accept(item, queue)
 
     def put_admitted(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
         """Accept *message* even if the limit is exceeded now: the caller asked `has_room` before.
@@ -163,7 +163,7 @@ class Accumulator:
             self.put(message, future, queue)
         except ProducerFull:
             # The caller asked with the size of the body only, and other messages have arrived since.
-            self._take(self._look_at(message, future), queue)
+            self._accept(self._prepare(message, future), queue)
 
     async def put_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
         """Wait until there is space, then accept *message* as `put` does. Callers are admitted in order.
@@ -171,20 +171,20 @@ class Accumulator:
         Raises:
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
-        item = self._look_at(message, future)
-        if not self._entering and self.has_room(item.size):
-            self._take(item, queue)
+        item = self._prepare(message, future)
+        if not self._admitting and self.has_room(item.size):
+            self._accept(item, queue)
             return
-        self._entering += 1
+        self._admitting += 1
         try:
-            async with self._door:
+            async with self._admission:
                 while not self.has_room(item.size):
                     self._release_all()
-                    self._room = self.loop.create_future()
-                    await self._room
-                self._take(item, queue)
+                    self._space_freed = self.loop.create_future()
+                    await self._space_freed
+                self._accept(item, queue)
         finally:
-            self._entering -= 1
+            self._admitting -= 1
 
     def has_room(self, size: int, ahead: int = 0) -> bool:
         """Return whether a message of *size* bytes would fit after *ahead* bytes that come before it."""
@@ -192,7 +192,7 @@ class Accumulator:
         # A message that is larger than the limit is accepted when nothing else waits.
         return waiting + size + KEEP_BYTES <= self._waiting_max or not waiting
 
-    def _look_at(self, message: Message, future: Waiter) -> Item:
+    def _prepare(self, message: Message, future: Waiter) -> Item:
         """Return *message* prepared to join its batch.
 
         Raises:
@@ -206,7 +206,7 @@ class Accumulator:
             alone = pack(message, self._next_ids(1)[0], self._packing)
         return Item(message, text, future, size, alone)
 
-    def _take(self, item: Item, queue: MessageQueue | None) -> None:
+    def _accept(self, item: Item, queue: MessageQueue | None) -> None:
         self._waiting += item.size + KEEP_BYTES
         topic, key = item.message.topic, item.message.key
         lines = self._topics.get(topic)
@@ -262,7 +262,7 @@ class Accumulator:
                 self._waiting -= item.size + KEEP_BYTES
                 if not item.future.done():
                     item.future.set_exception(failure)
-            self._let_in()
+            self._admit_next()
         else:
             self._spread(lines, publishable)
             for item in lines.end_routing():
@@ -347,7 +347,7 @@ class Accumulator:
             self._waiting -= batch.cost
             line.in_flight -= 1
             self._pump(line)
-            self._let_in()
+            self._admit_next()
 
     def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
         """Return the ids of the messages and the parcel that carries them. A single message is not sent as a batch."""
@@ -366,9 +366,9 @@ class Accumulator:
             whole=partial(pack_whole, messages, body, batch_id, self._codec),
         )
 
-    def _let_in(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+    def _admit_next(self) -> None:
+        if self._space_freed is not None and not self._space_freed.done():
+            self._space_freed.set_result(None)
 
     # Waiting for sends.
 
@@ -395,7 +395,7 @@ class Accumulator:
 
     async def drain(self) -> None:
         """Return when no message waits and no caller waits for space. Call it only when no new messages can arrive."""
-        while self._waiting or self._entering:
+        while self._waiting or self._admitting:
             await self.flush()
             await asyncio.sleep(0)
 

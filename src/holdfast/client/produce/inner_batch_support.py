@@ -68,7 +68,7 @@ class WholeBatches:
 
     async def _ask(self, topic: str, address: str) -> None:
         place = (topic, address)
-        is_whole = await self._hear(topic, address)
+        is_whole = await self._query(topic, address)
         if self._asking.get(place) is not asyncio.current_task():
             return  # The broker that was asked has disconnected.
         del self._asking[place]
@@ -77,7 +77,7 @@ class WholeBatches:
         else:
             self._kinds[place] = is_whole
 
-    async def _hear(self, topic: str, address: str) -> bool | None:
+    async def _query(self, topic: str, address: str) -> bool | None:
         """Ask the broker at *address* whether it stores batches whole; return None if it may know later."""
         command = Command(code=RequestCode.GET_TOPIC_CONFIG, fields={"topic": topic})
         try:

@@ -34,12 +34,12 @@ class KeyOrder:
 class Turn:
     """A place in the lines of some keys. Leaving the block gives it up, whether or not the turn had come."""
 
-    __slots__ = ("_behind", "_came", "_keys", "_lines")
+    __slots__ = ("_came", "_keys", "_lines", "_lines_ahead")
 
     def __init__(self, lines: dict[Hashable, list[Turn]], keys: Iterable[Hashable]) -> None:
         self._lines = lines
         self._keys = keys
-        self._behind = 0  # the number of lines in which another turn is ahead
+        self._lines_ahead = 0  # the number of lines in which another turn is ahead
         self._came: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class Turn:
                 lines[key] = [self]
             else:
                 line.append(self)
-                self._behind += 1
+                self._lines_ahead += 1
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -67,16 +67,16 @@ class Turn:
     @property
     def has_come(self) -> bool:
         """Whether all earlier turns with one of the keys have ended."""
-        return not self._behind
+        return not self._lines_ahead
 
     async def comes(self) -> None:
         """Return when the turn has come."""
-        if self._behind:
+        if self._lines_ahead:
             self._came = asyncio.get_running_loop().create_future()
             await self._came
 
     def advance(self) -> None:
         """Record that this turn is now first in one of its lines."""
-        self._behind -= 1
-        if not self._behind and self._came is not None and not self._came.done():
+        self._lines_ahead -= 1
+        if not self._lines_ahead and self._came is not None and not self._came.done():
             self._came.set_result(None)

@@ -68,7 +68,7 @@ _ROUNDS_AT_ONCE: Final = 3
 
 # The minimum interval between lookups of a topic's leaders while the ids in answers name another broker than the one
 # that answered: that may be just another address of the same broker.
-_LOOK_AGAIN_S: Final = 1.0
+_REFRESH_INTERVAL_S: Final = 1.0
 
 # How long to avoid a queue without a leader, if there are others.
 _UNLED_S: Final = 30.0
@@ -159,12 +159,12 @@ class Sender:
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
         except _FAILURES as error:
             tries = _Tries(1 + (self._retries if retries is None else retries), begun_s, begun_s + timeout_s)
-            return await self._go_on(parcel, tries, queue, error)
+            return await self._retry(parcel, tries, queue, error)
 
-    async def _go_on(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
+    async def _retry(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
         """Retry after an attempt that ended with *error*, until a send succeeds or no retry is left."""
         stays = parcel.key is not None or parcel.queue is not None
-        took_s = monotonic() - tries.begun_s
+        elapsed_s = monotonic() - tries.begun_s
         while True:
             known = self._client.routes.find(parcel.topic)
             is_static = known is not None and bool(known.leaders)
@@ -174,7 +174,7 @@ class Sender:
             if isinstance(error, NoLeader) and queue is not None:
                 self._unled_s[queue] = monotonic()
             if stays and is_moved(error) and queue is not None:
-                is_late = isinstance(error, NoLeader) or took_s > tries.left_s
+                is_late = isinstance(error, NoLeader) or elapsed_s > tries.left_s
                 if is_late and not await self._finds_leader(queue):
                     raise tries.to_failure(error)
             avoid = await self._prepare_retry(parcel, queue, error, tries)
@@ -188,7 +188,7 @@ class Sender:
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
                 return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
             except _FAILURES as again:
-                error, took_s = again, monotonic() - begun_s
+                error, elapsed_s = again, monotonic() - begun_s
 
     async def _finds_leader(self, queue: MessageQueue) -> bool:
         """Return whether a name server knows another leader of *queue* than the broker that refused a send.
@@ -227,7 +227,7 @@ class Sender:
         gone = {*topics}
         self._turn.forget(gone)
         self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
-        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if queue.topic not in gone}
+        self._unled_s = {queue: reported_s for queue, reported_s in self._unled_s.items() if queue.topic not in gone}
         for topic in gone:
             self._looked_s.pop(topic, None)
 
@@ -254,7 +254,9 @@ class Sender:
     def _without_unled(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
         """Return *queues* without those that a broker recently reported to have no leader, or all if none is left."""
         now_s = monotonic()
-        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if now_s - told_s < _UNLED_S}
+        self._unled_s = {
+            queue: reported_s for queue, reported_s in self._unled_s.items() if now_s - reported_s < _UNLED_S
+        }
         return tuple(queue for queue in queues if queue not in self._unled_s) or queues
 
     async def _attempt_in_lane(
@@ -283,12 +285,12 @@ class Sender:
         if host is None:
             host = self._hosts[receipt.address] = _host_text(receipt.address)
         if not receipt.result.offset_id.startswith(host):
-            self._look_who_leads(parcel.topic)
+            self._refresh_route(parcel.topic)
         return receipt
 
-    def _look_who_leads(self, topic: str) -> None:
+    def _refresh_route(self, topic: str) -> None:
         now_s = monotonic()
-        if now_s - self._looked_s.get(topic, -_LOOK_AGAIN_S) >= _LOOK_AGAIN_S:
+        if now_s - self._looked_s.get(topic, -_REFRESH_INTERVAL_S) >= _REFRESH_INTERVAL_S:
             self._looked_s[topic] = now_s
             self._client.doubt(topic)
 

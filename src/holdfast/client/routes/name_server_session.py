@@ -117,7 +117,7 @@ class NameServerLink:
             ConnectionLost: the address server returned no list.
         """
         if self._source.refresh_s is not None:
-            self._take(await self._source.read())
+            self._use_addresses(await self._source.read())
         self._spawn(self._refresh_forever())
 
     async def change(self, namesrv: str) -> None:
@@ -131,7 +131,7 @@ class NameServerLink:
         addresses = await source.read()
         self._source = source
         self._has_new_source.set()
-        self._take(addresses)
+        self._use_addresses(addresses)
 
     async def _refresh_forever(self) -> None:
         while True:
@@ -147,9 +147,9 @@ class NameServerLink:
                 log.warning("the list of name servers could not be refreshed and stays unchanged: %s", error)
                 continue
             if source is self._source:
-                self._take(addresses)
+                self._use_addresses(addresses)
 
-    def _take(self, addresses: list[str]) -> None:
+    def _use_addresses(self, addresses: list[str]) -> None:
         before = list(self._servers.addresses)
         used = self._servers.current if before else None
         if not self._servers.change(addresses):
@@ -266,7 +266,7 @@ class NameServerLink:
         for text in join_topics(topics):
             command = Command(code=UNWATCH, fields={TOPICS_FIELD: text})
             # No task waits for the answer: a task would be cancelled when the client closes.
-            connection.request(command, self._timeout_s).add_done_callback(lambda answer: _hear(address, answer))
+            connection.request(command, self._timeout_s).add_done_callback(lambda answer: _log_failure(address, answer))
 
     def _hang_up(self, address: str) -> None:
         """Close the connection to a name server that is not on the list, if there is one.
@@ -285,6 +285,6 @@ def describe(unit: str | None, group: str | None) -> dict[str, str]:
     return {SCOPE_FIELD: unit} if group is None else {SCOPE_FIELD: unit, GROUP_FIELD: group}
 
 
-def _hear(address: str, answer: asyncio.Future[Command]) -> None:
+def _log_failure(address: str, answer: asyncio.Future[Command]) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
         log.debug("name server %s did not confirm the topics to unwatch: %s", address, error)

@@ -88,7 +88,7 @@ class RouteKeeper:
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._again: set[str] = set()  # in flight, and changed meanwhile
         self._surveys: dict[str, asyncio.Task[None]] = {}
-        self._is_alone = False  # no name server answered the last poll; logged when that begins and when it ends
+        self._is_cut_off = False  # no name server answered the last poll; logged when that begins and when it ends
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return the tasks of the lookups in flight."""
@@ -275,16 +275,16 @@ class RouteKeeper:
 
         await asyncio.gather(*(work() for _ in range(min(_LOOKUPS_MAX, len(topics)))))
         if topics:
-            self._tell_outage(failures)
+            self._log_outage(failures)
         return not failures
 
-    def _tell_outage(self, failures: list[HoldfastError]) -> None:
+    def _log_outage(self, failures: list[HoldfastError]) -> None:
         """Log when polls begin to fail and when they succeed again, once each."""
-        if failures and not self._is_alone:
+        if failures and not self._is_cut_off:
             log.warning("routes could not be polled: %s", failures[0])
-        elif self._is_alone and not failures:
+        elif self._is_cut_off and not failures:
             log.warning("routes are polled again")
-        self._is_alone = bool(failures)
+        self._is_cut_off = bool(failures)
 
     async def _survey(self, topic: str) -> None:
         addresses = self._name_servers.addresses

@@ -453,8 +453,8 @@ class RouteTable:
             return route
         return msgspec.structs.replace(
             route,
-            broker_datas=[*route.broker_datas, *_of(before.broker_datas, {**entry.missing, **entry.parting})],
-            queue_datas=[*route.queue_datas, *_of(before.queue_datas, entry.missing)],
+            broker_datas=[*route.broker_datas, *_served_by(before.broker_datas, {**entry.missing, **entry.parting})],
+            queue_datas=[*route.queue_datas, *_served_by(before.queue_datas, entry.missing)],
         )
 
 
@@ -489,5 +489,5 @@ def _join(routes: Sequence[Route]) -> Route:
     )
 
 
-def _of(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:
+def _served_by(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:
     return [data for data in datas if data.broker_name in brokers]
