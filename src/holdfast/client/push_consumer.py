@@ -425,7 +425,7 @@ class PushConsumer:
     async def _failed(self, delivery: Delivery, error: Exception) -> bool:
         log_failure(delivery.message, error)
         if self._member.is_broadcast or not delivery.is_current:
-            return True  # A broadcast message is not redelivered, and one that is not ours goes to another member.
+            return True  # Broadcast messages are not redelivered; a message that left our window is not ours to return.
         return await self._send_back(delivery, delay_level_of(error))
 
     async def _to_dead_letter(self, delivery: Delivery) -> bool:

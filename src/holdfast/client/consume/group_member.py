@@ -36,7 +36,7 @@ log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
 _AGAIN_S: Final = 1.0
-# Retry soon if one of our queues cannot be taken over yet, usually because its owner has not released it.
+# The longest pause while one of our queues cannot be taken over yet, usually because its owner has not released it.
 _HANDOVER_S_MAX: Final = 4.0
 # Longer than the longest pause between two dials of a client: by then all live members have reconnected.
 _REUNION_S: Final = 5.0
