@@ -1,11 +1,12 @@
-"""Stored bytes as Arrow columns, without an object per message: what `holdfast.arrow`, Spark's source and jobs share.
+"""Stored bytes as Arrow columns, without one object per message.
 
-Pure: bytes in, arrays out. Needs pyarrow and numpy, but neither Spark nor a cluster.
+Shared by `holdfast.arrow`, the Spark source and the jobs. Pure: bytes in, arrays out. Needs pyarrow and numpy, but
+neither Spark nor a cluster.
 
-    checksums         The checksums of many bodies of one size, by one sum
-    inner_batches     The messages of batches that were kept whole, as rows beside those of single records
-    message_columns   From the bytes of a pull answer to an Arrow batch
-    property_columns  The properties of many messages at once
-    records           The records of a pull answer as columns of numbers
-    slices            Many pieces of one block of bytes as an Arrow column, without an object per piece
+    checksums           Verify the checksums of many bodies of one size with one CRC call
+    slices              Slices of one block of bytes as an Arrow column
+    records             The fixed fields of all records of a pull answer, one numpy array per field
+    inner_batches       Expand batches that were stored whole into one row per message
+    property_columns    Parse the properties of many messages at once
+    message_columns     Turn the bytes of a pull answer into an Arrow batch
 """

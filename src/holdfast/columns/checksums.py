@@ -1,17 +1,18 @@
-"""The checksums of many bodies of one size, by one sum.
+"""Verify the checksums of many bodies of one size with one CRC call.
 
-A call for every small body costs several times what its bytes do. CRCs are linear, and one call over all bodies, which
-lie one behind the other, tells the same:
+A CRC call for a small body costs several times more than its bytes do. CRCs are linear, so one call over all bodies,
+concatenated, verifies the same:
 
     crc(body 1 | body 2 | body 3) = crc 1 shifted by two bodies ^ crc 2 shifted by one ^ crc 3
 
-The right side is made of what the records say. They leave out the top bit of every checksum, which is the parity of
-some bits of the body, the same ones for all bodies of one size.
+The right side is computed from the checksums that the records store. They lack the top bit, which is the parity of some
+bits of the body; these are the same bits for all bodies of one size.
 
-One wrong body always makes a wrong sum, as shifting loses nothing: it is found as surely as by itself. That several
-make up for each other is as unlikely as that a wrong body has the right checksum. The sum does not tell which is wrong.
+One wrong body always makes the combined checksum wrong, because shifting loses nothing. Several wrong bodies cancel out
+with the same low probability with which one wrong body matches its checksum. The combined checksum does not show which
+body is wrong.
 
-Pure: bytes and numbers in, an answer out.
+Pure: bytes and numbers in, a boolean out.
 """
 
 from __future__ import annotations
@@ -25,30 +26,31 @@ import numpy.typing as npt
 
 from holdfast.wire.records.record import crc32
 
-# Where the sum costs less than the calls. (Measured: half at 1 KiB, a sixth at 100 bytes; as much at 2 KiB.)
+# Within these bounds one sum is cheaper than single calls. (Measured cost: half at 1 KiB, a sixth at 100 bytes, equal
+# at 2 KiB.)
 SUMMED_SIZE_MAX: Final = 1536
 SUMMED_COUNT_MIN: Final = 512
 
-_PARITY_BYTES: Final = 512 * 1024  # of bodies that are looked at together: they stay in the processor's cache
-_goes_on: Final[Callable[[bytes, int], int]] = crc32  # type: ignore[assignment] # It takes the checksum so far, too.
+_PARITY_BYTES: Final = 512 * 1024  # of bodies that are processed together: they stay in the processor's cache
+_continue_crc: Final[Callable[[bytes, int], int]] = crc32  # type: ignore[assignment] # It also accepts a start value.
 
 Crcs = npt.NDArray[np.uint32]
 
 
 def are_all_right(bodies: npt.NDArray[np.uint8], size: int, stored: npt.NDArray[np.int32]) -> bool:
-    """Say whether all *bodies*, of *size* bytes each, have the checksums that are *stored* with them."""
-    if (stored < 0).any():  # There are 31 bits in a checksum.
+    """Return whether all *bodies*, of *size* bytes each, match their *stored* checksums."""
+    if (stored < 0).any():  # A stored checksum has 31 bits.
         return False
     crcs = stored.astype(np.uint32) | (_find_tops(bodies, size) << np.uint32(31))
     return _sum_up(crcs, size) == crc32(bodies.data)
 
 
 def _sum_up(crcs: Crcs, size: int) -> int:
-    """Return the checksum of bodies that have these checksums, one behind the other: of pairs, of pairs of these..."""
+    """Return the checksum of the concatenated bodies with these checksums, by combining pairs until one is left."""
     doublings = 0
     while len(crcs) > 1:
         if len(crcs) % 2:
-            crcs = np.concatenate((np.zeros(1, dtype=np.uint32), crcs))  # An empty body in front changes nothing.
+            crcs = np.concatenate((np.zeros(1, dtype=np.uint32), crcs))  # A leading empty body changes nothing.
         crcs = _shift_by(size, doublings)(crcs[0::2]) ^ crcs[1::2]
         doublings += 1
     return int(crcs[0])
@@ -66,10 +68,10 @@ def _find_tops(bodies: npt.NDArray[np.uint8], size: int) -> Crcs:
 
 
 class _Shift:
-    """What becomes of checksums when so many zeros follow.
+    """The map from checksums to the checksums after a fixed number of zero bytes is appended.
 
     Args:
-        images: What becomes of each of the 32 bits.
+        images: The image of each of the 32 bits.
     """
 
     def __init__(self, images: Crcs) -> None:
@@ -86,7 +88,7 @@ class _Shift:
 
 
 def _xor_all(images: Crcs) -> Crcs:
-    """Return what becomes of every combination of bits."""
+    """Return the image of every combination of bits."""
     table = np.zeros(1, dtype=np.uint32)
     for image in images:
         table = np.concatenate((table, table ^ image))
@@ -95,19 +97,19 @@ def _xor_all(images: Crcs) -> Crcs:
 
 @lru_cache(maxsize=1024)
 def _shift_by(size: int, doublings: int) -> _Shift:
-    """Return the shift by *size* bytes, doubled so often."""
+    """Return the shift by *size* bytes, doubled *doublings* times."""
     if doublings:
         return _shift_by(size, doublings - 1).twice()
     zeros = bytes(size)
     of_nothing = crc32(zeros)
-    return _Shift(np.array([_goes_on(zeros, 1 << bit) ^ of_nothing for bit in range(32)], dtype=np.uint32))
+    return _Shift(np.array([_continue_crc(zeros, 1 << bit) ^ of_nothing for bit in range(32)], dtype=np.uint32))
 
 
 @lru_cache(maxsize=64)
 def _choose_bits(size: int) -> npt.NDArray[np.uint8]:
     """Return the bits of a body of *size* bytes on which the top bit of its checksum depends."""
     of_nothing = crc32(b"\0")
-    # What the bits of the last byte do to a checksum; bytes before it do the same, shifted.
+    # The effect of the last byte's bits on a checksum. Earlier bytes have the same effect, shifted.
     images = np.array([[crc32(bytes([1 << bit])) ^ of_nothing for bit in range(8)]], dtype=np.uint32)
     doublings = 0
     while len(images) < size:

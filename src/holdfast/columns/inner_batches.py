@@ -1,12 +1,12 @@
-"""The messages of batches that were kept whole, as rows beside those of single records.
+"""Expand batches that were stored whole into one row per message.
 
     records   single | batch of 3         | single | batch of 2
     rows      single | item | item | item | single | item | item       item i has the offset of its record + i
 
-A compressed batch is first put in its place uncompressed, so that all rows lie in one block, in order. Then the sizes
-lead from item to item; of batches whose items are all of one size, the usual case, all sizes are compared at once.
-Counts and sizes are judged before they are believed: bytes come from strangers. What is wrong with one batch keeps
-nobody from reading the others.
+Compressed batches are first decompressed in place, so that all rows lie in one block, in order. Then each size leads to
+the next item. If all items of a batch have one size, the usual case, their sizes are compared at once. Counts and sizes
+are validated before they are used, because the bytes are not trusted. A corrupt batch does not prevent the others from
+being read.
 """
 
 from __future__ import annotations
@@ -29,30 +29,29 @@ from holdfast.wire.records.inner_batch import INNER_BATCH, count_said
 _unpack_size: Final = struct.Struct(">i").unpack_from
 _BODY_SIZE_AT: Final = 16
 _BODY_AT: Final = 20
-_IN_STEP_MIN: Final = 32  # batches that are followed in step
-# What comes out of compressed batches is handed on when there is so much of it: an answer of a few megabytes may hold
-# gigabytes.
+_IN_STEP_MIN: Final = 32  # batches to follow in step
+# Decompressed batches are yielded at this size: an answer of a few megabytes may decompress to gigabytes.
 _PLAIN_BYTES: Final = 8 * 1024 * 1024
-_MISCOUNTED: Final = "it does not hold as many messages as it says, or one has a wrong size"
+_MISCOUNTED: Final = "it does not hold the number of messages that it states, or one has a wrong size"
 
 
 def are_batches(records: Records) -> npt.NDArray[np.bool_]:
-    """Say of each of *records* whether it is a batch that was kept whole, or of each row whether it was in one."""
+    """Return for each record whether it is a batch that was stored whole, or for each row whether it was in one."""
     return records.flags & INNER_BATCH == INNER_BATCH
 
 
 def open_batches(block: Block, records: Records, unreadable: list[UnreadableBatch]) -> Iterator[tuple[Block, Records]]:
-    """Yield the rows that *records* are, one for each message, and the block that they lie in: in parts, if many.
+    """Yield one row per message of *records* with the block that holds the rows; in several parts if it is large.
 
-    Rows that were in a batch are marked as such: their checksum, which was the batch's, was compared.
+    Rows from a batch are marked as such: the checksum belongs to the whole batch and is already verified.
 
     Args:
-        block: What they lie in.
+        block: The bytes that hold the records.
         records: Single records and batches.
-        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is a row.
+        unreadable: Receives an entry for every batch that cannot be opened: such a batch yields no rows.
 
     Raises:
-        CorruptRecord: a batch is not what was written.
+        CorruptRecord: a batch does not match its checksum.
     """
     check_bodies(block, records.select(are_batches(records)))
     for plain, part in _uncompress(block, records, unreadable):
@@ -64,7 +63,7 @@ def open_batches(block: Block, records: Records, unreadable: list[UnreadableBatc
 
 
 def _without_unreadable(block: Block, records: Records, unreadable: list[UnreadableBatch]) -> Records:
-    """Return those of *records* that can be opened, looking at one after the other."""
+    """Return the *records* that can be opened; each batch is checked separately."""
     is_readable = np.ones(len(records), dtype=np.bool_)
     for number in np.flatnonzero(are_batches(records)).tolist():
         alone = records.select(slice(number, number + 1))
@@ -104,7 +103,7 @@ def _uncompress_one(block: Block, records: Records, number: int, unreadable: lis
 
 
 def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]) -> tuple[Block, Records]:
-    """Return *records* and their block with what is *plain* now, by number, where it was compressed; None leaves."""
+    """Return *records* and their block with the *plain* bodies, by record number, in place; None drops the record."""
     at = int(records.body_starts[0])
     pieces: list[Block] = []
     growth = np.zeros(len(records), dtype=np.int64)
@@ -117,7 +116,7 @@ def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]
         is_readable[number] = body is not None
         at = start + size
     pieces.append(block[at : int(records.properties_starts[-1] + records.properties_sizes[-1])])
-    shifts = np.cumsum(growth) - records.body_starts[0]  # of what lies behind each body
+    shifts = np.cumsum(growth) - records.body_starts[0]  # of the parts after each body
     moved = replace(
         records,
         flags=flags,
@@ -129,16 +128,16 @@ def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]
 
 
 def _to_rows(block: Block, records: Records) -> Records:
-    """Return a row for each message; no batch is compressed."""
+    """Return one row per message; no batch may be compressed."""
     is_batch = are_batches(records)
     items, inside = _find_items(block, records.select(is_batch))
     i4, u2 = at_any_byte(block, ">i4"), at_any_byte(block, ">u2")
     sizes = i4[items].astype(np.int64)
     body_sizes = i4[items + _BODY_SIZE_AT].astype(np.int64)
-    _judge((body_sizes >= 0) & (body_sizes <= sizes - ITEM_OVERHEAD), "the body of one of its messages does not fit")
+    _validate((body_sizes >= 0) & (body_sizes <= sizes - ITEM_OVERHEAD), "the body of one of its messages does not fit")
     properties_starts = items + ITEM_OVERHEAD + body_sizes
     properties_sizes = u2[properties_starts - 2].astype(np.int64)
-    _judge(ITEM_OVERHEAD + body_sizes + properties_sizes == sizes, "the parts of one of its messages do not add up")
+    _validate(ITEM_OVERHEAD + body_sizes + properties_sizes == sizes, "the parts of one of its messages do not add up")
     counts = np.ones(len(records), dtype=np.int64)
     counts[is_batch] = inside
     is_item = np.repeat(is_batch, counts)
@@ -165,11 +164,11 @@ def _to_rows(block: Block, records: Records) -> Records:
 
 
 def _find_items(block: Block, batches: Records) -> tuple[Places, Places]:
-    """Return where each item of *batches* begins, and how many there are in each; no item leads out of its batch."""
+    """Return where each item of *batches* begins, and the number of items per batch. No item exceeds its batch."""
     ends = (batches.properties_starts + batches.properties_sizes).tolist()
     texts = (bytes(block[start:end]) for start, end in zip(batches.properties_starts.tolist(), ends, strict=True))
     counts = np.fromiter((count_said(text) or 1 for text in texts), dtype=np.int64, count=len(batches))
-    _judge(batches.body_sizes >= counts * ITEM_OVERHEAD, "it is too short for as many messages as it says")
+    _validate(batches.body_sizes >= counts * ITEM_OVERHEAD, "it is too short for as many messages as it says")
     items, is_even = _find_even(block, batches, counts)
     if not is_even.all():
         others = batches.select(~is_even)
@@ -179,7 +178,7 @@ def _find_items(block: Block, batches: Records) -> tuple[Places, Places]:
 
 
 def _find_even(block: Block, batches: Records, counts: Places) -> tuple[Places, npt.NDArray[np.bool_]]:
-    """Return the items of those batches whose items all have one size, and which batches these are."""
+    """Return the items of the batches whose items all have one size, and a mask of these batches."""
     sizes, rest = np.divmod(batches.body_sizes, counts)
     is_even = rest == 0
     counts = np.where(is_even, counts, 0)
@@ -193,19 +192,19 @@ def _find_even(block: Block, batches: Records, counts: Places) -> tuple[Places, 
 
 
 def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Places:
-    """Return where the items of batches begin, by following their sizes, of many batches in step.
+    """Return where the items of batches begin, by following their sizes in many batches in step.
 
-    When few are left under way, each is followed alone: a step of few costs more than they do one by one.
+    When few batches are left, each is followed alone: a step over a few costs more than they do one by one.
     """
     i4 = at_any_byte(block, ">i4")
     found: list[Places] = []
     at = starts
     while len(at) >= _IN_STEP_MIN:
         found.append(at)
-        sizes = i4[at]  # It is in the block: behind every body its record goes on.
+        sizes = i4[at]  # Within the block: the rest of a record follows its body.
         at = at + sizes
         is_over = counts == len(found)
-        _judge((sizes >= ITEM_OVERHEAD) & np.where(is_over, at == ends, at < ends), _MISCOUNTED)
+        _validate((sizes >= ITEM_OVERHEAD) & np.where(is_over, at == ends, at < ends), _MISCOUNTED)
         if is_over.any():
             at, ends, counts = at[~is_over], ends[~is_over], counts[~is_over]
     alone: list[int] = []
@@ -215,7 +214,7 @@ def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Place
 
 
 def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int]) -> None:
-    """Add to *found* where the items of one batch begin."""
+    """Append the start of every item of one batch to *found*."""
     for _ in range(count):
         size = _unpack_size(block, at)[0] if at < end else 0
         if size < ITEM_OVERHEAD:
@@ -227,11 +226,11 @@ def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int])
 
 
 def _number(counts: Places) -> Places:
-    """Return for each of many groups the numbers from 0 on."""
-    behind = np.cumsum(counts)
-    return np.arange(int(behind[-1]) if len(behind) else 0) - np.repeat(behind - counts, counts)
+    """Return the numbers 0, 1, ... of the members of each of many groups."""
+    ends = np.cumsum(counts)
+    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def _judge(is_right: npt.NDArray[np.bool_], fault: str) -> None:
+def _validate(is_right: npt.NDArray[np.bool_], fault: str) -> None:
     if not is_right.all():
         raise RemoteProtocolError(fault)

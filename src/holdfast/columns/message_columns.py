@@ -1,11 +1,11 @@
-"""From the bytes of a pull answer to an Arrow batch: columns, not objects.
+"""Turn the bytes of a pull answer into an Arrow batch: columns, not objects.
 
     key string | body binary | tags string | topic string | queue int | offset bigint | storeTimestamp | bornTimestamp |
     properties map<string,string> | generation int | broker string
 
-Only the columns that are asked for are made: without `body` no body is looked at, without `key`, `tags` and
-`properties` no property. Checksums of bodies that are handed out are verified. Of a batch that a broker kept whole each
-message is a row (`inner_batches`).
+Only the requested columns are built: without `body` no body is read; without `key`, `tags` and `properties` no property
+is. Checksums of returned bodies are verified. A batch that a broker stored whole becomes one row per message
+(`inner_batches`).
 
 Pure; needs pyarrow and numpy, but neither Spark nor a cluster.
 """
@@ -48,13 +48,13 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the records of one answer come from.
+    """The source of the records of one answer.
 
     Attributes:
         queue: The queue's number, as users see it.
-        broker: Who stores them.
-        generation: Which home of the logical queue that is; None for a queue of a normal topic.
-        delta: What is added to the offsets in the records.
+        broker: The broker that stores the records.
+        generation: The number of the logical queue's segment; None for a queue of a normal topic.
+        delta: Added to the offsets in the records.
     """
 
     topic: str
@@ -66,12 +66,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of an answer becomes rows.
+    """The part of an answer that becomes rows.
 
     Attributes:
-        columns: Which columns, in order.
+        columns: The columns, in order.
         start: The first offset.
-        end: The offset behind the last.
+        end: The offset after the last.
         tags: Only messages with one of these tags; None for all.
     """
 
@@ -94,24 +94,24 @@ def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
 def to_batches(
     block: Block, origin: Origin, wanted: Wanted, unreadable: list[UnreadableBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of an answer as batches: one, or more if what was compressed is large.
+    """Yield the messages of an answer as batches: one, or several if decompressed batches are large.
 
     Args:
         block: The records of the answer.
-        origin: Where they come from.
-        wanted: What of them becomes rows.
-        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is a row. Without it the
-            first one is raised.
+        origin: The source of the records.
+        wanted: The part of them that becomes rows.
+        unreadable: Receives an entry for every batch that cannot be opened: such a batch yields no rows. Without it
+            the first one is raised.
 
     Raises:
-        CorruptRecord: a record is not what was written.
-        UnreadableBatch: a batch that was kept whole cannot be opened.
+        CorruptRecord: a record is corrupt.
+        UnreadableBatch: a batch that was stored whole cannot be opened.
     """
     records = read_records(block)
     if origin.delta:
         records = replace(records, offsets=records.offsets + origin.delta)
     if len(records) and records.offsets[-1] >= wanted.end:
-        records = records.select(records.offsets < wanted.end)  # What nobody wants is not opened.
+        records = records.select(records.offsets < wanted.end)  # Do not open batches that are not wanted.
     if not are_batches(records).any():
         yield _Maker(block, _between(records, wanted), origin).make(wanted)
         return
@@ -123,7 +123,7 @@ def to_batches(
 
 
 def _between(rows: Records, wanted: Wanted) -> Records:
-    """Return the rows from the first that is wanted to the last."""
+    """Return the rows whose offsets are wanted."""
     offsets = rows.offsets
     if not len(rows) or (offsets[0] >= wanted.start and offsets[-1] < wanted.end):
         return rows
@@ -131,16 +131,16 @@ def _between(rows: Records, wanted: Wanted) -> Records:
 
 
 def from_rows(block: Block, rows: Records, origin: Origin, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return messages, a row of a block each, as a batch of these columns.
+    """Return rows of a block as a batch of these columns, one message per row.
 
     Raises:
-        CorruptRecord: a body is wanted, and is not what was written.
+        CorruptRecord: the body is requested, and one does not match its checksum.
     """
     return _Maker(block, rows, origin).make(Wanted(tuple(columns), 0, 1 << 62))
 
 
 class _Maker:
-    """Makes the columns of one answer, each when it is asked for."""
+    """Builds the columns of one answer on request."""
 
     def __init__(self, block: Block, records: Records, origin: Origin) -> None:
         self._block = block
@@ -167,7 +167,7 @@ class _Maker:
         return self._properties
 
     def key(self) -> pa.Array:
-        """Return what decides on the queue; of senders that name none, what a message can be found by."""
+        """Return the sharding key, which decides the queue; the message keys where the sender set none."""
         sharding = self.properties.find(names.SHARDING_KEY)
         return pc.coalesce(sharding, self.properties.find(names.KEYS)) if sharding.null_count else sharding
 
@@ -191,7 +191,7 @@ class _Maker:
         try:
             return decompress(stored, int(self._records.flags[row]))
         except RemoteProtocolError:
-            return stored  # The checksum was right: its sender sent it like that.
+            return stored  # The checksum matches: the sender sent it like this.
 
     def tags(self) -> pa.Array:
         return self.properties.find(names.TAGS)
@@ -242,5 +242,5 @@ _MAKERS: Final[dict[str, Callable[[_Maker], pa.Array]]] = {
 
 
 def _to_time(milliseconds: Places) -> pa.Array:
-    # A cast would cost more than all the rest, in answers of a few rows.
+    # In answers of a few rows, a cast would cost more than everything else.
     return pa.Array.from_buffers(_TIME, len(milliseconds), [None, pa.py_buffer(milliseconds * 1000)])

@@ -1,11 +1,11 @@
-"""The properties of many messages at once.
+"""Parse the properties of many messages at once.
 
     row 0                           row 1
     name 1 value 2 name 1 value 2 | name 1 value 2 | ...      1 and 2 stand for the bytes 0x01 and 0x02
 
-All rows lie in one buffer. The separators are found by one comparison of the whole buffer; what lies between them are
-the names and the values. A piece without a name, a value or a 0x01 means nothing and is dropped, as everywhere: texts
-with such pieces are rare, and are looked at more closely.
+All rows lie in one buffer. One comparison of the whole buffer finds the separators; the names and values lie between
+them. A piece without a name, a value or a 0x01 is ignored, as everywhere. Texts with such pieces are rare and use a
+slower path.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _VALUE_END: Final = 2
 
 
 class Properties:
-    """The properties of some rows, one behind the other.
+    """The properties of some rows, concatenated.
 
     Args:
-        block: The text of all of them.
-        bounds: The first property of each row, by number, and how many there are.
+        block: The property text of all rows.
+        bounds: The number of the first property of each row, then the total number.
         starts: Where each property begins in the block.
         middles: Where its 0x01 is.
         ends: Where its 0x02 is, or the end of its row.
@@ -38,7 +38,7 @@ class Properties:
         self._block = block
         self._bounds = bounds
         self._starts, self._middles = starts, middles
-        # Each value, and what lies before the next.
+        # Alternately a value and the bytes between it and the next value.
         self._values = _to_text(cut(block, [middles + 1, ends]), block)
 
     @cached_property
@@ -67,7 +67,7 @@ class Properties:
         return pattern
 
     def find(self, name: str) -> pa.Array:
-        """Return the value of one property of every row; null where there is none. Of two the later one counts."""
+        """Return one property's value in every row; null where missing. If it occurs twice, the last one counts."""
         pattern = self._pattern
         rows = len(self._bounds) - 1
         if pattern is not None and name in pattern:
@@ -81,7 +81,7 @@ class Properties:
         return self._values.take(pa.array(2 * chosen, mask=chosen < 0))
 
     def to_map(self) -> pa.Array:
-        """Return everything as a map of each row."""
+        """Return all properties as one map per row."""
         bounds = pa.array(self._bounds.astype(np.int32))
         return pa.MapArray.from_arrays(bounds, self._names, take_every(self._values, 0, 2))
 
@@ -95,7 +95,7 @@ class Properties:
 
 
 def split_properties(texts: pa.BinaryArray) -> Properties:
-    """Return the properties that stand in *texts*, a row each; the column begins where its bytes begin."""
+    """Return the properties of *texts*, one row each; the column must not be a slice."""
     bounds, content = parts_of(texts)
     separators = np.flatnonzero(content <= _VALUE_END)
     kinds = content[separators]
@@ -107,14 +107,14 @@ def split_properties(texts: pa.BinaryArray) -> Properties:
         len(middles) == len(ends)
         and bool((kinds[0::2] == _NAME_END).all() and (kinds[1::2] == _VALUE_END).all())
         and bool((middles > starts).all() and (middles + 1 < ends).all())
-        # Every row ends with a mark, or is empty.
+        # Every row ends with a separator, or is empty.
         and bool((np.append(0, ends + 1)[firsts] == bounds).all())
     )
     return Properties(content.data, firsts, starts, middles, ends) if is_regular else _split_any(content, bounds)
 
 
 def _count_marks(ends: Places, bounds: Places) -> Places:
-    """Return how many marks lie before each bound. As many in every row, the usual case, need no search."""
+    """Return how many end marks precede each bound. A constant number per row, the usual case, needs no search."""
     each = len(ends) // max(1, len(bounds) - 1)
     guess = np.arange(len(bounds)) * each
     if not each or guess[-1] != len(ends):
@@ -124,9 +124,9 @@ def _count_marks(ends: Places, bounds: Places) -> Places:
 
 
 def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
-    """Return the same, whatever the texts are like."""
+    """Return the properties of texts that may contain irregular pieces or lack the last end mark of a row."""
     ends = np.flatnonzero(content == _VALUE_END)
-    # The last mark of a row may be missing: then its end takes its place.
+    # The last end mark of a row may be missing: then the end of the row replaces it.
     is_open = bounds[1:] > bounds[:-1]
     is_open[is_open] = content[bounds[1:][is_open] - 1] != _VALUE_END
     rows = np.searchsorted(bounds, ends, side="right") - 1
@@ -146,7 +146,7 @@ def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
 
 
 def _repeat(texts: list[str], rows: int) -> pa.Array:
-    """Return the same texts for every row."""
+    """Return a column that repeats *texts* for every row."""
     raw = [text.encode() for text in texts]
     of_row = b"".join(raw)
     starts = np.cumsum([0, *map(len, raw[:-1])])
@@ -156,7 +156,7 @@ def _repeat(texts: list[str], rows: int) -> pa.Array:
 
 
 def _to_text(pieces: pa.BinaryArray, block: Block) -> pa.Array:
-    """Return *pieces* of *block* as text. What is no UTF-8 must not keep a message from being read: it is replaced."""
+    """Return *pieces* of *block* as text. Invalid UTF-8 is replaced: it must not make a message unreadable."""
     if bytes(block).isascii():
         return pieces.view(pa.string())
     try:

@@ -1,10 +1,10 @@
-"""Many pieces of one block of bytes as an Arrow column, without an object per piece.
+"""Slices of one block of bytes as an Arrow column, without one object per slice.
 
     block     ....[piece]......[piece]..[piece]...
-    offsets       ^     ^      ^     ^  ^     ^       pieces and what lies between them, as one column without a copy
-    column    every second of them, one behind the other: Arrow copies, in C
+    offsets       ^     ^      ^     ^  ^     ^       pieces and the gaps between them, as one column without a copy
+    column    every second value of that column, concatenated: Arrow copies them, in C
 
-Pure: bytes in, arrays out. Every place was judged before it is given here.
+Pure: bytes in, arrays out. The caller has validated every bound before it reaches this module.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Block = bytes | memoryview
 
 
 def at_any_byte(block: Block, kind: str | np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return *block* as numbers of *kind*, one for every byte at which one may begin."""
+    """Return a view of *block* as numbers of *kind*, with one element for every byte at which one may start."""
     size = np.dtype(kind).itemsize
     return np.ndarray(shape=(max(0, len(block) - size + 1),), dtype=kind, buffer=block, strides=(1,))
 
 
 def take_slices(block: Block, starts: Places, ends: Places) -> pa.BinaryArray:
-    """Return a column of pieces of *block*, which follow each other and do not overlap."""
+    """Return a column of pieces of *block*. The pieces must be in order and must not overlap."""
     size = find_size(ends - starts)
     if size:
         return _take_even(block, starts, size)
@@ -35,12 +35,12 @@ def take_slices(block: Block, starts: Places, ends: Places) -> pa.BinaryArray:
 
 
 def find_size(sizes: Places) -> int | None:
-    """Return the size that all pieces have; None when there is none, or no piece."""
+    """Return the size that all pieces share; None if the sizes differ, are 0 or there is no piece."""
     return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
 
 
 def _take_even(block: Block, starts: Places, size: int) -> pa.BinaryArray:
-    """Return the same of pieces of one size: each is copied as if it were a number, in two thirds of the time."""
+    """Return a column of pieces of one size. Copying each piece like a number needs two thirds of the time."""
     bounds = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
     pieces = at_any_byte(block, f"V{size}")[starts]
     return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(pieces)])
@@ -50,26 +50,26 @@ def cut(block: Block, bounds: list[Places]) -> pa.BinaryArray:
     """Return *block*, cut at the bounds, as a column that shares its bytes.
 
     Args:
-        block: What is cut.
-        bounds: Where the first, second, ... piece of every group begins: as many pieces come out for each group.
+        block: The bytes to cut.
+        bounds: Where the first, second, ... piece of every group begins: each group gets one piece per element.
     """
     step, count = len(bounds), len(bounds[0])
     offsets = np.zeros(step * count + 1, dtype=np.int32)
     for number, places in enumerate(bounds):
         offsets[number:-1:step] = places
-    # The last piece of the last group is of no use to anybody: it is empty.
+    # The last piece of the last group is never used: leave it empty.
     offsets[-1] = offsets[-2] if count else 0
     return pa.Array.from_buffers(pa.binary(), step * count, [None, pa.py_buffer(offsets), pa.py_buffer(block)])
 
 
 def take_every(pieces: pa.Array, first: int, step: int) -> pa.Array:
-    """Return a copy of every *step*-th piece, beginning with number *first*."""
+    """Return a copy of every *step*-th piece, starting with piece *first*."""
     chosen = np.arange(first, len(pieces), step)
     return pieces.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)]))
 
 
 def parts_of(column: pa.Array) -> tuple[Places, npt.NDArray[np.uint8]]:
-    """Return where the pieces of a column of texts or bytes begin and end, and its bytes; it is no part of another."""
+    """Return the bounds of the values of a text or binary column, and its bytes; the column must not be a slice."""
     _, offsets, content = column.buffers()
     assert column.offset == 0, "the column is whole"
     places = np.frombuffer(offsets, dtype=np.int32, count=len(column) + 1).astype(np.int64)
@@ -78,7 +78,7 @@ def parts_of(column: pa.Array) -> tuple[Places, npt.NDArray[np.uint8]]:
 
 
 def bounds_of(column: pa.Array) -> Places:
-    """Return where the values of a column of large texts or bytes begin in its block, and where the last one ends."""
+    """Return the start of every value of a large text or binary column in its block, and the end of the last one."""
     raw = column.buffers()[1]
     if raw is None or not len(column):
         return np.zeros(1, dtype=np.int64)
@@ -87,7 +87,7 @@ def bounds_of(column: pa.Array) -> Places:
 
 
 def block_of(column: pa.Array) -> memoryview:
-    """Return all values of a column of large texts or bytes, one behind the other, as they lie in memory."""
+    """Return the concatenated values of a large text or binary column as a view of its memory."""
     ends, raw = column.buffers()[1:]
     if raw is None or not len(column):
         return memoryview(b"")

@@ -1,19 +1,18 @@
-"""The words between roles and shells.
+"""The interface between roles and shells: events and effects.
 
-A role (name server, broker) is a `Machine`: it is handed an event and returns effects. An event is something that
-happened (bytes came, a timer fired, a sync ended) and carries the time; an effect is something that shall be done
-(send bytes, sync the log). Between them there is only pure code: no socket, no clock, no chance. A shell performs
-effects: `holdfast.runtime` with sockets and files, `holdfast.sim` with a virtual world.
+A role (name server, broker) is a `Machine`: it receives an event and returns effects. An event is something that
+happened (bytes arrived, a timer fired, a sync ended) and carries the time. An effect is work to be done (send bytes,
+sync the log). Between them runs only pure code: no socket, no clock, no randomness. A shell performs the effects:
+`holdfast.runtime` with sockets and files, `holdfast.sim` in a simulation.
 
-The one exception is the disk: a store writes and reads through the `holdfast.store.base.disk.Disk` it was given,
-because an append must have happened when the next line runs. Whatever may block for long (a sync, a cold read) is an
-effect.
+The one exception is the disk. A store writes and reads directly through its `holdfast.store.base.disk.Disk`, because an
+append must be complete before the next line runs. Anything that may block for long (a sync, a cold read) is an effect.
 
-    effects   What a role asks its shell to do
-    events    What can happen to a role
-    machine   The one method every role has
-    pressure  Whether memory is short
-    readings  How busy the machine is
-    reads     Answering the reads of one turn each by itself
-    sample    One number that a role tells about itself
+    events      Everything that can happen to a role
+    effects     Everything that a role can ask its shell to do
+    machine     The protocol that every role implements
+    pressure    Memory that connections use, and whether it is too much
+    readings    Load of the host: memory, processor, network
+    sample      One exported metric value of a role
+    reads       Isolation of faults between the channels of one turn
 """

@@ -1,4 +1,4 @@
-"""What a role asks its shell to do. Effects of one event are performed in order, before the next event."""
+"""Everything that a role can ask its shell to do. The effects of an event run in order, before the next event."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Piece = bytes | bytearray | memoryview
 
 
 class SendBytes(msgspec.Struct, frozen=True, gc=False):
-    """Write *pieces* to a channel as one write. Frames that are already whole; a closed channel is ignored.
+    """Write *pieces* to a channel as one write. The pieces are whole frames; a closed channel is ignored.
 
-    The pieces may be views of log pages: the shell holds them until the socket has taken them and never copies what
-    need not be copied. They are never views of the receive buffer.
+    The pieces may be views of log pages: the shell keeps them alive until the socket has accepted them and avoids
+    copies. They are never views of the receive buffer.
     """
 
     channel: ChannelId
@@ -24,24 +24,24 @@ class SendBytes(msgspec.Struct, frozen=True, gc=False):
 
 
 class CloseChannel(msgspec.Struct, frozen=True):
-    """Close a channel after what was sent to it has left."""
+    """Close a channel after everything sent to it has left."""
 
     channel: ChannelId
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A mistake of ours came to light on a channel: tell the operator where, and close that channel alone."""
+    """Report a programming error that occurred on a channel to the operator, and close only that channel."""
 
     channel: ChannelId
     error: Exception
 
 
 class OpenChannel(msgspec.Struct, frozen=True):
-    """Connect to `host:port`. Answered by `ChannelOpened` with `dialed`, or by `ChannelFailed`.
+    """Connect to `host:port`. The answer is `ChannelOpened` with `dialed`, or `ChannelFailed`.
 
     Attributes:
-        purpose: Comes back with the answer: two rooms of a role may dial the same address.
-        is_stream: The channel speaks no frames: what comes is told as it comes, in `StreamReceived`.
+        purpose: Returned with the answer: two components of a role may dial the same address.
+        is_stream: The channel is not divided into frames: its data arrive as they come, in `StreamReceived`.
     """
 
     address: str
@@ -57,7 +57,7 @@ class SetTimer(msgspec.Struct, frozen=True):
 
 
 class SyncLog(msgspec.Struct, frozen=True):
-    """Bring *files* of the commit log to disk off the loop, then `LogSynced(position)`.
+    """Sync *files* of the commit log off the loop, then report `LogSynced(position)`.
 
     Group commit: a shell that is still syncing merges all `SyncLog` that arrive meanwhile into one.
     """
@@ -67,14 +67,14 @@ class SyncLog(msgspec.Struct, frozen=True):
 
 
 class SyncFiles(msgspec.Struct, frozen=True):
-    """Bring derived files (indexes, checkpoint), or the whole disk, to disk off the loop, then `FilesSynced(token)`."""
+    """Sync derived files (indexes, checkpoint) or the whole disk off the loop, then report `FilesSynced(token)`."""
 
     files: tuple[Syncable, ...]
     token: int
 
 
 class ReadLog(msgspec.Struct, frozen=True):
-    """Read a cold range of one log file off the loop, then `LogRead(token)`."""
+    """Read a cold range of one log file off the loop, then report `LogRead(token)`."""
 
     file: File
     start: int
@@ -83,11 +83,11 @@ class ReadLog(msgspec.Struct, frozen=True):
 
 
 class WriteFile(msgspec.Struct, frozen=True):
-    """Replace a small file durably off the loop (`Disk.replace`), then `FileWritten(path)`.
+    """Replace a small file durably off the loop (`Disk.replace`), then report `FileWritten(path)`.
 
     Attributes:
-        is_retried: Where the disk has no space, try again until it has, or until the path is written once more. Every
-            attempt that fails is a `DiskFault` with `is_full`.
+        is_retried: If the disk is full, retry until there is space or until the path is written again. Every failed
+            attempt is a `DiskFault` with `is_full`.
     """
 
     path: str
@@ -96,7 +96,7 @@ class WriteFile(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Tell the operator: one event, one line. Even logging is an effect, so that the simulator can show it."""
+    """Log one event in one line for the operator. Logging is an effect, so that the simulator can show it."""
 
     level: str
     event: str

@@ -1,4 +1,4 @@
-"""What can happen to a role. Every event carries `now_ms`: time enters here and nowhere else."""
+"""Everything that can happen to a role. Every event carries `now_ms`: time enters here and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from holdfast.wire.frames.frame import Frame
 
 ChannelId = NewType("ChannelId", int)
-"""One connection, for as long as it lives. Never reused within a process."""
+"""One connection, from open to close. Never reused within a process."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -22,9 +22,9 @@ class ChannelOpened(msgspec.Struct, frozen=True):
     """A peer connected, or a connection that `OpenChannel` asked for is up.
 
     Attributes:
-        peer: `host:port` of the other end as the socket shows it.
-        dialed: The address given to `OpenChannel`; None when the peer came to us.
-        purpose: What was given to `OpenChannel` with it, or what the port is for that the peer came to.
+        peer: `host:port` of the other end, as the socket reports it.
+        dialed: The address given to `OpenChannel`; None if the peer connected to us.
+        purpose: The purpose given to `OpenChannel`, or the purpose of the port that the peer connected to.
     """
 
     channel: ChannelId
@@ -35,7 +35,7 @@ class ChannelOpened(msgspec.Struct, frozen=True):
 
 
 class ChannelFailed(msgspec.Struct, frozen=True):
-    """A connection that `OpenChannel` asked for could not be made."""
+    """A connection that `OpenChannel` asked for could not be established."""
 
     dialed: str
     reason: str
@@ -46,7 +46,7 @@ class ChannelFailed(msgspec.Struct, frozen=True):
 class FramesReceived(msgspec.Struct, frozen=True, gc=False):
     """All whole frames of one read of one channel, in order.
 
-    The frames are views of the receive buffer. They live until `handle` returns: whatever is kept longer is copied.
+    The frames are views of the receive buffer, valid until `handle` returns: copy everything that is kept longer.
     """
 
     channel: ChannelId
@@ -55,7 +55,7 @@ class FramesReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamReceived(msgspec.Struct, frozen=True, gc=False):
-    """One read of a channel that speaks no frames. The data live until `handle` returns."""
+    """The bytes of one read of a channel that is not divided into frames. They are valid until `handle` returns."""
 
     channel: ChannelId
     data: bytes | memoryview
@@ -63,9 +63,9 @@ class StreamReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadsReceived(msgspec.Struct, frozen=True, gc=False):
-    """What one turn of the event loop read from several channels, in the order of reading.
+    """Everything that one turn of the event loop read from several channels, in the order of reading.
 
-    The same as its reads one after the other, but for the price: what is paid once per event is paid once for all.
+    Equivalent to the reads as separate events, but cheaper: costs per event are paid once for all reads.
     """
 
     reads: list[FramesReceived]
@@ -73,7 +73,7 @@ class ReadsReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChannelClosed(msgspec.Struct, frozen=True):
-    """The connection is gone; nothing sent to it will arrive."""
+    """The connection is closed; nothing sent to it will arrive."""
 
     channel: ChannelId
     now_ms: int
@@ -101,12 +101,12 @@ class FilesSynced(msgspec.Struct, frozen=True):
 
 
 class DiskFault(msgspec.Struct, frozen=True):
-    """A sync, a read or a write that an effect asked for has failed. The store must take no more writes.
+    """A sync, a read or a write that an effect asked for has failed. The store must accept no more writes.
 
     Attributes:
-        token: That of the `ReadLog`, if it was a read: somebody waits for its bytes.
-        path: That of the `WriteFile`, if it was one.
-        is_full: The write of *path* found no space, and nothing else is wrong: the store continues.
+        token: The token of the `ReadLog`, if it was a read: its caller waits for the bytes.
+        path: The path of the `WriteFile`, if it was one.
+        is_full: The disk was full when *path* was written. Nothing else is wrong: the store continues.
     """
 
     reason: str
@@ -117,7 +117,7 @@ class DiskFault(msgspec.Struct, frozen=True):
 
 
 class LogRead(msgspec.Struct, frozen=True):
-    """The bytes that a `ReadLog` asked for. Shorter than asked when the log ends or was cleaned there."""
+    """The bytes that a `ReadLog` asked for. Shorter than asked if the log ends or was cleaned there."""
 
     token: int
     data: bytes
@@ -132,13 +132,13 @@ class FileWritten(msgspec.Struct, frozen=True):
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """The operator asked for an orderly end. The role says good-bye, and serves those who have not heard it yet."""
+    """The operator asked for an orderly shutdown. The role says goodbye, and keeps serving peers that have not heard it."""
 
     now_ms: int
 
 
 class Stopping(msgspec.Struct, frozen=True):
-    """Nothing comes after this. The role keeps what it has; then the shell closes every channel."""
+    """The last event. The role persists its state; then the shell closes every channel."""
 
     now_ms: int
 

@@ -1,4 +1,4 @@
-"""The one method every role has."""
+"""The protocol that every role implements."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from holdfast.machine.events import Event
 
 
 class Machine(Protocol):
-    """A role without a world around it."""
+    """A role as a pure state machine: events in, effects out."""
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take note of *event* and return what shall be done about it, in order."""
+        """Process *event* and return its effects, in order."""
         ...

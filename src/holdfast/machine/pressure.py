@@ -1,4 +1,4 @@
-"""Whether memory is short: a reading that the shell keeps and a role looks at, as it looks at how full the disk is."""
+"""Memory that connections use: the shell keeps the reading up to date, and roles inspect it like disk usage."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class MemoryPressure(msgspec.Struct):
-    """What connections make the server hold.
+    """The memory that connections make the server hold.
 
     Attributes:
-        held: Bytes: unfinished requests, and answers that were not taken.
-        is_high: So much that no new work should be taken.
+        held: Bytes of unfinished requests and of answers that the peers have not read yet.
+        is_high: So much is held that the role should accept no new work.
     """
 
     held: int = 0

@@ -1,4 +1,4 @@
-"""How busy the machine is: readings that the shell keeps up to date and a role looks at, as it looks at the memory."""
+"""Load of the host: the shell keeps these readings up to date, and roles inspect them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 
 class LinkCapacity(msgspec.Struct, frozen=True):
-    """How much a network interface can carry in one direction.
+    """The capacity of a network interface in one direction.
 
     Attributes:
-        mbit: Megabits a second.
-        source: The operator stated it, or the interface reports it.
+        mbit: Megabits per second.
+        source: Whether the operator stated it or the interface reports it.
     """
 
     mbit: int
@@ -20,12 +20,12 @@ class LinkCapacity(msgspec.Struct, frozen=True):
 
 
 class Readings(msgspec.Struct):
-    """Percentages of what there is; None where that is not known, which is not the same as 0.
+    """Usage in percent. None means unknown, which is not the same as 0.
 
     Attributes:
-        memory: Of the machine's memory, or of what this process may use of it.
-        load: Runnable tasks for each processor; above 100 they wait for each other.
-        network: Of the capacity of the busiest network interface.
+        memory: Share of the host's memory, or of this process's memory limit.
+        load: Runnable tasks per processor; above 100 they wait for each other.
+        network: Share of the capacity of the busiest network interface.
         link: That capacity.
     """
 

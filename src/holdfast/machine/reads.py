@@ -1,4 +1,4 @@
-"""Answering the reads of one turn each by itself: a fault on one channel is nobody else's business."""
+"""Isolation of faults between the channels of one turn: a fault on one channel does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.machine.events import FramesReceived
 
 
 def answer_apart(answer: Callable[[FramesReceived], list[Effect]], reads: Iterable[FramesReceived]) -> list[Effect]:
-    """Return the effects of all *reads*. What one of them breaks is told as a `Fault` of its channel."""
+    """Return the effects of all *reads*. An exception in one of them becomes a `Fault` of its channel."""
     effects: list[Effect] = []
     for read in reads:
         try:
             effects += answer(read)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others' answers must not go with it
+        except Exception as error:  # noqa: BLE001 - no exception may cost the other channels their answers
             effects.append(Fault(read.channel, error))
     return effects

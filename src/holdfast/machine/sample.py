@@ -1,4 +1,4 @@
-"""One number that a role tells about itself. Roles count in plain attributes; whoever asks gets samples of them."""
+"""One exported metric value of a role. Roles count in plain attributes and build samples when they are asked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One number of a role, at the moment of asking.
+    """One metric value of a role, at the moment of the query.
 
     Attributes:
-        name: Without the common prefix; a counter's without `_total`.
-        kind: A counter only grows, a gauge goes up and down.
-        about: What it counts, for whoever reads it.
+        name: The metric name without the common prefix; a counter's also without `_total`.
+        kind: A counter only grows, a gauge rises and falls.
+        about: The help text of the metric.
     """
 
     name: str
