@@ -32,7 +32,7 @@ _BODY_AT: Final = 20
 _IN_STEP_MIN: Final = 32  # batches to follow in step
 # Decompressed batches are yielded at this size: an answer of a few megabytes may decompress to gigabytes.
 _PLAIN_BYTES: Final = 8 * 1024 * 1024
-_MISCOUNTED: Final = "it does not hold the number of messages that it states, or one has a wrong size"
+_MISCOUNTED: Final = "it does not hold as many messages as it says, or one has a wrong size"
 
 
 def are_batches(records: Records) -> npt.NDArray[np.bool_]:
