@@ -1,10 +1,10 @@
-"""What the whole store stands on: the disk interface, options, and plain files.
+"""Shared by the whole store: the disk interface, the options, and plain files.
 
-disk          What the log engine asks of a disk
-cold_reads    Work that needs bytes which may not be in memory
-options       Every knob of the log engine, with upstream's defaults where it has one
-config_files  The JSON files in `config/`, each with the previous one beside it as `.bak`
-file_cache    A bounded number of open files, whoever was used last
-log_file      Files of one size, named by their first byte, as one address space
-index_fields  What the indexes take from a record
+disk            The disk interface
+cold_reads      Protocol for work that reads bytes which may not be in memory
+options         The options of the log engine
+config_files    JSON files in `config/`, with the previous version as `.bak`
+file_cache      LRU cache of open files
+log_file        A chain of files of one size as one address space
+index_fields    The fields of a record that the indexes store
 """

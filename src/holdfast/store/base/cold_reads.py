@@ -1,10 +1,10 @@
-"""Work that needs bytes which may not be in memory: it asks for them one range at a time.
+"""Protocol for work that reads bytes which may not be in memory: a generator that requests one range at a time.
 
     steps = store.find_by_key(...)
     range = next(steps); range = steps.send(bytes); ...          until StopIteration has the result
 
-Whoever drives the steps takes bytes that are in memory at once and has all others read off the loop, so that no disk
-seek ever stalls it.
+The driver of the steps answers at once if the bytes are in memory, and otherwise reads them off the loop. So the loop
+never waits for a disk seek.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from holdfast.store.base.disk import File
 
 
 class LogRange(msgspec.Struct, frozen=True):
-    """Bytes of the commit log: of whole records, or the first ones of a record. Answered by b"" when they are gone.
+    """Bytes of the commit log: whole records, or the start of a record. The answer is b"" when they are gone.
 
     Attributes:
-        is_guess: Perhaps no record begins there, as nobody but whoever asks says so. Then that is no damage.
+        is_guess: Only the caller expects a record there. If there is none, nothing is damaged.
     """
 
     position: int
@@ -30,7 +30,7 @@ class LogRange(msgspec.Struct, frozen=True):
 
 
 class FileRange(msgspec.Struct, frozen=True):
-    """Bytes [start, end) of an index file, which were not used for so long that they may have to come from the disk."""
+    """Bytes [start, end) of an index file that may have been evicted from the page cache."""
 
     file: File
     start: int
@@ -40,4 +40,4 @@ class FileRange(msgspec.Struct, frozen=True):
 _Result = TypeVar("_Result")
 
 Steps = Generator[LogRange | FileRange, bytes, _Result]
-"""Yields ranges, is sent bytes, returns its result. `CorruptRecord` is thrown into it when a record is damaged."""
+"""Yields ranges, is sent bytes, returns its result. `CorruptRecord` is thrown into it when a record is corrupt."""

@@ -1,9 +1,9 @@
-"""The JSON files in `config/`, each with the previous one beside it as `.bak`.
+"""JSON files in `config/`, with the previous version as `.bak`.
 
     config/topics.json    config/topics.json.bak
 
-Upstream writes the old content to `.bak` and then the new one in place, so a crash may leave the first torn: then the
-second counts. Knows nothing of what is in the files.
+RocketMQ writes the old content to `.bak` and then the new content in place. A crash may tear the first file: then the
+backup is used. This module does not know the content of the files.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ FOLDER = "config"
 
 
 def config_path(name: str) -> str:
-    """Return where the file *name*, say `topics.json`, is kept."""
+    """Return the path of the file *name*, for example `topics.json`."""
     return f"{FOLDER}/{name}"
 
 
 def load_config(disk: Disk, name: str) -> Any | None:
-    """Return the content of a file as plain values, of its `.bak` if it cannot be read, or None if neither can."""
+    """Return the content of a file as plain values, or of its `.bak` if it is unreadable, or None if both are."""
     found = find_config(disk, name)
     return None if found is None else found[1]
 
 
 def find_config(disk: Disk, name: str) -> tuple[str, Any] | None:
-    """Return which of the two files counts, and its content; None if neither can be read."""
+    """Return the path and the content of the file or else its `.bak`; None if neither is readable."""
     for path in (config_path(name), config_path(name) + ".bak"):
         data = disk.read_file(path)
         if data:
@@ -41,7 +41,7 @@ def find_config(disk: Disk, name: str) -> tuple[str, Any] | None:
 
 
 def plan_save(disk: Disk, name: str, data: bytes) -> list[tuple[str, bytes]]:
-    """Return the (path, content) to write, in order, so that *data* is the file and what it was becomes its `.bak`."""
+    """Return the ordered (path, content) writes that store *data* and keep the previous content as `.bak`."""
     path = config_path(name)
     previous = disk.read_file(path)
     if previous == data:
@@ -51,6 +51,6 @@ def plan_save(disk: Disk, name: str, data: bytes) -> list[tuple[str, bytes]]:
 
 
 def save_config(disk: Disk, name: str, data: bytes) -> None:
-    """Write *data* durably and keep what was there as `.bak`."""
+    """Write *data* durably and keep the previous content as `.bak`."""
     for path, content in plan_save(disk, name, data):
         disk.replace(path, content)

@@ -1,4 +1,4 @@
-"""What the log engine asks of a disk. `runtime.posix_disk` is the real one, `sim.disk` one that tears and forgets.
+"""The disk interface. `runtime.posix_disk` is the real one; `sim.disk` simulates torn and lost writes.
 
 Paths are relative to the store's root folder and use `/`. Every method may raise `DiskFailed`.
 """
@@ -12,10 +12,10 @@ Piece = bytes | bytearray | memoryview
 
 
 class Syncable(Protocol):
-    """What can be brought to disk: a file, or a whole disk."""
+    """A file or a whole disk that can be synced."""
 
     def sync(self) -> None:
-        """Bring everything written to disk. Blocks: on a real disk it is called from a thread."""
+        """Sync everything written. Blocks: on a real disk, call it from a thread."""
         ...
 
 
@@ -26,10 +26,10 @@ class File(Syncable, Protocol):
     size: int
 
     def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
-        """Write *pieces* one behind the other, starting at byte *at*. Visible to `view` and `read` at once.
+        """Write *pieces* one after the other, starting at byte *at*. Visible to `view` and `read` at once.
 
-        Any number of pieces; who knows their *size* together may tell it, which is cheaper than to ask each. After a
-        crash any part of what was not synced may be missing, page by page.
+        Any number of pieces is accepted. A caller that knows their total *size* can pass it, to save summing it up.
+        After a crash any page that was not synced may be missing.
         """
         ...
 
@@ -42,43 +42,43 @@ class File(Syncable, Protocol):
         ...
 
     def erase(self, start: int, end: int) -> None:
-        """Make [start, end) read as zeros, giving the space back where the disk can."""
+        """Make [start, end) read as zeros, and free the disk space where possible."""
         ...
 
     def reserve(self, start: int, end: int) -> None:
-        """Take the space of [start, end) from the disk, where it is not taken yet. The bytes stay.
+        """Allocate disk space for [start, end) where it is not allocated yet. The bytes keep their values.
 
         Raises:
-            DiskFull: the space is not there.
+            DiskFull: there is not enough disk space.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the file. Views that are still held stay good."""
+        """Close the file. Views that are still held stay valid."""
         ...
 
 
 class Disk(Syncable, Protocol):
     """A folder of files.
 
-    `sync` brings all of them to disk, and their names, at a price that does not depend on their number.
+    `sync` syncs all files and their names, at a cost that does not depend on their number.
     """
 
     @property
     def can_sync(self) -> bool:
-        """Whether `sync` may be called: not every system has it, or tells when it fails."""
+        """Whether `sync` may be called: some systems lack it, or do not report its failures."""
         ...
 
     def list(self, folder: str) -> list[str]:
-        """Return the names in *folder*, sorted; empty when there is no such folder. Folders end with `/`."""
+        """Return the names in *folder*, sorted; empty if the folder does not exist. Names of folders end with `/`."""
         ...
 
     def find_size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, or None when it does not exist."""
+        """Return the size of a file in bytes, or None if it does not exist."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """Return when the file was last written to."""
+        """Return the time of the last write to the file."""
         ...
 
     def open(self, path: str) -> File:
@@ -86,29 +86,29 @@ class Disk(Syncable, Protocol):
         ...
 
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
-        """Create a file of *size* zero bytes, and the folders above it; *reserve* takes the space from the disk now.
+        """Create a file of *size* zero bytes, and its parent folders; *reserve* allocates its disk space at once.
 
         Raises:
-            DiskFull: the space to be reserved is not there, and neither is the file.
+            DiskFull: the space to reserve is not available. No file is created.
         """
         ...
 
     def read_file(self, path: str) -> bytes | None:
-        """Return a whole small file, or None when it does not exist."""
+        """Return the content of a small file, or None if it does not exist."""
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put *data* under *path* durably: a crash leaves the old content or the new, never a mixture."""
+        """Write *data* to *path* durably and atomically: a crash leaves the old content or the new, never a mixture."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file, or a folder with everything in it, durably and in one; an existing file *target* is replaced."""
+        """Move a file, or a folder with its content, durably and atomically; an existing file *target* is replaced."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with everything in it. Not there is fine."""
+        """Remove a file, or a folder with its content. Do nothing if it does not exist."""
         ...
 
     def space(self) -> tuple[int, int]:
-        """Return (used bytes, total bytes) of the file system below the folder."""
+        """Return (used bytes, total bytes) of the file system that holds the folder."""
         ...

@@ -1,7 +1,7 @@
-"""A bounded number of open files, whoever was used last.
+"""LRU cache of open files.
 
-Ten thousand queues must not cost ten thousand descriptors. A file that is dropped here is closed when nobody holds it
-any more: a sync that is under way keeps its files open by holding them.
+Ten thousand queues must not cost ten thousand descriptors. An evicted file is closed when its last reference is gone: a
+sync in progress keeps its files open by holding references.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.store.base.disk import Disk, File
 
 
 class FileCache:
-    """Opens files and keeps the latest."""
+    """Opens files and keeps the most recently used ones open."""
 
     def __init__(self, disk: Disk, open_max: int) -> None:
         self.disk = disk
@@ -20,7 +20,7 @@ class FileCache:
         self._files: OrderedDict[str, File] = OrderedDict()
 
     def open(self, path: str) -> File:
-        """Return the file at *path*, which exists."""
+        """Return the file at *path*, which must exist."""
         file = self._files.get(path)
         if file is None:
             return self._keep(self.disk.open(path))
@@ -32,7 +32,7 @@ class FileCache:
         return self._keep(self.disk.create(path, size))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with everything in it."""
+        """Remove a file, or a folder with its content."""
         for known in [known for known in self._files if known == path or known.startswith(path + "/")]:
             del self._files[known]
         self.disk.remove(path)

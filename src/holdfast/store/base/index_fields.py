@@ -1,6 +1,6 @@
-"""What the indexes take from a record: its tags code, its keys, and how many messages it holds.
+"""The fields of a record that the indexes store: its tags code, its keys, and its number of messages.
 
-Knows the properties that matter to indexes, and the one topic whose entries carry a time instead of a tag.
+This module knows which properties matter to indexes, and the one topic whose entries carry a time instead of a tag.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.wire.records.properties import find_marked, find_property
 from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
-"""The bit that prepared and rollback records share: neither has a place in a queue."""
+"""The bit that prepared and rollback records share: neither gets an offset in a queue."""
 
 INNER_BITS = INNER_BATCH | 0x40
-"""What a record has in its sys flag that holds a batch: it is to be opened, and it holds one."""
+"""The sys flag bits of a record that holds a batch: it is to be opened, and it holds one."""
 INNER_COUNT_MAX = 0x7FFF
-"""Upstream keeps the count in 16 bits, with a sign."""
+"""RocketMQ stores the count in a signed 16-bit number."""
 
 KEY_SEPARATOR = b" "
 UNIQUE_KEY, KEYS, VALUE_END = b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02"
@@ -30,12 +30,12 @@ _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 def has_keys(sys_flag: int) -> bool:
-    """Return whether the key index takes this record: all but rollbacks."""
+    """Return whether the key index contains this record: it contains all but rollbacks."""
     return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 def tags_code(topic: bytes, properties: bytes, store_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
-    """Return the third field of a record's entry: the hash of its tag, or when it is due in the schedule topic."""
+    """Return the third field of a record's entry: the hash of its tag, or its due time in the schedule topic."""
     if topic == _SCHEDULE:
         level = find_property(properties, b"DELAY")
         number = parse_count(level.decode(errors="replace"), 0) if level is not None else 0
@@ -51,10 +51,10 @@ def _hash_tags(tags: bytes) -> int:
 
 
 def inner_count(sys_flag: int, properties: bytes) -> int:
-    """Return how many messages a record holds: more than one only in a batch that is kept as it came.
+    """Return the number of messages in a record: more than one only in a batch that is stored whole.
 
     Raises:
-        RecordRefused: it says a number that no index can hold.
+        RecordRefused: the record states a number that no index can hold.
     """
     if sys_flag & INNER_BITS != INNER_BITS:
         return 1
@@ -63,20 +63,20 @@ def inner_count(sys_flag: int, properties: bytes) -> int:
         return 1
     count = parse_count(text.decode(errors="replace"), 0)
     if not 0 < count <= INNER_COUNT_MAX:
-        raise RecordRefused(f"a batch may hold 1 to {INNER_COUNT_MAX} messages, but this one says {text[:20]!r}")
+        raise RecordRefused(f"a batch may hold 1 to {INNER_COUNT_MAX} messages, but this one states {text[:20]!r}")
     return count
 
 
 def with_inner_base(properties: bytes, offset: int) -> bytes:
-    """Return the properties of a batch with the offset of its first message; the last of a name counts."""
+    """Return the properties of a batch with its first offset added; of two properties of one name the last counts."""
     end = b"" if not properties or properties.endswith(VALUE_END) else VALUE_END
     return b"%s%s%s%d%s" % (properties, end, _INNER_BASE, offset, VALUE_END)
 
 
 def inner_span(sys_flag: int, properties: bytes, offset: int) -> tuple[int, int]:
-    """Return the first offset and the count of a stored record's messages; a count of 0 when it says what cannot be.
+    """Return the first offset and the count of a stored record's messages; the count is 0 if the record is invalid.
 
-    *offset* is that of the record, which counts where it is no batch.
+    *offset* is the record's own offset, used unless it is a batch.
     """
     if sys_flag & INNER_BITS != INNER_BITS:
         return offset, 1
@@ -89,7 +89,7 @@ def inner_span(sys_flag: int, properties: bytes, offset: int) -> tuple[int, int]
 
 
 def index_keys(properties: bytes) -> list[bytes]:
-    """Return the keys under which a record can be found: its unique key and the words of its keys."""
+    """Return the keys under which a record can be found: its unique key and each word of its keys."""
     unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
     words = find_marked(properties, KEYS, VALUE_END)
     keys = [unique] if unique else []
@@ -99,7 +99,7 @@ def index_keys(properties: bytes) -> list[bytes]:
 
 
 def key_hash(topic: bytes, key: bytes) -> int:
-    """Return the index hash of a key: never negative."""
+    """Return the hash of a key in the key index: never negative."""
     value = hash_behind(0, topic + b"#" + key)
-    # Java's Math.abs leaves the smallest integer negative, and upstream then takes 0.
+    # Java's Math.abs leaves the smallest integer negative; RocketMQ then uses 0.
     return value if value < 1 << 31 else -value & 0x7FFFFFFF

@@ -1,10 +1,10 @@
-"""Files of one size, named by their first byte, as one address space.
+"""A chain of files of one size as one address space. Each file is named by the address of its first byte.
 
     commitlog/00000000000000000000      [0, size)
     commitlog/00000000001073741824      [size, 2 * size)
-    commitlog/00000000002147483648      created ahead: all zeros until the log gets there
+    commitlog/00000000002147483648      created ahead: all zeros until the log reaches it
 
-Knows nothing of what is in the files.
+This module does not know the content of the files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def file_name(start: int) -> str:
 
 
 def parse_names(names: list[str]) -> list[int]:
-    """Return the addresses that *names* stand for, lowest first; what is not such a name is left alone."""
+    """Return the addresses in *names*, lowest first; other names are ignored."""
     return sorted(int(name) for name in names if len(name) == NAME_LENGTH and name.isascii() and name.isdigit())
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """One file and where it begins."""
+    """One file and its first address."""
 
     start: int
     file: File
@@ -47,18 +47,18 @@ class LogFiles:
         self.folder = folder
         self.size = size
         self.files: dict[int, File] = {}  # by number: address // size
-        self.created_count = 0  # by this process: each took its space from the disk
-        self.unused: list[str] = []  # Names of files before a gap in the chain: kept, but no part of it.
+        self.created_count = 0  # by this process: these have their disk space allocated
+        self.unused: list[str] = []  # Paths of files before a gap in the chain: kept, but not part of it.
 
     @classmethod
     def load(cls, disk: Disk, folder: str, size_default: int) -> LogFiles:
-        """Open every file of *folder*. Their size is found from the files; *size_default* holds when there is none.
+        """Open all files of *folder*. Their size is read from the first one; *size_default* applies if there is none.
 
         Raises:
-            StoreError: the folder holds files that cannot be one log.
+            StoreError: the files do not form one log.
         """
         starts = parse_names(disk.list(folder))
-        # A crash between creating a file and giving it its size leaves an empty one at the end: nothing was in it.
+        # A crash between creating a file and setting its size leaves an empty one at the end: it never held data.
         while starts and not disk.find_size(f"{folder}/{file_name(starts[-1])}"):
             disk.remove(f"{folder}/{file_name(starts.pop())}")
         if not starts:
@@ -75,23 +75,23 @@ class LogFiles:
         if not size or size != self.size or start % self.size:
             raise StoreError(
                 f"{path} has {size} bytes where files of {self.size} are expected: "
-                "restore it from a copy, or move it and everything after it out of the folder"
+                "restore it from a backup, or move it and all later files out of the folder"
             )
         number = start // self.size
         if self.files and number - 1 not in self.files:
-            # Files before a gap cannot be reached by walking the log; they are not ours to delete.
+            # A walk of the log cannot reach files before a gap. Keep them: this broker may not delete them.
             self.unused.extend(file.path for file in self.files.values())
             self.files.clear()
         self.files[number] = self._disk.open(path)
 
     @property
     def start(self) -> int:
-        """Address of the first byte; 0 when there are no files."""
+        """Address of the first byte; 0 if there are no files."""
         return next(iter(self.files)) * self.size if self.files else 0
 
     @property
     def end(self) -> int:
-        """Address behind the last byte, whether used or not."""
+        """Address after the last byte of the last file, whether used or not."""
         return (next(reversed(self.files)) + 1) * self.size if self.files else 0
 
     def find(self, address: int) -> LogFile | None:
@@ -101,7 +101,7 @@ class LogFiles:
         return LogFile(number * self.size, file) if file is not None else None
 
     def ensure(self, number: int) -> File:
-        """Return file *number*, creating it when it is not there."""
+        """Return file *number*; create it if it does not exist."""
         file = self.files.get(number)
         if file is None:
             file = self._disk.create(f"{self.folder}/{file_name(number * self.size)}", self.size, reserve=True)
@@ -110,16 +110,16 @@ class LogFiles:
         return file
 
     def remove_first(self) -> str:
-        """Remove the first file and return its path. Views of it that are held stay good."""
+        """Remove the first file and return its path. Views that are still held stay valid."""
         number = next(iter(self.files))
         file = self.files.pop(number)
         self._disk.remove(file.path)
         return file.path
 
     def cut(self, address: int) -> None:
-        """Forget everything from *address* on: it reads as zeros, and files behind it are gone.
+        """Truncate the log at *address*: the rest of its file reads as zeros, and later files are removed.
 
-        A later recovery would take old records for new ones if their bytes stayed (hazard H1).
+        If the bytes stayed, a later recovery could mistake old records for new ones (hazard H1).
         """
         last = address // self.size
         for number in [number for number in self.files if number > last]:
@@ -129,10 +129,10 @@ class LogFiles:
             self.reserve(address)
 
     def reserve(self, address: int) -> None:
-        """Take the space from *address* to the end of its file from the disk, if there is that much.
+        """Allocate disk space from *address* to the end of its file, if there is enough.
 
-        `cut` gave it back, and a file that Java made never had it. A later write would find the disk full, and the log
-        would take no more of them.
+        `cut` freed it, and a file that Java created never had it. Otherwise a later write would find the disk full,
+        and the log would accept no more writes.
         """
         file = self.files.get(address // self.size)
         if file is not None:

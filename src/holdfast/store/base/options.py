@@ -1,6 +1,6 @@
-"""Every knob of the log engine, with upstream's defaults where it has one.
+"""The options of the log engine, with RocketMQ's defaults where it has the option.
 
-Sizes of files hold for new folders only: where files exist already, their sizes are found from the folder.
+File sizes apply to new folders only: existing files keep theirs, which is read from the folder.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ DELAY_LEVELS_MS = tuple(
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is laid out and how long it keeps what.
+    """Layout and retention of a store.
 
     Attributes:
-        store_host: Address of this broker as records hold it; message ids are made of it.
-        index_slots: Hash slots of a key index file. The size of a file does not tell them apart from its items, so they
-            must be what the folder was written with; files of another size are left alone and not searched.
-        hot_window: How much of the log's end is taken to be in the page cache.
-        retention_ms: A log file goes when the first record behind it is older than this.
-        clean_forced_percent: Above this use of the disk the oldest files go, whatever their age.
-        disk_full_percent: Above this use of the disk writes are refused.
-        checkpoint_interval_ms: Indexes and log are synced and the point of recovery moves at least this often.
-        is_replica: The log is a copy of another broker's: nothing is staged, bytes are appended as they are there.
-        delay_levels_ms: Delay of level 1, 2, ...: entries of the schedule topic carry the time of delivery.
+        store_host: This broker's address as stored in records; message ids contain it.
+        index_slots: Hash slots of a key index file. The file size does not show how many of its bytes are slots and how
+            many are items, so set it as the folder was written; files of another size are kept but not searched.
+        hot_window: The number of bytes at the end of the log that are assumed to be in the page cache.
+        retention_ms: A log file is removed when the first record after it is older than this.
+        clean_forced_percent: Above this disk usage the oldest files are removed, whatever their age.
+        disk_full_percent: Above this disk usage writes are refused.
+        checkpoint_interval_ms: At least this often indexes and log are synced and the recovery point advances.
+        is_replica: The log replicates another broker's: nothing is staged, received bytes are appended unchanged.
+        delay_levels_ms: Delay of level 1, 2, ...: entries of the schedule topic carry the delivery time.
     """
 
     store_host: bytes = pack_host("127.0.0.1:10911")
