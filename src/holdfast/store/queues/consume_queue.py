@@ -1,15 +1,15 @@
-"""The index of one queue: 20-byte entries, one per message, at 20 times its offset.
+"""The index by message of one queue: 20-byte entries, one per message, at 20 times its offset.
 
     | position i64 | record size i32 | tags code i64 |      files of 300 000 entries, sparse, named by their first byte
 
     memory   tail: the newest entries, confirmed but not yet in a file
-    disk     [first_file ............ tail_number * 20)    zeros behind
+    disk     [first_file ............ tail_number * 20)    followed by zeros
 
-An entry of size 0x7FFFFFFF is blank: no message has that offset. Blanks with position 0 fill the first file up to the
-first offset of a queue that did not begin at 0; blanks elsewhere carry the position of the next message.
+An entry of size 0x7FFFFFFF is blank: no message has that offset. If a queue did not begin at 0, blanks with position 0
+fill its first file up to its first offset. Blanks elsewhere carry the position of the next message.
 
-Entries are derived from the log and never synced for their own sake: what a crash takes, recovery writes again.
-Knows positions, but not what lies there.
+Entries are derived from the log and never synced separately: recovery rewrites those lost in a crash. This module knows
+positions, but not the records.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HOST_V6_EXTRA = 12
 
 
 class SimpleQueue(QueueLog):
-    """A queue whose entries are one per message: the number of an entry is its offset.
+    """A queue with one entry per message: the number of an entry is its offset.
 
-    Invariant: offset_min <= tail_number <= offset_max <= next_offset, but for offset_min == offset_max when empty.
+    Invariant: offset_min <= tail_number <= offset_max <= next_offset, unless offset_min == offset_max (empty).
     """
 
     __slots__ = ()
@@ -36,21 +36,21 @@ class SimpleQueue(QueueLog):
         super().__init__(files, topic, queue_id, is_batched=False)
 
     def begin_at(self, offset: int) -> None:
-        """Let an empty queue begin at *offset*: what was before is gone from the log."""
+        """Start an empty queue at *offset*: earlier messages are gone from the log."""
         assert not self.tail
         base = file_end = offset * ENTRY_SIZE // self.files.file_size * self.files.file_size
         if blanks := (offset * ENTRY_SIZE - base) // ENTRY_SIZE:
-            # Before anything changes: a disk without space refuses it, and then it is tried again.
+            # Write before changing any state: a full disk refuses it, and the caller tries again.
             file_end = self.files.write(self.folder, base, memoryview(PRE_BLANK * blanks), base)
         self.offset_min = self.offset_max = self.next_offset = offset
         self.tail_number = self.hot_offset = offset
         self.first_file, self.file_end = base, file_end
 
     def settle(self) -> None:
-        """Make entries that were added to the tail readable; write them once they are many.
+        """Make the entries in the tail readable; write them to the file once there are enough.
 
         Raises:
-            DiskFailed: the entries are readable all the same.
+            DiskFailed: the write failed, but the entries are readable from memory.
         """
         size = len(self.tail)
         self.offset_max = self.tail_number + size // ENTRY_SIZE
@@ -58,7 +58,7 @@ class SimpleQueue(QueueLog):
             self.flush()
 
     def give_back(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
-        """Take the offset of the last entry as not given."""
+        """Release the offset of the last entry, so that the next message gets it."""
         self.next_offset -= 1
 
     def stretch(self, start: int, count: int) -> Stretch:
@@ -66,7 +66,7 @@ class SimpleQueue(QueueLog):
         return self.raw_entries(start, count), None
 
     def raw_entries(self, start: int, count: int) -> bytes | bytearray:
-        """Return up to *count* whole entries from *start* on; empty when *start* is outside [min, max).
+        """Return up to *count* whole entries from *start* on; empty if *start* is outside [min, max).
 
         Raises:
             DiskFailed: the file of these entries cannot be read.
@@ -82,7 +82,7 @@ class SimpleQueue(QueueLog):
         return data if written_end == end else data + self.tail[: (end - tail_number) * ENTRY_SIZE]
 
     def entries(self, start: int, count: int) -> list[Entry]:
-        """Return up to *count* entries from *start* on, decoded."""
+        """Return up to *count* decoded entries from *start* on."""
         return list(ENTRY.iter_unpack(self.raw_entries(start, count)))
 
     def get_entry(self, offset: int) -> Entry:
@@ -98,13 +98,13 @@ class SimpleQueue(QueueLog):
         return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
 
     def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
-        """Return the same, asking for entries that may not be in memory."""
+        """Return the stretch from *start* on, in steps that request the entries which may not be in memory."""
         return (yield from self.fetch_entries(start, count, ahead=ahead)), None
 
     def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:
-        """Return what `raw_entries` does, asking for entries that may not be in memory.
+        """Return up to *count* raw entries, in steps that request the entries which may not be in memory.
 
-        Up to *ahead* entries behind them are read too: whoever reads a queue in order has to ask only now and then.
+        Up to *ahead* later entries are read as well, so that a sequential reader rarely needs a request.
 
         Raises:
             DiskFailed: the file of these entries cannot be opened.
@@ -135,16 +135,16 @@ class SimpleQueue(QueueLog):
 
     @property
     def entry_end(self) -> int:
-        """Behind the number of the last entry that readers see."""
+        """End of the numbers of the entries that readers see."""
         return self.offset_max
 
     @property
     def last_file(self) -> int:
-        """First byte of the last file. It stays, as upstream keeps it, even where it is all zeros yet."""
+        """First byte of the last file. It is kept, as RocketMQ does, even while it is all zeros."""
         return self.file_end - self.files.file_size
 
     def place_of(self, number: int) -> tuple[int, int]:
-        """Return the position and the record size that an entry says."""
+        """Return the position and the record size in entry *number*."""
         if number >= self.tail_number:
             at = (number - self.tail_number) * ENTRY_SIZE
             return self.parse_place(bytes(self.tail[at : at + ENTRY_SIZE]))
@@ -152,22 +152,22 @@ class SimpleQueue(QueueLog):
 
     @staticmethod
     def parse_place(entry: bytes) -> tuple[int, int]:
-        """Return the same from the bytes of an entry; a size of 0 at most when it can be none."""
+        """Return the position and the record size in the bytes of an entry; a size <= 0 if the entry is invalid."""
         position, size, _ = ENTRY.unpack(entry)
         return position, size if position >= 0 else 0
 
     def set_min(self, number: int) -> None:
-        """Let the queue begin at *number*."""
+        """Make *number* the first offset of the queue."""
         self.offset_min = number
 
     def set_end(self, number: int) -> None:
-        """Let the queue end at *number*."""
+        """Truncate the queue before *number*."""
         assert not self.tail
         self.offset_max = self.next_offset = self.tail_number = self.hot_offset = number
         self.offset_min = min(self.offset_min, number)
 
     def adopt(self, first_file: int, file_end: int) -> None:
-        """Have files, full ones for all that is known."""
+        """Set the range of existing files, assumed to be full of entries."""
         self.first_file = first_file
         self.file_end = file_end
         self.offset_min = first_file // ENTRY_SIZE

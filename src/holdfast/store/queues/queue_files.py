@@ -1,8 +1,8 @@
-"""The files of all queues of one kind: what every queue would otherwise have to hold by itself.
+"""Reads and writes the files of all queues of one kind. Holds the state that would otherwise be repeated per queue.
 
     <folder>/<topic>/<queue id>/00000000000000000000      entries of one size, files of one size, named by first byte
 
-Knows the size of an entry, but not what is in it.
+This module knows the size of an entry, but not its content.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WARM_QUEUES_MAX = 1024
 
 
 class QueueFiles:
-    """Reads and writes bytes of queues, across files.
+    """Reads and writes bytes of queues, across file boundaries.
 
     Attributes:
-        unsynced: Paths of files that were written to since the last checkpoint, of every kind.
+        unsynced: Paths of files of every kind that were written since the last checkpoint.
         warm: Old entries that were just read: [start, end) of their offsets.
     """
 
@@ -53,34 +53,34 @@ class QueueFiles:
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
 
     def other_kind(self, folder: str, entry_size: int, file_size: int) -> QueueFiles:
-        """Return the files of another kind of index in the same store. What waits for a sync is one list for both."""
+        """Return the files of another kind of index in the same store. Both share the list of unsynced files."""
         files = QueueFiles(self.cache, file_size, self.head_extra + 8, folder=folder, entry_size=entry_size)
         files.unsynced = self.unsynced
         return files
 
     def topic_part(self, topic: str) -> tuple[int, bytes]:
-        """Return the topic's part of its records, shared by all its queues."""
+        """Return the magic number and the topic field of the topic's records, shared by all its queues."""
         part = self._topic_parts.get(topic)
         if part is None:
             part = self._topic_parts[topic] = topic_part(topic)
         return part
 
     def note_warm(self, queue: QueueLog, start: int, end: int) -> None:
-        """Remember that old entries of *queue* are in memory, of as many queues as are likely to be read at a time."""
+        """Remember that old entries of *queue* are in memory. Tracks as many queues as are likely read at a time."""
         self.warm[queue] = (start, end)
         self.warm.move_to_end(queue)
         if len(self.warm) > WARM_QUEUES_MAX:
             self.warm.popitem(last=False)
 
     def forget_unsynced(self, folder: str) -> None:
-        """Have nothing more to sync below *folder*, which is about to go."""
+        """Drop unsynced files below *folder*, which is about to be removed."""
         for path in [path for path in self.unsynced if path.startswith(folder + "/")]:
             del self.unsynced[path]
 
     def read(self, folder: str, at: int, size: int) -> bytes:
-        """Return bytes of one queue, across files."""
+        """Return bytes of one queue, across file boundaries."""
         base = at - at % self.file_size
-        if 0 < size <= base + self.file_size - at:  # As nearly always.
+        if 0 < size <= base + self.file_size - at:  # Nearly always within one file.
             return self.cache.open(_path(folder, base)).read(at - base, at - base + size)
         parts: list[bytes] = []
         while size > 0:
@@ -93,7 +93,7 @@ class QueueFiles:
         return b"".join(parts)
 
     def write(self, folder: str, at: int, data: memoryview, file_end: int) -> int:
-        """Write bytes of one queue, across files; return where its last file ends, which was *file_end*."""
+        """Write bytes of one queue, across file boundaries; return the new end of its last file (was *file_end*)."""
         while data:
             base = at - at % self.file_size
             path = _path(folder, base)
@@ -112,5 +112,5 @@ class QueueFiles:
 
 @lru_cache(maxsize=WARM_QUEUES_MAX)
 def _path(folder: str, base: int) -> str:
-    """Return where a file is. The latest are remembered: every pull reads one, mostly the same as the last."""
+    """Return the path of a file. Cached: every pull needs one, mostly the same as the last."""
     return f"{folder}/{file_name(base)}"

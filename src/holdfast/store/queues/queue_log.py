@@ -1,11 +1,11 @@
-"""One physical queue, whatever its entries look like: where its messages lie in the log.
+"""The interface of one physical queue of either kind: an index of its messages in the log.
 
-    consume_queue.SimpleQueue   20 bytes per message     entry n is that of offset n
-    batch_queue.BatchQueue      46 bytes per record      a record may hold many messages; an entry says which offsets
+    consume_queue.SimpleQueue         20 bytes per message     entry n belongs to offset n
+    batch_consume_queue.BatchQueue    46 bytes per record      a record may hold many messages: see its entry
 
-Two ways to speak of entries. By *offset*, as everybody outside the store does: a stretch of a queue is what a reader
-gets from an offset on. By *number*, as the store itself does where it looks after files: entry n is at n times its
-size, and positions rise with numbers, in both kinds.
+Entries are addressed in two ways. By *offset*, outside the store: a stretch is a run of entries from an offset on. By
+*number*, inside the store, to maintain files: in both kinds entry n is at n times the entry size, and positions rise
+with numbers.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from holdfast.wire.records.record import FIXED_SIZE
 
 ENTRY = struct.Struct(">qiq")
 BLANK_ENTRY_SIZE = 0x7FFFFFFF
-"""The record size of an entry that stands for no message."""
+"""The record size in an entry without a message."""
 
 Entry = tuple[int, int, int]
-"""(position, record size, tags code): what the first 20 bytes of an entry say, in both kinds."""
+"""(position, record size, tags code): the first 20 bytes of an entry, in both kinds."""
 
 Stretch = tuple[bytes | bytearray, Sequence[tuple[int, int]] | None]
-"""Entries of 20 bytes each, and of each the offsets [first, behind last) of its messages.
+"""Entries of 20 bytes each, and for each entry the offsets [first, end) of its messages.
 
-None where every entry is one message and the first is that of the offset that was asked for.
+The offsets are None if every entry is one message and the first entry belongs to the requested offset.
 """
 
 
 class QueueLog(ABC):
-    """One physical queue. Handed out by the store; kept by whoever appends to it.
+    """One physical queue. The store hands it out; the caller that appends may keep it.
 
     Invariant: offset_min <= offset_max <= next_offset.
 
     Attributes:
-        offset_min: First offset whose record is still in the log; equal to `offset_max` when there is none.
-        offset_max: Behind the last confirmed message: what readers see. An empty queue has 0 and 0.
-        next_offset: What the next message gets: ahead of `offset_max` while records wait to be confirmed.
+        offset_min: First offset whose record is still in the log; equal to `offset_max` if there is none.
+        offset_max: End of the confirmed messages, which readers see. Both bounds of a new queue are 0.
+        next_offset: The offset of the next message: greater than `offset_max` while records are unconfirmed.
         hot_offset: Entries before it were written by an earlier process: they may not be in memory.
         head_size: Size of a record without its body and properties; an IPv6 born host adds to it.
         tail: The newest entries, not yet in a file; `tail_number` is the number of the first.
-        folder: Where the files are.
-        first_file, file_end: First byte of the first file, and behind the last; equal while there is none.
+        folder: The folder of the files.
+        first_file, file_end: Start of the first file and end of the last; equal if there is none.
     """
 
     __slots__ = (
@@ -91,9 +91,9 @@ class QueueLog(ABC):
 
     @abstractmethod
     def stretch(self, start: int, count: int) -> Stretch:
-        """Return the entries of up to *count* messages from *start* on; none when *start* is outside [min, max).
+        """Return the entries of up to *count* messages from *start* on; none if *start* is outside [min, max).
 
-        A record is never cut: at least one entry is returned, and the first may begin before *start*.
+        A record is never split: at least one entry is returned, and the first may begin before *start*.
 
         Raises:
             DiskFailed: the file of these entries cannot be read.
@@ -101,9 +101,9 @@ class QueueLog(ABC):
 
     @abstractmethod
     def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
-        """Return the same, asking for entries that may not be in memory.
+        """Return the stretch from *start* on, in steps that request the entries which may not be in memory.
 
-        Up to *ahead* entries behind them are read too: whoever reads a queue in order has to ask only now and then.
+        Up to *ahead* later entries are read as well, so that a sequential reader rarely needs a request.
 
         Raises:
             DiskFailed: the file of these entries cannot be opened.
@@ -115,27 +115,27 @@ class QueueLog(ABC):
 
     @abstractmethod
     def entries(self, start: int, count: int) -> list[Entry]:
-        """Return the entries of up to *count* messages from *start* on, decoded."""
+        """Return the decoded entries of up to *count* messages from *start* on."""
 
     @abstractmethod
     def get_entry(self, offset: int) -> Entry:
-        """Return the entry of one offset of [offset_min, offset_max); a blank one when no message has it."""
+        """Return the entry of one offset of [offset_min, offset_max); a blank one if no message has it."""
 
     # --- adding entries
 
     @abstractmethod
     def settle(self) -> None:
-        """Make entries that were added to the tail readable; write them once they are many.
+        """Make the entries in the tail readable; write them to the file once there are enough.
 
         Raises:
-            DiskFailed: the entries are readable all the same.
+            DiskFailed: the write failed, but the entries are readable from memory.
         """
 
     def flush(self) -> None:
         """Write the tail to its file.
 
         Raises:
-            DiskFailed: the entries stay readable, in memory.
+            DiskFailed: the entries stay readable from memory.
         """
         if not self.tail:
             return
@@ -143,18 +143,18 @@ class QueueLog(ABC):
         with memoryview(self.tail) as data:
             self.file_end = self.files.write(self.folder, self.tail_number * size, data, self.file_end)
         self.tail_number += len(self.tail) // size
-        # A new one, not an emptied one: it would keep the memory of its longest time.
+        # Allocate a new one: an emptied bytearray would keep its largest capacity.
         self.tail = bytearray()
 
     @abstractmethod
     def give_back(self, entry: bytes) -> None:
-        """Take the offsets of *entry*, the last that was made, as not given."""
+        """Release the offsets of *entry*, the last one created, so that the next message gets them."""
 
     @abstractmethod
     def begin_at(self, offset: int) -> None:
-        """Let an empty queue begin at *offset*: what was before is gone from the log."""
+        """Start an empty queue at *offset*: earlier messages are gone from the log."""
 
-    # --- by number: for whoever looks after files
+    # --- by number: for file maintenance
 
     @property
     @abstractmethod
@@ -164,36 +164,36 @@ class QueueLog(ABC):
     @property
     @abstractmethod
     def entry_end(self) -> int:
-        """Behind the number of the last entry that readers see."""
+        """End of the numbers of the entries that readers see."""
 
     @property
     @abstractmethod
     def last_file(self) -> int:
-        """First byte of the file that must stay, whatever retention takes: it knows where the queue goes on."""
+        """First byte of the file that retention must keep, because it holds the queue's next offset."""
 
     @abstractmethod
     def place_of(self, number: int) -> tuple[int, int]:
-        """Return the position and the record size that an entry of the queue says."""
+        """Return the position and the record size in entry *number*."""
 
     @staticmethod
     @abstractmethod
     def parse_place(entry: bytes) -> tuple[int, int]:
-        """Return the same from the bytes of an entry; a size of 0 at most when it can be none."""
+        """Return the position and the record size in the bytes of an entry; a size <= 0 if the entry is invalid."""
 
     @abstractmethod
     def set_min(self, number: int) -> None:
-        """Let entry *number* be the first whose record is still in the log."""
+        """Make entry *number* the first whose record is still in the log."""
 
     @abstractmethod
     def set_end(self, number: int) -> None:
-        """Let the queue end before entry *number*; nothing may be in the tail."""
+        """Truncate the queue before entry *number*; the tail must be empty."""
 
     @abstractmethod
     def adopt(self, first_file: int, file_end: int) -> None:
-        """Have files, full ones for all that is known; `set_end` comes next."""
+        """Set the range of existing files, assumed to be full of entries; the caller calls `set_end` next."""
 
     def clear(self) -> None:
-        """Be empty, as a new queue is. Its files are somebody else's business."""
+        """Reset to the state of a new queue. The caller removes the files."""
         self.tail = bytearray()
         self.first_file = self.file_end = 0
         self.offset_min = 0

@@ -1,9 +1,9 @@
-"""All queues of a store: found on disk, made on demand, removed with their topic.
+"""All queues of a store: found on disk, created on demand, removed with their topic.
 
     consumequeue/<topic>/<queue id>/00000000000000000000        an index by message
-    batchconsumequeue/<topic>/<queue id>/000...                 an index by record, of topics that are said to have one
+    batchconsumequeue/<topic>/<queue id>/000...                 an index by record, for topics configured to have one
 
-Knows how to find the end of a queue in its files; what should be in it is recovery's business.
+This module finds the end of a queue in its files. Recovery decides which entries a queue should have.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
 
 EntryTest = Callable[[int, int], bool]
-"""Whether an entry (position, record size) is of those that are looked for."""
+"""Returns whether an entry (position, record size) matches."""
 
 
 class QueueTable:
-    """The queues, by topic and number.
+    """The queues of a store, by topic and number.
 
     Attributes:
-        files: Of indexes by message.
-        batch_files: Of indexes by record.
-        batch_topics: Whose indexes are by record.
-        newest: Where the newest record begins that a restored queue knows.
+        files: Files of the indexes by message.
+        batch_files: Files of the indexes by record.
+        batch_topics: Topics whose queues are indexed by record.
+        newest: Position of the newest record that a restored queue indexes.
     """
 
     def __init__(self, disk: Disk, files: QueueFiles, batch_files: QueueFiles, batch_topics: Iterable[str]) -> None:
@@ -45,38 +45,38 @@ class QueueTable:
         return iter(self.queues.values())
 
     def find(self, topic: str, queue_id: int) -> QueueLog | None:
-        """Return a queue, or None when nothing was ever stored in it."""
+        """Return a queue, or None if nothing was ever stored in it."""
         return self.queues.get((topic, queue_id))
 
     def get(self, topic: str, queue_id: int) -> QueueLog:
-        """Return a queue, making it when it is new."""
+        """Return a queue; create it if it does not exist."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self.queues[topic, queue_id] = self.make(topic, queue_id)
         return queue
 
     def make(self, topic: str, queue_id: int) -> QueueLog:
-        """Return a queue of the kind that its topic has, empty and not in the table."""
+        """Return a new, empty queue of its topic's kind without adding it to the table."""
         if topic in self.batch_topics:
             return BatchQueue(self.batch_files, topic, queue_id)
         return SimpleQueue(self.files, topic, queue_id)
 
     def find_kind(self, topic: str) -> bool | None:
-        """Return whether the queues of *topic* are indexed by record; None when it has none."""
+        """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
         return next((queue.is_batched for queue in self if queue.topic == topic), None)
 
     def set_batched(self, topic: str) -> None:
-        """Let the queues of *topic* be indexed by record from now on.
+        """Index the queues of *topic* by record from now on.
 
         Raises:
-            StoreError: it has queues of the other kind.
+            StoreError: the topic has queues of the other kind.
         """
         if any(queue.topic == topic and not queue.is_batched for queue in self):
             raise StoreError(f"topic {topic} has an index by message already, so it cannot have one by record")
         self.batch_topics.add(topic)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the queues of *topic* and remove their files. Which kind it had is forgotten too."""
+        """Forget the queues of *topic* and its kind of index, and remove their files."""
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
         files = self.batch_files if topic in self.batch_topics else self.files
@@ -86,26 +86,26 @@ class QueueTable:
         files.cache.remove(folder)
 
     def remove_files(self, queue: QueueLog) -> None:
-        """Empty a queue: its entries are gone, in memory and on disk."""
+        """Empty a queue: remove its entries from memory and disk."""
         queue.files.forget_unsynced(queue.folder)
         queue.files.cache.remove(queue.folder)
         queue.clear()
 
     def load(self) -> None:
-        """Find every queue in its folder, up to its last entry.
+        """Load every queue from its folder, up to its last entry.
 
         Raises:
-            StoreError: there are files that cannot be an index, or a topic has indexes of both kinds.
+            StoreError: some files cannot be an index, or a topic has indexes of both kinds.
         """
         for files in (self.files, self.batch_files):
             for topic, queue_id in find_queues(self.disk, files.folder):
                 self._load_queue(files, topic, queue_id)
 
     def refuse_both_kinds(self) -> None:
-        """See that no topic has indexes of both kinds, where nobody looks for queues on disk.
+        """Check that no topic has indexes of both kinds. For an opening that does not list the queues on disk.
 
         Raises:
-            StoreError: one has.
+            StoreError: a topic has both.
         """
         for topic in sorted(self.batch_topics):
             for name in self.disk.list(f"{self.files.folder}/{topic}"):
@@ -114,7 +114,7 @@ class QueueTable:
                     self._load_queue(self.files, topic, number)
 
     def load_batched(self) -> list[QueueLog]:
-        """Find the queues by record that are not in the table. Return those that are not empty."""
+        """Load the queues by record that are not in the table. Return those that are not empty."""
         known = set(self.queues)
         for topic, queue_id in find_queues(self.disk, self.batch_files.folder):
             if (topic, queue_id) not in known:
@@ -131,14 +131,14 @@ class QueueTable:
             return
         if queue.folder != folder:
             raise StoreError(
-                f"{folder} is there, but the index of topic {topic} is {queue.files.folder}: if that is right, move "
-                f"{files.folder}/{topic} out of the folder; else restore the topic's queue.type"
+                f"{folder} exists, but the index of topic {topic} is {queue.files.folder}: if that is right, move "
+                f"{files.folder}/{topic} out of the folder; otherwise restore the topic's queue.type"
             )
         self._check_sizes(queue, starts)
         end = starts[0]
         for start in starts:
             if start != end:
-                # Behind a file that was lost: recovery makes these again, from where the queue ends now.
+                # The file before it was lost: recovery recreates this one, from the new end of the queue on.
                 files.cache.remove(f"{folder}/{file_name(start)}")
             else:
                 end += files.file_size
@@ -157,7 +157,7 @@ class QueueTable:
                 )
 
     def restore(self, topic: str, queue_id: int, offset_min: int, offset_max: int) -> bool:
-        """Take in a queue by message as it was at the last orderly end; False when its files do not bear that out."""
+        """Add a queue by message as noted at the last clean shutdown; return False if its files do not match."""
         queue = SimpleQueue(self.files, topic, queue_id)
         if self._open_last(queue, offset_min, offset_max) <= 0:
             return False
@@ -166,12 +166,12 @@ class QueueTable:
         return True
 
     def restore_batched(self, topic: str, queue_id: int, offsets: tuple[int, int], numbers: tuple[int, int]) -> bool:
-        """Take in a queue by record in the same way: *offsets* and *numbers* are its bounds."""
+        """Add a queue by record as noted at the last clean shutdown: *offsets* and *numbers* are its bounds."""
         queue = BatchQueue(self.batch_files, topic, queue_id)
         return self._open_last(queue, *numbers) > 0 and queue.restore(*numbers, *offsets)
 
     def _open_last(self, queue: QueueLog, entry_min: int, entry_end: int) -> int:
-        """Take *queue* into the table with the files it should have. Return the record size in its last entry."""
+        """Add *queue* with the files it should have to the table. Return the record size in its last entry."""
         files = queue.files
         last = (entry_end - 1) * files.entry_size
         base = last - last % files.file_size
@@ -190,17 +190,17 @@ class QueueTable:
         return size
 
     def cut(self, queue: QueueLog, position: int) -> None:
-        """Forget the entries of records at or behind *position*, on disk too."""
+        """Remove the entries of records at or after *position*, on disk, too."""
         end = find_entry_end(queue, lambda at, size: size > 0 and at < position)
         if end == queue.first_file // queue.files.entry_size < queue.entry_end:
-            # No entry is left to tell where the queue begins: the log will.
+            # No entry is left that shows where the queue begins: the log decides.
             self.remove_files(queue)
             return
         self.erase_behind(queue, end)
         queue.set_end(end)
 
     def erase_behind(self, queue: QueueLog, number: int) -> None:
-        """Make everything from entry *number* on zeros, and remove the files behind it."""
+        """Zero everything from entry *number* on, and remove the later files."""
         files, size = queue.files, queue.files.file_size
         at = number * files.entry_size
         keep = max(queue.first_file, at - at % size)
@@ -215,7 +215,7 @@ class QueueTable:
             files.unsynced[path] = None
 
     def correct_min(self, queue: QueueLog, log_start: int) -> list[str]:
-        """Move the queue's first offset up to the first record that is still in the log; return the files that went."""
+        """Advance the queue's first offset to the first record that is still in the log; return the removed files."""
         low = find_entry_min(queue, log_start)
         queue.set_min(low)
         files, size = queue.files, queue.files.file_size
@@ -230,7 +230,7 @@ class QueueTable:
 
 
 def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
-    """Return topic and number of every queue that has files below *folder*."""
+    """Yield topic and number of every queue that has files below *folder*."""
     for topic in disk.list(folder):
         for queue_id in disk.list(f"{folder}/{topic.rstrip('/')}"):
             number = parse_count(queue_id[:-1], -1)
@@ -239,12 +239,12 @@ def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
-    """Return the number behind the last entry on disk for which *holds*; it holds for all before, for none behind."""
+    """Return the number after the last entry on disk that *holds*; all entries before it hold, none after it does."""
     entry_size = queue.files.entry_size
     low, high = queue.first_file // entry_size, min(queue.entry_end, queue.file_end // entry_size)
     step = 1
     while low < high:
-        # Most queues are far shorter than their file: steps grow from the front until one goes too far.
+        # Most queues are far shorter than their file: steps double from the front until one goes too far.
         middle = min(low + step, high) - 1 if step else (low + high) // 2
         if holds(*queue.parse_place(queue.files.read(queue.folder, middle * entry_size, entry_size))):
             low = middle + 1
@@ -256,9 +256,9 @@ def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
 
 
 def find_entry_min(queue: QueueLog, log_start: int) -> int:
-    """Return the number of the first entry whose record is still in the log; that behind the last when none is."""
+    """Return the number of the first entry whose record is still in the log; the end of the entries if none is."""
     low, high = queue.entry_min, queue.entry_end
-    middle = low  # Mostly nothing has changed: then one look is enough.
+    middle = low  # Usually nothing has changed: then one probe is enough.
     while low < high:
         position, size = queue.place_of(middle)
         if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):

@@ -1,8 +1,8 @@
-"""Find offsets by store time: a bisection of a queue, with times taken from the records.
+"""Search of an offset by store time: a binary search of a queue, with the times read from the records.
 
-Store times never go back along the log, so they never go back along a queue. A record that is gone counts as older than
-any time. Neither entries nor records need be in memory: they are asked for in steps. Knows neither files nor clocks.
-An index by record has the times in its entries, and needs none of this.
+Store times never decrease along the log, so they never decrease along a queue. A record that is gone counts as older
+than any time. Entries and records that are not in memory are requested in steps. This module knows neither files nor
+clocks. An index by record has the times in its entries, and does not need this search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, Queu
 from holdfast.wire.records.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
 WHOLE_SIZE_MAX = 64 * 1024
-"""Records up to this size are read whole: then they are checked, and need not be read from the disk again."""
+"""Records up to this size are read whole, so that they can be verified and need no second read from the disk."""
 
 _BLOCK = 4096 // ENTRY_SIZE
 _PLACE_AT = 28
@@ -28,7 +28,7 @@ _STORE_TIME = struct.Struct(">q")
 
 
 class TimeReader:
-    """Reads store times of one queue. Keeps the block of entries that it read last: the end of a bisection is near."""
+    """Reads store times of one queue. Keeps the last block of entries, because a binary search ends within one."""
 
     def __init__(self, queue: SimpleQueue) -> None:
         self._queue = queue
@@ -36,7 +36,7 @@ class TimeReader:
         self._block_start = 0
 
     def read(self, offset: int) -> Steps[int | None]:
-        """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+        """Return the store time of the message at *offset*; None if it is gone, blank or corrupt."""
         if not self._queue.offset_min <= offset < self._queue.offset_max:
             return None
         entry = yield from self._read_entry(offset)
@@ -64,13 +64,13 @@ class TimeReader:
             self._block = yield from queue.fetch_entries(self._block_start, _BLOCK)
         at = (offset - self._block_start) * ENTRY_SIZE
         if at + ENTRY_SIZE > len(self._block):
-            return None  # Removed while we waited.
+            return None  # Removed during the read.
         position, size, tags_code = ENTRY.unpack_from(self._block, at)
         return position, size, tags_code
 
 
 def find_time(queue: QueueLog, offset: int) -> Steps[int | None]:
-    """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+    """Return the store time of the message at *offset*; None if it is gone, blank or corrupt."""
     if isinstance(queue, BatchQueue):
         return queue.find_time(offset)
     assert isinstance(queue, SimpleQueue)
@@ -80,7 +80,7 @@ def find_time(queue: QueueLog, offset: int) -> Steps[int | None]:
 def find_offset_at(queue: QueueLog, time_ms: int, *, upper: bool) -> Steps[int]:
     """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it.
 
-    Where there is none the end of the queue, or its beginning.
+    If there is none, return the end of the queue, or with *upper* its beginning.
     """
     if isinstance(queue, BatchQueue):
         return queue.find_at_time(time_ms, upper=upper)

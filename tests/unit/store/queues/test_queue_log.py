@@ -171,5 +171,5 @@ def test_indexes_of_both_kinds_for_one_topic_are_named():
     store.queue("orders", 0).flush()
     disk.replace("config/topics.json", b'{"topicConfigTable":{"orders":{"attributes":{"queue.type":"BatchCQ"}}}}')
 
-    with pytest.raises(StoreError, match="consumequeue/orders/0 is there, but the index of topic orders is batch"):
+    with pytest.raises(StoreError, match="consumequeue/orders/0 exists, but the index of topic orders is batch"):
         open_store(disk)
