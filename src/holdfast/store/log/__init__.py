@@ -1,9 +1,9 @@
-"""The commit log: appending, scanning, verifying and cleaning it.
+"""The commit log: append, scan, read, verify and clean it.
 
-log_scanner      Go along the log record by record, trusting nothing
-retention        Which log files may go
-disk_space       Whether the log can go on growing, found out before the disk refuses
-record_reader    Looking up one record by its position, in memory or on disk
-verified_ranges  Which parts of the log have been found good since this process began
-commit_log       The log that every message goes through
+log_scanner         Walk the log record by record, validating each
+retention           Which log files may be removed
+disk_space          Admission of writes by free disk space; creates log files ahead
+record_reader       Read one record by its position, from memory or disk
+verified_ranges     The ranges of the log that this process has verified
+commit_log          Append records to the log
 """

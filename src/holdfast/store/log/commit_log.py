@@ -1,13 +1,13 @@
-"""The log that every message goes through: stage records, write them as one, read them by position.
+"""Append records to the log: stage them, then write all staged records with one call.
 
     staged   [header, body, tail, header, body, tail, ...]     pieces; bodies are views of the receive buffer
     written  [start ............ written)                      one `File.write` per event
-    batches  (end, queues, entries) of what is written but not yet confirmed
+    batches  (end, queues, entries) of the records that are written but not confirmed
 
-A record never crosses the end of a file: one that does not fit leaves a blank behind it, and the next file begins.
+A record never crosses the end of a file. If it does not fit, a blank fills the file, and the next file begins.
 
-This is the hot path of a send: the body of `stage_run` runs once per message and is written to be quick before it is
-written to be short. Knows no clock: store times are given, and only kept from going back.
+This is the hot path of a send: the body of `stage_run` runs once per message, and prefers speed to brevity. This module
+has no clock: callers pass store times, which are only kept from decreasing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FOLDER = "commitlog"
 Batch = tuple[int, list[QueueLog], list[bytes]]
 
 RecordDraft = tuple[QueueLog, Piece, bytes, int, int, int, bytes, int, int, int]
-"""What a record is made of, as in `stage`, but for the store time. A plain tuple: there is one for every message."""
+"""The arguments of `stage`, without the store time. A plain tuple, because there is one for every message."""
 
 _pack_entry = ENTRY.pack
 _pack_unit = UNIT.pack
@@ -51,7 +51,7 @@ _SMALL_SIZES = tuple(size.to_bytes(2, "big") for size in range(1024))
 
 
 class CommitLog:
-    """The end of the log, where records are added.
+    """The end of the log, where records are appended.
 
     Invariant: nothing is staged between events; batches are in the order of their ends.
     """
@@ -59,8 +59,8 @@ class CommitLog:
     def __init__(self, files: LogFiles, options: StoreOptions, *, written: int, store_ms: int) -> None:
         self.files = files
         self.written = written
-        self.store_ms = store_ms  # Of the newest record: store times never go back along the log.
-        self.fault: str | None = None  # Why no more writes are taken.
+        self.store_ms = store_ms  # Of the newest record: store times never decrease along the log.
+        self.fault: str | None = None  # Why no more writes are accepted.
         self.batches: deque[Batch] = deque()
         self._host = options.store_host
         store_bit = STORE_HOST_V6 if len(options.store_host) != 8 else 0
@@ -68,7 +68,7 @@ class CommitLog:
         self._pack_v4, self._pack_v6 = LAYOUTS[store_bit >> 4].pack, LAYOUTS[store_bit >> 4 | 1].pack
         self._body_size_max = options.body_size_max
         self._unsynced: dict[File, None] = {}
-        # (start, end, pieces) of files that got full while staging
+        # (start, end, pieces) of files that became full during staging
         self._runs: list[tuple[int, int, list[Piece]]] = []
         self._reset()
 
@@ -94,14 +94,14 @@ class CommitLog:
         reconsume_times: int = 0,
         prepared_position: int = 0,
     ) -> tuple[int, int]:
-        """Add a record to what the next `write` writes. Return its position and its offset in the queue.
+        """Stage a record for the next `write`. Return its position and its offset in the queue.
 
-        *body* may be a view of the receive buffer: it is not copied, so `write` comes before the event ends. Prepared
+        *body* may be a view of the receive buffer: it is not copied, so call `write` before the event ends. Prepared
         and rollback records get offset 0 and no entry in the queue.
 
         Raises:
-            RecordRefused: it is too large, says to hold a number of messages that cannot be, or the store takes no
-                writes. Nothing was staged.
+            RecordRefused: it is too large, states an invalid number of messages, or the store accepts no writes.
+                Nothing was staged.
         """
         if len(body) > self._body_size_max or len(properties) > PROPERTIES_SIZE_MAX:
             raise self._refusal(len(body), len(properties))
@@ -111,24 +111,24 @@ class CommitLog:
         return self.stage_run((draft,), store_ms)[0]
 
     def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:
-        """Add many records, as `stage` adds one. Whoever calls this has seen to it that none is too large.
+        """Stage many records, each as in `stage`. The caller has checked that none is too large.
 
         Raises:
-            RecordRefused: the store takes no writes. Nothing was staged.
+            RecordRefused: the store accepts no writes. Nothing was staged.
         """
         if self.fault is not None:
             raise self._refusal(0, 0)
         store_ms = self.store_ms = max(store_ms, self.store_ms)
         staged: list[tuple[int, int]] = []
         pieces, queues, entries, host = self._pieces, self._queues, self._entries, self._host
-        position, room_end = self._next, self._file_end - BLANK_SIZE
+        position, usable_end = self._next, self._file_end - BLANK_SIZE
         for (
             queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times, prepared_position
         ) in drafts:  # fmt: skip
             count = 1
             if sys_flag & _NOT_PLAIN:
                 self._next = position
-                properties, count = self._look_at(queue, properties, sys_flag)  # noqa: PLW2901 - as the record has them
+                properties, count = self._inspect(queue, properties, sys_flag)  # noqa: PLW2901 - as the record has them
             body_size = len(body)
             properties_size = len(properties)
             size = queue.head_size + body_size + properties_size
@@ -137,10 +137,10 @@ class CommitLog:
             else:
                 size += HOST_V6_EXTRA
                 pack, host_bits = self._pack_v6, self._bits_v6
-            if position + size > room_end:
+            if position + size > usable_end:
                 self._next = position
                 self._roll(size)
-                pieces, position, room_end = self._pieces, self._next, self._file_end - BLANK_SIZE
+                pieces, position, usable_end = self._pieces, self._next, self._file_end - BLANK_SIZE
             if count:
                 offset = queue.next_offset
                 queue.next_offset = offset + count
@@ -167,13 +167,13 @@ class CommitLog:
         self._next = position
         return staged
 
-    def _look_at(self, queue: QueueLog, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
-        """Return the properties of a record that is no plain one, and how many messages of its queue it is.
+    def _inspect(self, queue: QueueLog, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
+        """Return the properties of a record that is not plain, and the number of its messages in its queue.
 
-        None if it has no place there; as many as it says to hold if it is a batch and the queue is indexed by record.
+        The number is 0 if the record gets no offset, and the stated count for a batch in a queue indexed by record.
 
         Raises:
-            RecordRefused: it says what no index can hold. Of this record nothing was staged.
+            RecordRefused: it states a count that no index can hold. Nothing of this record was staged.
         """
         if sys_flag & NOT_QUEUED:
             return properties, 0
@@ -187,16 +187,16 @@ class CommitLog:
         return properties, count
 
     def roll(self) -> None:
-        """Let the next record begin a file. Nothing happens when it does so anyway, or before one is staged."""
+        """Start the next record in a new file. Does nothing if the log ends at the end of a file."""
         if self._next % self.files.size:
             self._roll(0)
 
     def _roll(self, size: int) -> None:
-        """End the current file with a blank and go on in the next."""
+        """End the current file with a blank and continue in the next."""
         if size + BLANK_SIZE > self.files.size:
             raise RecordRefused(f"a record of {size} bytes does not fit a log file of {self.files.size}")
         self._pieces.append(BLANK.pack(self._file_end - self._next, MAGIC_BLANK))
-        # The rest of a blank is not written: a file begins as zeros.
+        # Write only the head of the blank: the rest of the file is already zeros.
         self._runs.append((self._run_start, self._next + BLANK_SIZE, self._pieces))
         self._pieces = []
         self._next = self._run_start = self._file_end
@@ -204,16 +204,16 @@ class CommitLog:
 
     def _refusal(self, body_size: int, properties_size: int) -> RecordRefused:
         if self.fault is not None:
-            return RecordRefused(f"the store takes no writes: {self.fault}")
+            return RecordRefused(f"the store accepts no writes until it is restarted: {self.fault}")
         if properties_size > PROPERTIES_SIZE_MAX:
             return RecordRefused(f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed")
         return RecordRefused(f"the body has {body_size} bytes, at most {self._body_size_max} are allowed")
 
     def write(self) -> None:
-        """Write everything that was staged.
+        """Write everything that is staged.
 
         Raises:
-            DiskFailed: the staged records are forgotten, their offsets given back, and no more writes are taken.
+            DiskFailed: the staged records are dropped, their offsets released, and no more writes are accepted.
         """
         if not self._pieces:
             return
@@ -237,20 +237,20 @@ class CommitLog:
         self._entries = []
 
     def discard(self) -> None:
-        """Forget what was staged and give its offsets back."""
+        """Drop everything that is staged and release its offsets."""
         for queue, entry in zip(reversed(self._queues), reversed(self._entries), strict=True):
             queue.give_back(entry)
         self._runs = []
         self._reset()
 
     def take_unsynced(self) -> tuple[File, ...]:
-        """Return the files written to since the last call. Whoever takes them syncs them, or stops the store."""
+        """Return the files written since the last call. The caller must sync them, or stop the store."""
         files = tuple(self._unsynced)
         self._unsynced.clear()
         return files
 
     def forget(self, dead: set[QueueLog]) -> None:
-        """Drop what is staged or waits to be confirmed for queues that are no more. The records stay in the log."""
+        """Drop the staged and unconfirmed entries of deleted queues. The records stay in the log."""
         for _, queues, entries in (*self.batches, (0, self._queues, self._entries)):
             kept = [(queue, entry) for queue, entry in zip(queues, entries, strict=True) if queue not in dead]
             queues[:] = [queue for queue, _ in kept]
@@ -258,5 +258,5 @@ class CommitLog:
 
     @property
     def staged_end(self) -> int:
-        """Where the log will end once everything staged is written."""
+        """The end of the log after everything staged is written."""
         return self._next

@@ -1,21 +1,20 @@
-"""Whether the log can go on growing, found out before the disk refuses.
+"""Admission of writes by free disk space, so that the disk never has to refuse one.
 
     |############### used ###############|..... free .....|
                                          ^ disk_full_percent: no more records
-    | last file of the log  ######|.....|                   no room for another file: no more records
+    | last file of the log  ######|.....|                   no space for another file: no more records
                                    ^ MARGIN before its end
 
-A write that the disk refuses ends all writing until a restart, since nobody knows what the disk then holds, nor what
-the other half of the event has decided already. So writes are refused while there is still room for what is under way,
-and a file is made before anybody counts on it: when half of the one before is used, at the latest at its margin. If it
-is refused then, nothing was begun; it is tried again at every look, and writing goes on once it is there.
+If the disk refuses a write, the store accepts no writes until a restart: the disk content is unknown, and so is which
+decisions of the event already took effect. So records are refused while there is still space for all work in progress.
+A file is created before it is needed: when half of the last file is used, at the latest at its margin. If that fails, no
+write had started; the creation is retried at every check, and writing resumes once it succeeds.
 
-Log files take their whole space when they are made: that is when the disk is looked at anew, however many are made in a
-second, and once in a while for the sake of others.
+Creating a log file allocates its disk space. Disk use is measured after each creation, however many there are in a
+second, and periodically because other programs use the disk, too.
 
-Index files are sparse: the disk may refuse a write to one although it seemed to have space. Everything that such a
-write contains is also in the log and in memory, so it is a shortage, not a fault: records are refused until the write
-succeeds.
+Index files are sparse: the disk may refuse a write to one although it seemed to have space. The log and memory hold
+everything in such a write, so this is a shortage, not a fault: records are refused until the write succeeds.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.retention import DiskUse, measure_disk
 
-_EVENT_MAX: Final = 32 * 1024 * 1024  # what one event may write
+_EVENT_MAX: Final = 32 * 1024 * 1024  # bytes that one event may write
 
 
 class LogRoom:
-    """The room that the log has.
+    """The disk space that is available to the log.
 
     Attributes:
-        use: How full the disk is, as of the last look.
-        shortage: Which index write the disk refused for want of space; None once all of them succeed again.
-        sure: A log that ends here, or before, has room for an event: nothing has to be asked.
+        use: Disk use at the last measurement.
+        shortage: The index write that the disk refused for lack of space; None once all of them succeed again.
+        sure: If the log ends here or before, an event fits without further checks.
     """
 
     def __init__(self, disk: Disk, files: LogFiles, options: StoreOptions) -> None:
@@ -48,11 +47,11 @@ class LogRoom:
         self.use: DiskUse = measure_disk(disk, options)
         self._created_count = files.created_count
         self.shortage: str | None = None
-        self._is_last = False  # The disk has no room for another file, by its own account or as it refused one.
+        self._is_last = False  # No space for another file: by measurement, or because the disk refused one.
         self.measure()
 
     def measure(self) -> DiskUse:
-        """Look at the disk."""
+        """Measure the disk use."""
         use = self.use = measure_disk(self._disk, self._options)
         self._created_count = self._files.created_count
         self._is_last = use.total - use.used <= self._files.size
@@ -60,22 +59,22 @@ class LogRoom:
         return use
 
     def begin_shortage(self, reason: str) -> None:
-        """Admit no more records: an index write was refused for want of space."""
+        """Admit no more records: the disk refused an index write for lack of space."""
         self.shortage = self.shortage or reason
         self.sure = -1
 
     def end_shortage(self) -> None:
-        """Admit records again: the index writes that were refused have succeeded."""
+        """Admit records again: the refused index writes have succeeded."""
         self.shortage = None
         self.measure()
 
     @property
     def has_next(self) -> bool:
-        """Whether the disk has room for another file, as of the last look."""
+        """Whether the disk has space for another file, as of the last measurement."""
         return not (self.use.is_full or self._is_last)
 
     def is_spent(self, written: int) -> bool:
-        """Say whether a log that ends at *written* should take no more records, as far as is known."""
+        """Return whether a log that ends at *written* should accept no more records, as far as is known."""
         if self._files.created_count != self._created_count:
             self.measure()
         if self.shortage is not None or self.use.is_full:
@@ -83,9 +82,9 @@ class LogRoom:
         return self._is_last and self._files.end - written < self._margin
 
     def admits(self, written: int) -> bool:
-        """Say whether a log that ends at *written* has room for an event. Asked before every event that adds records.
+        """Return whether an event fits into a log that ends at *written*. Call before every event that adds records.
 
-        Makes the file that the event may need.
+        Creates the file that the event may need.
         """
         if written > self.sure and self._files.created_count != self._created_count:
             self.measure()
@@ -94,7 +93,7 @@ class LogRoom:
         return written <= self.sure
 
     def prepare(self, written: int) -> None:
-        """Make the next file while the current one still has room, so that no send waits for it."""
+        """Create the next file while the current one still has space, so that no send waits for it."""
         if (self._files.end - written) * 2 < self._files.size:
             self._make_next()
 

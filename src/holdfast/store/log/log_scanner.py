@@ -1,11 +1,11 @@
-"""Go along the log record by record, trusting nothing.
+"""Walk the log record by record, validating each.
 
     ... record | record | blank ........ (file ends) record | record | 0 0 0 0        stops here: EMPTY
     ... record | garbage ...                                                          stops here: BROKEN
     ... record | record with a wrong checksum | record                                stops here: DAMAGED
 
-A record counts only if its magic is right, it says that it lies where it was found, all its lengths add up and, when
-asked for, its body has its checksum. Knows no queues and repairs nothing.
+A record is valid only if its magic number is right, it contains its own position, all its lengths add up and, if
+requested, its body matches its checksum. This module knows no queues and repairs nothing.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _HEAD = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _FIXED_MIN = LAYOUTS[0].size
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
-# Of a record with IPv4 hosts: size, magic, crc, queue id, offset, position, sys flag, store time, body size.
+# For records with IPv4 hosts: size, magic, crc, queue id, offset, position, sys flag, store time, body size.
 _unpack_plain = struct.Struct(">iiii4xqqi16xq20xi").unpack_from
 
 
 class Stop(Enum):
-    """Why a walk went no further."""
+    """Why a walk stopped."""
 
     END = "the log has no more files"
     EMPTY = "nothing was written here"
     BLANK = "the file ends here"
     BROKEN = "these bytes are no record"
     DAMAGED = "the checksum of the body is wrong"
-    CUT = "the record goes on behind the window"
+    CUT = "the record continues beyond the window"
 
 
 class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
-    """What indexes need of a record."""
+    """The fields of a record that the indexes need."""
 
     position: int
     size: int
@@ -66,8 +66,8 @@ class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
-    """Return the record at byte *at* of *data*, which is *position* in the log and has *left* bytes of its file."""
-    # A million records of one kind lie between a crash and being ready again: that kind is told by one look.
+    """Validate the record at byte *at* of *data*: *position* in the log, *left* bytes before the end of its file."""
+    # A million plain records lie between a crash and readiness: this fast path handles that kind.
     if len(data) - at >= RECORD_SIZE_MIN:
         size, magic, crc, queue_id, offset, own, sys_flag, store_ms, body_size = _unpack_plain(data, at)
         end = at + size
@@ -94,13 +94,13 @@ def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bo
                 return WalkedRecord(
                     position, size, queue_id, offset, sys_flag, store_ms, rest[1:topic_end], rest[start:]
                 )
-    return _judge_closely(data, at, position, left, check_body=check_body)
+    return _validate_any(data, at, position, left, check_body=check_body)
 
 
-def _judge_closely(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
-    """Return the record, of whatever kind, or what is wrong with it."""
-    room = len(data) - at
-    if room < BLANK_SIZE:
+def _validate_any(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
+    """Return a valid record of any kind, or why there is none."""
+    available = len(data) - at
+    if available < BLANK_SIZE:
         return Stop.CUT
     size, magic = _HEAD.unpack_from(data, at)
     if magic == MAGIC_BLANK:
@@ -109,7 +109,7 @@ def _judge_closely(data: memoryview, at: int, position: int, left: int, *, check
         return Stop.BROKEN if size or magic else Stop.EMPTY
     if not _FIXED_MIN + 3 <= size <= left - BLANK_SIZE:
         return Stop.BROKEN
-    if size > room:
+    if size > available:
         return Stop.CUT
     layout = LAYOUTS[_SYS_FLAG.unpack_from(data, at + 36)[0] >> 4 & 3]
     if size < layout.size + 3:
@@ -131,7 +131,7 @@ def _judge_closely(data: memoryview, at: int, position: int, left: int, *, check
 
 
 def judge_at(files: LogFiles, position: int, *, check_body: bool = True) -> WalkedRecord | Stop:
-    """Return the record at *position*."""
+    """Validate and return the record at *position*, or return why there is none."""
     found = files.find(position)
     if found is None:
         return Stop.END
@@ -145,7 +145,7 @@ def judge_at(files: LogFiles, position: int, *, check_body: bool = True) -> Walk
 
 
 class LogWalk:
-    """One walk. After the loop `position` is behind the last good record and `stop` says what is there."""
+    """One walk. After the loop, `position` is the end of the last valid record, and `stop` says why the walk ended."""
 
     def __init__(self, files: LogFiles, start: int, *, end: int | None = None, check_body: bool = True) -> None:
         self._files = files
@@ -175,6 +175,6 @@ class LogWalk:
             elif stop is not Stop.CUT or base + len(data) == file_end:
                 self.stop = Stop.BROKEN if stop is Stop.CUT else stop
                 return
-            # Not a step in this window: the next record is larger than it.
+            # No step in this window: the next record is larger than the window.
             window_size = window_size * 2 if stop is Stop.CUT and position == base else WINDOW_SIZE
         self.stop = Stop.END

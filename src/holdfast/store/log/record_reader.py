@@ -1,7 +1,7 @@
-"""Looking up one record by its position, in memory or on disk.
+"""Read one record by its position, from memory or disk.
 
-The position may come from a stranger: it may point beyond the log, into the middle of a record, or at what retention
-took. Then there is no record there, which is no error.
+The position may come from an untrusted client: it may point beyond the log, into the middle of a record, or at a file
+that retention removed. Then there is no record, which is not an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HEAD = struct.Struct(">ii")
 
 
 def read_bytes(position: int) -> Steps[bytes]:
-    """Return the bytes of the record that begins at *position*; empty when there is none."""
+    """Return the bytes of the record that begins at *position*; empty if there is none."""
     if position < 0:
         return b""
     head = yield LogRange(position, RECORD_SIZE_MIN, is_guess=True)
@@ -31,13 +31,13 @@ def read_bytes(position: int) -> Steps[bytes]:
 
 
 def read_record(position: int) -> Steps[StoredRecord | None]:
-    """Return the record that begins at *position*, or None when there is none."""
+    """Return the record that begins at *position*, or None if there is none."""
     data = yield from read_bytes(position)
     return decode_at(data, position) if data else None
 
 
 def decode_at(data: bytes, position: int) -> StoredRecord | None:
-    """Return the record in *data* if that is a whole one and says itself that it stands at *position*."""
+    """Return the record in *data* if it is whole and contains *position* as its own."""
     try:
         record = decode_record(data)
     except CorruptRecord:

@@ -1,14 +1,15 @@
-"""Which log files may go.
+"""Which log files may be removed.
 
-    file n   |....................|      goes when the first record of file n + 1 is old enough: then all of file n is
+    file n   |....................|      removed when the first record of file n + 1 is old enough: so is all of file n
     file n+1 |r...................|
-    file n+2 |......... <- writing        never goes, and what is created ahead of it neither
+    file n+2 |......... <- writing        never removed, nor are the files created ahead of it
 
-Time is taken from the records, not from the files: copying a folder must not make it young (hazard H7). Above a limit
-of disk use the oldest files go whatever their age; above another one writes are refused.
+Ages come from the records, not from the files: copying a folder must not make it young (hazard H7). Above one limit of
+disk use the oldest files are removed whatever their age; above another, writes are refused.
 
-Whoever copies the log elsewhere says how far it is, in a file of the folder, and no file goes that it has not got yet,
-however old it is and however full the disk. Without that file nothing is held; one that cannot be read holds all.
+An archive job that copies the log records its progress in a file of the folder. No log file that it still needs is
+removed, however old it is and however full the disk. Without that file nothing is held; an unreadable one holds
+everything.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ HOLD_PATH = "holdfast/archived.json"
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What the file says: by archive, the position before which it has everything. There may be several."""
+    """The content of the file: for each archive, the position before which it is complete. There may be several."""
 
     positions: dict[str, int]
 
 
 class DiskUse(msgspec.Struct, frozen=True):
-    """How full the disk is, and what follows from it."""
+    """Disk use, and the measures that it requires."""
 
     used: int
     total: int
@@ -40,12 +41,12 @@ class DiskUse(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> float:
-        """Use in percent."""
+        """Disk use in percent."""
         return 100 * self.used / self.total if self.total else 0.0
 
 
 def measure_disk(disk: Disk, options: StoreOptions) -> DiskUse:
-    """Return how full the disk is."""
+    """Return the current disk use."""
     used, total = disk.space()
     return DiskUse(
         used,
@@ -56,7 +57,7 @@ def measure_disk(disk: Disk, options: StoreOptions) -> DiskUse:
 
 
 def find_hold(disk: Disk) -> int | None:
-    """Return the position from which on the log must be kept; None when nobody asks for that."""
+    """Return the position from which on the log must be kept; None if no archive requires that."""
     try:
         data = disk.read_file(HOLD_PATH)
         return None if data is None else min(msgspec.json.decode(data, type=Hold).positions.values(), default=None)
@@ -65,15 +66,15 @@ def find_hold(disk: Disk) -> int | None:
 
 
 def count_expired(files: LogFiles, written: int, now_ms: int, options: StoreOptions, *, is_forced: bool) -> int:
-    """Return how many files may go from the front of the log now."""
+    """Return how many files may be removed from the front of the log now."""
     writing = written // files.size
     count = 0
     for number in files.files:
         if number >= writing or count == options.clean_files_max:
             break
         if not is_forced:
-            behind = judge_at(files, (number + 1) * files.size, check_body=False)
-            if not isinstance(behind, WalkedRecord) or behind.store_ms + options.retention_ms > now_ms:
+            following = judge_at(files, (number + 1) * files.size, check_body=False)
+            if not isinstance(following, WalkedRecord) or following.store_ms + options.retention_ms > now_ms:
                 break
         count += 1
     return count

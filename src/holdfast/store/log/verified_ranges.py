@@ -1,10 +1,10 @@
-"""Which parts of the log have been found good since this process began.
+"""The ranges of the log that this process has verified.
 
-    |  ?  |== read and checked ==|  ?  |=====|  ?  |== checked at recovery, or written by us ==>
-                                                    ^ tail_start
+    |  ?  |== read and verified ==|  ?  |=====|  ?  |== verified at recovery, or written by us ==>
+                                                     ^ tail_start
 
-A record is checked before it is first served: disks rot in silence. Ranges are remembered up to a number; what is
-forgotten is merely checked again.
+A record is verified before it is first served, because disks corrupt data silently. The number of ranges is bounded;
+a forgotten range is verified again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RANGES_MAX = 4096
 class Verified:
     """A set of positions, as ranges that begin and end between records.
 
-    Invariant: the ranges are sorted, apart from each other, and end at or before `tail_start`.
+    Invariant: the ranges are sorted, do not touch, and end at or before `tail_start`.
     """
 
     def __init__(self, tail_start: int) -> None:
@@ -26,9 +26,9 @@ class Verified:
         self._ends: list[int] = []
 
     def find_end(self, position: int) -> int | None:
-        """Return how far the log is good from *position* on; None when that is not known of *position* itself.
+        """Return the end of the verified range around *position*; None if *position* itself is not verified.
 
-        Behind `tail_start` everything is good: the answer there is *position* itself.
+        From `tail_start` on everything is verified: there the result is *position* itself.
         """
         if position >= self.tail_start:
             return position
@@ -36,7 +36,7 @@ class Verified:
         return self._ends[at] if at >= 0 and position < self._ends[at] else None
 
     def add(self, start: int, end: int) -> None:
-        """Remember that [start, end) is good."""
+        """Remember that [start, end) is verified."""
         end = min(end, self.tail_start)
         if start >= end:
             return
@@ -53,5 +53,5 @@ class Verified:
             self.tail_start = self._starts.pop()
             self._ends.pop()
         elif len(self._starts) > RANGES_MAX:
-            # The oldest part of the log is the least likely to be asked for again.
+            # The oldest part of the log is the least likely to be read again.
             del self._starts[0], self._ends[0]
