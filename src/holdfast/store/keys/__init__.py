@@ -1,7 +1,7 @@
 """The key index: from a message's key or id to its position in the log.
 
-batch_keys  What the messages of a batch are found by, though the batch is one record
-key_index   Find records by key
-key_batch   Keys on their way from the log into the key index
-indexer     Feeds the key index from the confirmed log, a slice at a time, and answers queries by key
+key_index     The index files: hash tables from key hash to log position
+batch_keys    The keys and ids of the messages in a batch, which is one record
+key_batch     Extract the keys of many log records at once
+indexer       Feed the key index from the confirmed log in slices, and answer queries by key
 """

@@ -1,14 +1,14 @@
-"""What the messages of a batch are found by, though the batch is one record.
+"""The keys and ids of the messages in a batch, which is one record.
 
-    outside   UNIQ_KEY of the batch, KEYS of all its messages      as those of any record
-    ids       INNER_IDS outside says that they follow that of the batch, one by one: so they are known without opening
-              it, and entered by the block; an id without its last three digits
-              ...0FFE | ...0FFF ...1000 ...1001       a batch of three whose id is 0FFE is entered under ...0 and ...1
-              or it says that there are none: then there is nothing inside to look for
-    inside    of a batch whose producer says nothing of it outside, as Java's: its items are walked, if they are not
+    outside   UNIQ_KEY of the batch, KEYS of all its messages      indexed as for any record
+    ids       Outside, INNER_IDS states that the messages' ids follow the batch's, one by one: so they are known without
+              opening the batch. They are indexed by block: an id without its last three digits
+              ...0FFE | ...0FFF ...1000 ...1001       a batch of three with id 0FFE is indexed under ...0 and ...1
+              Or INNER_IDS states that there are none: then the items are not read
+    inside    If the producer states nothing outside, as Java's does not, the items are read, unless they are
               compressed
 
-So a batch takes one entry or two for all its ids, where only its producer knows what is in it.
+So all ids of a batch take only one or two index items if its producer states them outside.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _NO_IDS: Final = NO_IDS.encode()
 _ID: Final = re.compile(rb"[0-9A-F]{8,}")
 _KEY_AT: Final = len(UNIQUE_KEY)
 _VALUE_END: Final = VALUE_END[0]
-_COUNT_DIGITS: Final = 4  # at the end of an id: a number that begins again at 0 behind the largest
+_COUNT_DIGITS: Final = 4  # at the end of an id: a counter that wraps around to 0
 _BLOCK_DIGITS: Final = 3
 
 
 def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
-    """Return what the messages of a batch are entered by, besides what its own properties say."""
+    """Return the keys under which the messages of a batch are indexed, besides those in the batch's properties."""
     said = find_marked(properties, _IDS, VALUE_END)
     if said is not None:
         return [] if said == _NO_IDS else _blocks(sys_flag, properties)
@@ -44,8 +44,8 @@ def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
     try:
         texts = split_properties(body)
     except RemoteProtocolError:
-        return []  # Whoever reads it is told.
-    # Mostly there is nothing but an id to find, and it stands first.
+        return []  # The batch is corrupt: its readers get an error.
+    # Usually an id is the only key, and comes first.
     return [
         key
         for text in texts
@@ -59,7 +59,7 @@ def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
 
 
 def _blocks(sys_flag: int, properties: bytes) -> list[bytes]:
-    """Return the blocks in which the ids of a batch's messages lie."""
+    """Return the blocks that contain the ids of a batch's messages."""
     span = _span(sys_flag, properties)
     if span is None:
         return []
@@ -69,12 +69,12 @@ def _blocks(sys_flag: int, properties: bytes) -> list[bytes]:
 
 
 def block_of(key: bytes) -> bytes | None:
-    """Return the block of an id; None when *key* is none."""
+    """Return the block of an id; None if *key* is not an id."""
     return key[:-_BLOCK_DIGITS] if _ID.fullmatch(key) else None
 
 
 def holds_id(record: StoredRecord, wanted: bytes) -> bool:
-    """Return whether *wanted* is the id of a message of a batch whose ids follow its own."""
+    """Return whether *wanted* is the id of a message of a batch whose messages' ids follow its own."""
     properties = bytes(record.properties)
     span = _span(record.sys_flag, properties)
     if span is None or find_marked(properties, _IDS, VALUE_END) in (None, _NO_IDS):
@@ -86,14 +86,14 @@ def holds_id(record: StoredRecord, wanted: bytes) -> bool:
 
 
 def holds_inside(record: StoredRecord, wanted: bytes) -> bool:
-    """Return whether a message of a batch that was walked has *wanted* among its keys."""
+    """Return whether a message of a batch, whose items are read, has *wanted* among its keys."""
     if record.sys_flag & INNER_BITS != INNER_BITS or record.sys_flag & COMPRESSED or wanted not in bytes(record.body):
         return False
     return wanted in inner_keys(record.sys_flag, bytes(record.properties), record.body)
 
 
 def _span(sys_flag: int, properties: bytes) -> tuple[bytes, int, int] | None:
-    """Return the id of a batch without its number, that number, and how many follow; None when it can have none."""
+    """Return a batch's id without its number, that number, and the count of ids that follow; None if it has none."""
     unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
     if unique is None or sys_flag & INNER_BITS != INNER_BITS or not _ID.fullmatch(unique):
         return None

@@ -1,10 +1,9 @@
-"""Feeds the key index from the confirmed log, a slice at a time, and answers queries by key.
+"""Feed the key index from the confirmed log in slices, and answer queries by key.
 
     |==== indexed ====|---- a slice ----|........ confirmed
 
-The index is never built while messages are being stored: a send does not wait for it. Nor does it wait for the disk:
-what is not in memory (the log, when it is far behind; the slots of a file that an earlier process wrote) has to be read
-before, off the loop.
+Indexing is not part of storing a message: no send waits for it. Indexing does not wait for the disk either: cold bytes
+(the log, if the index lags far; slots of a file that an earlier process wrote) are first read off the loop.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from holdfast.wire.records.record import StoredRecord, decode_record
 SLICE_RECORDS = 256
 WARM_SIZE = 4 << 20
 QUERY_RECORDS = 1024
-"""What a query is made to wait for, and everybody else with it."""
+"""Records that a query indexes first: it blocks the loop for so long."""
 HITS_MAX = 10_000
-"""Hits of a hash that a query looks at: strangers choose the keys."""
+"""Hits of a hash that a query examines. The limit matters because clients choose the keys."""
 
 
 class Indexer:
-    """Invariant: every record before `indexed` that has keys is in the index."""
+    """Feeds and queries the key index. Invariant: it contains every record before `indexed` that has keys."""
 
     def __init__(
         self, index: KeyIndex, files: LogFiles, options: StoreOptions, indexed: int, *, hot_start: int
@@ -41,18 +40,18 @@ class Indexer:
         self.index = index
         self._files = files
         self._is_on = options.key_index
-        self._hot_start = hot_start  # From here on this process read the log when it began, or wrote it.
+        self._hot_start = hot_start  # From here on this process wrote the log, or read it during recovery.
         self._hot_window = options.hot_window
         self._warm_end = indexed
         self._batch = KeyBatch()
         self.indexed = indexed
 
     def is_behind(self, confirmed: int) -> bool:
-        """Return whether there is work."""
+        """Return whether some of the confirmed log is not indexed yet."""
         return self._is_on and self.indexed < confirmed
 
     def advance(self, confirmed: int, records_max: int = SLICE_RECORDS) -> None:
-        """Index the next records of the confirmed log, as far as they are in memory."""
+        """Index the next records of the confirmed log that are in memory."""
         if not self._is_on:
             self.indexed = confirmed
             return
@@ -69,19 +68,19 @@ class Indexer:
             position, count = self._batch.scan(data, position, records_max)
             records_max -= count
             if records_max > 0 and position < found.start + end:
-                position, count = self._take_closely(position)
+                position, count = self._add_unusual(position)
                 records_max -= count
         self.index.add(self._batch.take())
         self.indexed = min(position, confirmed)
         self.index.write_due()
 
     def catch_up(self, confirmed: int) -> None:
-        """Index what a query should not miss, if it is in memory."""
+        """Index recent records for a query, if they are in memory."""
         if self.is_behind(confirmed) and self.find_cold(confirmed) is None:
             self.advance(confirmed, QUERY_RECORDS)
 
     def find_cold(self, confirmed: int) -> FileRange | None:
-        """Return what has to be read off the loop, and noted by `note_warm`, before the next slice."""
+        """Return the range to read off the loop, and to pass to `note_warm`, before the next slice; None if none."""
         slots = self.index.files[-1].find_cold() if self.index.files else None
         position = max(self.indexed, self._files.start)
         found = self._files.find(position)
@@ -91,7 +90,7 @@ class Indexer:
         return FileRange(found.file, at, min(at + WARM_SIZE, self._files.size, confirmed - found.start))
 
     def note_warm(self, place: FileRange) -> None:
-        """Take note that *place* was read."""
+        """Record that *place* was read."""
         if self.index.files:
             self.index.files[-1].note_warm(place)
         found = self._files.find(max(self.indexed, self._files.start))
@@ -99,25 +98,25 @@ class Indexer:
             self._warm_end = found.start + place.end
 
     def _warm_until(self, confirmed: int) -> int:
-        """Return up to where the log may be read on the loop."""
+        """Return the position up to which the log may be read on the loop."""
         if self.indexed >= max(self._hot_start, confirmed - self._hot_window):
             return confirmed
         return min(confirmed, self._warm_end)
 
-    def _take_closely(self, position: int) -> tuple[int, int]:
-        """Take the keys of a record that is not plain. Return where to go on, and how many records that were."""
+    def _add_unusual(self, position: int) -> tuple[int, int]:
+        """Add the keys of a record that is not plain. Return where to continue, and the number of records."""
         record = judge_at(self._files, position, check_body=False)
         if isinstance(record, Stop):
-            # A blank; or bytes that were good and are no longer: the rest of the file is lost to the index.
+            # A blank; or bytes that became corrupt: the index skips the rest of the file.
             return position - position % self._files.size + self._files.size, 0
         if record.sys_flag & INNER_BITS == INNER_BITS:
-            return position + record.size, self._take_inner(record)
+            return position + record.size, self._add_batch(record)
         if has_keys(record.sys_flag):
             self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
         return position + record.size, 1
 
-    def _take_inner(self, record: WalkedRecord) -> int:
-        """Take the keys of a batch. Return as how many records it counts."""
+    def _add_batch(self, record: WalkedRecord) -> int:
+        """Add the keys of a batch. Return its cost in records."""
         found = self._files.find(record.position)
         assert found is not None, "it was just read"
         at = record.position - found.start
@@ -127,9 +126,9 @@ class Indexer:
         )
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
-        """Return where records with *key* are, newest first: also batches of which a message has it.
+        """Return the positions of records with *key*, newest first. A batch matches if one of its messages has the key.
 
-        Its own id is where a message is looked for first; only then the block of it, under which batches are.
+        If *key* is an id, it is looked up first; only if that finds nothing, the block of the id, which finds batches.
         """
         wanted = key.encode(errors="surrogatepass")
         span = (begin_ms, end_ms)
@@ -146,7 +145,7 @@ class Indexer:
     def _find(
         self, topic: str, key: bytes, holds: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
     ) -> Steps[list[Position]]:
-        """Return where records are that were entered under *key* and for which *holds*, newest first."""
+        """Return the positions of records indexed under *key* for which *holds* is true, newest first."""
         begin_ms, end_ms = span
         search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), key), begin_ms, end_ms)
         found: dict[Position, None] = {}
@@ -165,5 +164,5 @@ class Indexer:
         return list(found)
 
     def clean(self, log_start: int) -> list[str]:
-        """Forget files that know only of records before *log_start*."""
+        """Remove index files that contain only records before *log_start*."""
         return self.index.clean(log_start)

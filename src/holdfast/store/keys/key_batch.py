@@ -1,9 +1,9 @@
-"""Keys on their way from the log into the key index.
+"""Extract the keys of many log records at once, for the key index.
 
     size .. position .. sys flag .. store time .. | body | topic | .. UNIQ_KEY 0x01 7F00..12 0x02 .. KEYS 0x01 a b 0x02
 
-Once per message that is stored, on the loop: written to be quick before it is written to be short. Hashes are made of
-all keys at once, and the part of them that all keys of a topic share is made once.
+This runs on the loop once per stored message, and prefers speed to brevity. All keys are hashed at once; the prefix
+that a topic's keys share is hashed only once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _unpack = struct.Struct(">ii20xqi16xq20xi").unpack_from
 
 
 class KeyBatch:
-    """Some keys. Invariant: `_prefixes`, `_keys` and `_places` are of one length."""
+    """Collected keys. Invariant: `_prefixes`, `_keys` and `_places` have the same length."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, int] = {}  # Hashes of `topic#`
@@ -51,18 +51,18 @@ class KeyBatch:
     def add_inner(
         self, topic: bytes, properties: bytes, body: Piece, sys_flag: int, position: int, store_ms: int
     ) -> int:
-        """Add the keys of a batch and of its messages. Return as how many records it counts: as work, by its keys."""
+        """Add the keys of a batch and of its messages. Return its cost in records, which is its number of keys."""
         keys = [*dict.fromkeys(index_keys(properties) + inner_keys(sys_flag, properties, body))]
         self.add(topic, keys, position, store_ms)
         return max(1, len(keys))
 
     def take(self) -> list[IndexKey]:
-        """Return everything that was added, and forget it."""
+        """Return all collected keys and forget them."""
         hashes = hash_all_behind(self._prefixes, self._keys)
         places = self._places
         self._prefixes, self._keys, self._places = [], [], []
         return [
-            # As `dispatch.key_hash` has it.
+            # The same rule as in `index_fields.key_hash`.
             (value if value < 0x80000000 else -value & 0x7FFFFFFF, position, store_ms)
             for value, (position, store_ms) in zip(hashes, places, strict=True)
         ]
@@ -74,12 +74,10 @@ class KeyBatch:
         return prefix
 
     def scan(self, data: memoryview, position: int, records_max: int) -> tuple[int, int]:
-        """Add the keys of the records in *data*, which begins at *position*. Return where it stopped, after how many.
+        """Add the keys of the records in *data*, which begins at *position*. Return where it stopped, and the count.
 
-        A batch counts as many as it has keys.
-
-        It stops at the end, after *records_max* records, and at what is not a whole record of the plain kind: IPv4
-        hosts, and a topic of the usual length.
+        A batch counts as many records as it has keys. The scan stops at the end, after *records_max* records, and at
+        bytes that are not a whole record of the plain kind: IPv4 hosts, and a topic of the usual length.
         """
         at = count = 0
         end = len(data)
@@ -94,7 +92,7 @@ class KeyBatch:
             if body_size < 0 or topic_at > record_end - 3:
                 break
             rest = data[topic_at:record_end].tobytes()
-            # That the lengths in it add up is not looked at: nonsense gives keys that no query will find in the record.
+            # The lengths in it are not validated: garbage gives keys that no query will find in the record.
             start = rest[0] + 3
             if sys_flag & INNER_BITS == INNER_BITS:
                 body = data[at + FIXED_SIZE : topic_at]

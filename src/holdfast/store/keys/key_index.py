@@ -1,24 +1,24 @@
-"""Find records by key: hash tables in files, each newer than the one before.
+"""The index files: hash tables from key hash to log position, each newer than the one before.
 
     0   begin time i64 | end time i64 | begin position i64 | end position i64 | used slots i32 | item count i32
     40  slots: newest item of each chain i32, 0 = none
         items: key hash i32 | position i64 | seconds since begin time i32 | previous item of the chain i32
 
-The item count begins at 1, item 0 is never used. The end position is where the last indexed record begins. Files are
-sparse, named by a time (ours by the store time of their first record, UTC), and only the last one grows. A hit is a
-hit of the hash: the caller compares real keys.
+The item count begins at 1; item 0 is never used. The end position is the start of the last indexed record. Files are
+sparse and named by a time (ours by the store time of their first record, UTC); only the last one grows. A hit means
+only that the hashes are equal: the caller compares the keys.
 
     slots    |  region  |  region  |  region  | ...     written a region at a time, in turn
     memory   heads that are newer than the slots
 
-A slot is as likely as any other: written one by one, every key would cost a write of its own. What a crash takes is
-made again from the log.
+Keys hit all slots with the same probability: written one by one, every key would cost a separate write. Heads lost in a
+crash are rebuilt from the log.
 
-A file does not say how many slots it has. Those of the options are tried first, then those that follow from upstream's
-default proportion of 1 to 4 and from 1 to 2; a guess counts if the first and the last item are where they belong. A
-file that fits none is left alone and not searched.
+A file does not contain its number of slots. The configured number is tried first, then the numbers that follow from
+RocketMQ's default ratio of 1 to 4 and from 1 to 2. A guess is right if the first and the last item are where they
+belong. A file that fits no guess is kept but not searched.
 
-Built lazily from the confirmed log, in slices. Knows nothing of properties and topics.
+The index is built lazily from the confirmed log, in slices. This module knows neither properties nor topics.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ ITEM = struct.Struct(">iqii")
 NAME_LENGTH = 17
 REGION_SLOTS = 1 << 16
 REGION_KEYS = 1024
-"""After so many keys a region is written."""
+"""The number of keys after which a region is written."""
 HOT_ITEMS = 1 << 21
 WARM_SIZE = 1 << 20
-_SCATTERED_MAX = 64  # So many slots are written one by one in the time that a whole region takes.
+_SCATTERED_MAX = 64  # The number of single slots that can be written in the time of one whole region.
 _SECONDS_MAX = (1 << 31) - 1
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
-_GUESSES = (84, 44)  # Bytes per slot when there are 4, or 2, items to a slot.
+_GUESSES = (84, 44)  # Bytes per slot if there are 4, or 2, items per slot.
 
 IndexKey = tuple[int, int, int]
 """(hash, position of the record, its store time)."""
@@ -72,28 +72,28 @@ class IndexFile:
         self._warm_end = self.items_at if self.count == 1 else HEADER.size  # Slots before it are in memory.
         regions = -(-slots // REGION_SLOTS)
         self._heads: list[dict[int, int]] = [{} for _ in range(regions)]
-        self._is_blank = [is_new] * regions  # Nothing was ever written there: no need to fetch pages of zeros.
+        self._is_blank = [is_new] * regions  # Never written: no need to fetch pages of zeros.
         self._next_region = 0
         self._keys_since = 0
 
     @property
     def room(self) -> int:
-        """How many more keys fit."""
+        """The number of keys that still fit."""
         return self.items - self.count
 
     def find_cold(self) -> FileRange | None:
-        """Return what should be read before keys are added: they use any slot, and a disk seek for each is too much."""
+        """Return the slots to read before keys are added. Keys use any slot; a disk seek for each would be too slow."""
         if self._warm_end >= self.items_at:
             return None
         return FileRange(self.file, self._warm_end, min(self._warm_end + WARM_SIZE, self.items_at))
 
     def note_warm(self, place: FileRange) -> None:
-        """Take note that *place* was read."""
+        """Record that *place* was read."""
         if place.file is self.file:
             self._warm_end = max(self._warm_end, place.end)
 
     def add(self, keys: Sequence[IndexKey]) -> None:
-        """Add *keys*, in log order; the file has space for them.
+        """Add *keys*, in log order; they must fit into the file.
 
         Raises:
             DiskFailed: none of them was added.
@@ -133,14 +133,14 @@ class IndexFile:
             self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
             self._write_header()
         except DiskFailed:
-            self._take_back(items)
+            self._undo_heads(items)
             self.count, self.used_slots = known, used_before
             self.end_position, self.end_ms = end_before
             raise
         self._keys_since += len(keys)
 
-    def _take_back(self, items: list[bytes]) -> None:
-        """Let chains begin where they did before *items*, which the disk refused."""
+    def _undo_heads(self, items: list[bytes]) -> None:
+        """Restore the chain heads from before *items*, which the disk refused."""
         for item in reversed(items):
             key_hash, _, _, previous = ITEM.unpack(item)
             slot = key_hash % self.slots
@@ -151,10 +151,10 @@ class IndexFile:
                 del heads[slot]
 
     def write_due(self) -> None:
-        """Write the regions whose turn it is, by the number of keys that were added.
+        """Write the regions that are due by the number of keys added.
 
         Raises:
-            DiskFailed: their heads stay in memory, and it is their turn again.
+            DiskFailed: their heads stay in memory and remain due.
         """
         while self._keys_since >= REGION_KEYS:
             self._write_region(self._next_region)
@@ -162,7 +162,7 @@ class IndexFile:
             self._next_region = (self._next_region + 1) % len(self._heads)
 
     def write_heads(self) -> Iterator[None]:
-        """Write what is only in memory, a region at a time. Keys may be added in between; theirs may stay in memory."""
+        """Write heads that are only in memory, a region per step. Those of keys added meanwhile may stay in memory."""
         for region, heads in enumerate(self._heads):
             if heads:
                 self._write_region(region)
@@ -193,7 +193,7 @@ class IndexFile:
         self.file.write(0, (header,))
 
     def find_head(self, key_hash: int) -> Steps[int]:
-        """Return the newest item of the chain that *key_hash* is in, 0 when there is none."""
+        """Return the newest item of the chain of *key_hash*, 0 if there is none."""
         slot = key_hash % self.slots
         number = self._heads[slot // REGION_SLOTS].get(slot)
         if number is None:
@@ -216,11 +216,11 @@ class IndexFile:
         return key_hash, position, seconds, previous
 
     def may_hold(self, begin_ms: int, end_ms: int) -> bool:
-        """Return whether a key of this time may be in the file, to the second."""
+        """Return whether the file may contain a key of this time, to the second."""
         return self.count > 1 and self.end_ms + 1000 >= begin_ms and self.begin_ms - 1000 <= end_ms
 
     def holds_together(self) -> bool:
-        """Return whether the first and the last item are where they belong, given this number of slots."""
+        """Return whether the first and the last item are where they belong with this number of slots."""
         if self.items < 2:
             return False
         if self.count == 1:
@@ -255,7 +255,7 @@ class Search:
         self._number = 0
 
     def next(self) -> Steps[int | None]:
-        """Return the position of the next record that may have the key; its time is right to the second."""
+        """Return the position of the next record that may have the key; its time matches to the second."""
         while self._number or self._files:
             if not self._number:
                 self._file = self._files.pop()
@@ -263,7 +263,7 @@ class Search:
                 continue
             assert self._file is not None
             found_hash, position, seconds, previous = yield from self._file.find_item(self._number)
-            # Chains lead to older items only: a damaged one cannot lead in a circle.
+            # Chains lead to older items only: a corrupt one cannot form a cycle.
             self._number = previous if 0 < previous < self._number else 0
             time_ms = self._file.begin_ms + seconds * 1000
             if found_hash == self._key_hash and self._begin_ms - 1000 <= time_ms <= self._end_ms:
@@ -272,7 +272,7 @@ class Search:
 
 
 def open_index_file(file: File, slots_wanted: int) -> IndexFile | None:
-    """Return *file* as an index with a number of slots that fits what is in it."""
+    """Return *file* as an index with the number of slots that fits its content; None if no number fits."""
     body = file.size - HEADER.size
     for slots in (slots_wanted, *(body // share for share in _GUESSES)):
         if slots > 0 and body > SLOT.size * slots and (body - SLOT.size * slots) % ITEM.size == 0:
@@ -286,14 +286,14 @@ class KeyIndex:
     """The files of the index, oldest first."""
 
     def __init__(self, disk: Disk, options: StoreOptions, *, is_clean: bool, synced: int | None = None) -> None:
-        """Open what is there. After a crash that is what was synced: all about records before *synced*, if known."""
+        """Open the existing files. After a crash keep only synced ones: all about records before *synced*, if known."""
         self._disk = disk
         self._slots, self._items = options.index_slots, options.index_items
         self.files: list[IndexFile] = []
         self.unsynced: dict[File, None] = {}
         names = [name for name in disk.list(FOLDER) if len(name) == NAME_LENGTH and name.isdigit()]
         while names and not is_clean:
-            # A crash may have taken any page of a file that has grown since. It is made again from the log.
+            # A crash may have lost any page of a file that grew after the sync. It is rebuilt from the log.
             begin = self._find_begin(f"{FOLDER}/{names[-1]}")
             disk.remove(f"{FOLDER}/{names.pop()}")
             if synced is None or (begin is not None and begin < synced):
@@ -306,7 +306,7 @@ class KeyIndex:
         self._last_name = names[-1] if names else ""
 
     def _find_begin(self, path: str) -> int | None:
-        """Return where the first record begins that a file knows; None when it knows none."""
+        """Return the start of the first record in a file; None if it has none."""
         if (self._disk.find_size(path) or 0) <= HEADER.size:
             return None
         index_file = IndexFile(self._disk.open(path), 1)
@@ -314,7 +314,7 @@ class KeyIndex:
 
     @property
     def end_position(self) -> int | None:
-        """Where the last indexed record begins."""
+        """Start of the last indexed record."""
         return self.files[-1].end_position if self.files and self.files[-1].count > 1 else None
 
     @property
@@ -326,11 +326,11 @@ class KeyIndex:
         """Add *keys*, in log order.
 
         Raises:
-            DiskFailed: some were not added. All of them may be added again: a record that is found twice counts once.
+            DiskFailed: some were not added. The caller may add all of them again: duplicate hits are counted once.
         """
         while keys:
             if not self.files or not self.files[-1].room:
-                # All of the last file's heads, at once: it happens once in millions of keys.
+                # Write all heads of the last file at once: this happens once in millions of keys.
                 for _ in self.write_heads():
                     pass
                 self.files.append(self._create(keys[0][2]))
@@ -356,16 +356,16 @@ class KeyIndex:
         return Search(self.files, key_hash, begin_ms, end_ms)
 
     def write_due(self) -> None:
-        """Write heads that are only in memory, as many as were added."""
+        """Write the heads that are due by the number of keys added."""
         if self.files:
             self.files[-1].write_due()
 
     def write_heads(self) -> Iterator[None]:
-        """Write what is only in memory, in bounded pieces: everything that was added before this call."""
+        """Write heads that are only in memory, in bounded pieces: for all keys that were added before this call."""
         return self.files[-1].write_heads() if self.files else iter(())
 
     def clean(self, log_start: int) -> list[str]:
-        """Remove files that know only of records before *log_start*, but never the last; return their paths."""
+        """Remove files that contain only records before *log_start*, except the last; return their paths."""
         removed: list[str] = []
         while len(self.files) > 1 and self.files[0].end_position < log_start:
             file = self.files.pop(0).file
@@ -375,7 +375,7 @@ class KeyIndex:
         return removed
 
     def take_unsynced(self) -> tuple[File, ...]:
-        """Return the files written to since the last call."""
+        """Return the files written since the last call."""
         files = tuple(self.unsynced)
         self.unsynced.clear()
         return files
