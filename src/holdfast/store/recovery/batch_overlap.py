@@ -1,12 +1,12 @@
-"""Two records of a queue claim the same offsets: finds out which of them is damaged.
+"""Detect which of two records that claim the same offsets of a queue is corrupt.
 
     log      | first 5, INNER_NUM 9, body: 3 items | first 8, ... |
     claimed    5 6 7 8 9 10 11 12 13                 8 ...
     right      5 6 7                                 8 ...
 
-`INNER_NUM`, the number of messages that a batch says it holds, has no checksum. Too large a number would cover the
-offsets of later records, and hide them. Bodies have a checksum: the items in them are counted, and only on suspicion,
-for a batch may be compressed.
+`INNER_NUM`, the number of messages that a batch states, has no checksum. Too large a number would cover the offsets of
+later records and hide them. Bodies have a checksum, so the items in them are counted. This is done only on suspicion,
+because a batch may be compressed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from holdfast.wire.records.record import decode_record
 
 
 def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
-    """Return the damage of the record that *entry* leads to, if it claims offsets of a later one, from *first* on.
+    """Return the damage of the record of *entry* if it claims offsets of a later record, which begins at *first*.
 
-    None when it holds what it says: then the later one has a wrong offset. A record that cannot be opened counts as
-    the damaged one, so that the later one is not hidden.
+    None if it holds the stated number of messages: then the later one has a wrong offset. A record that cannot be
+    opened counts as corrupt, so that the later one is not hidden.
     """
     start, end = span_of(entry)
     if not start < first < end:
@@ -35,11 +35,12 @@ def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
     held = count_messages(files, position)
     if held == end - start:
         return None
-    return Damage(position, size, f"a batch at offset {start} says {end - start} messages: offset {first} is another's")
+    reason = f"a batch at offset {start} states {end - start} messages, but offset {first} belongs to another record"
+    return Damage(position, size, reason)
 
 
 def count_messages(files: LogFiles, position: int) -> int | None:
-    """Return how many messages the record at *position* holds by its body; None when that cannot be found out."""
+    """Return the number of messages in the body of the record at *position*; None if it cannot be determined."""
     record = judge_at(files, position)
     found = files.find(position)
     if isinstance(record, Stop) or found is None:

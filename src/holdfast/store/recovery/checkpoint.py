@@ -1,12 +1,12 @@
-"""The `checkpoint` file: up to where log and indexes are known to be on disk.
+"""The `checkpoint` file: the positions up to which log and indexes are on disk.
 
-    0   physic time    8  logics time   16  index time      store times, as upstream: all up to there is synced
+    0   physic time    8  logics time   16  index time      store times, as in RocketMQ: all up to there is synced
     24  master flushed  32  confirmed position              kept as found
     40  logics position                                     RocketMQ 5.5 starts its recovery there
     64  "HOLDFAST" | position | indexed | physic time | logics time | crc32 u32     our mark
 
-The mark is exact where upstream's times are not: every record before `position` is synced and so is its queue entry;
-every record before `indexed` is in the key index. It repeats upstream's times: where they differ, a Java broker has
+The mark is exact, RocketMQ's times are not: every record before `position` is synced and so is its queue entry; every
+record before `indexed` is in the key index. The mark repeats RocketMQ's times. If they differ, a Java broker has
 written the file since, and the mark is void.
 """
 
@@ -26,12 +26,12 @@ _UPSTREAM = struct.Struct(">qqqqqq")
 _MARK = struct.Struct(">8sqqqqI")
 _MARK_AT = 64
 _MAGIC = b"HOLDFAST"
-# Upstream starts this much earlier than its times say: they are those of threads that run side by side.
+# RocketMQ starts this much earlier than its times say: concurrent threads record them.
 _MARGIN_MS = 3000
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file says. `position` and `indexed` are None where there is no valid mark."""
+    """The content of the file. `position` and `indexed` are None if there is no valid mark."""
 
     physic_ms: int = 0
     logics_ms: int = 0
@@ -44,12 +44,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def safe_ms(self) -> int:
-        """Everything stored up to this time is on disk, by upstream's fields alone."""
+        """The time up to which everything stored is on disk, by RocketMQ's fields alone."""
         return max(0, min(self.physic_ms, self.logics_ms) - _MARGIN_MS)
 
 
 def parse_checkpoint(data: bytes) -> Checkpoint:
-    """Return what *data* says; a file that is too short says nothing."""
+    """Return the checkpoint in *data*, or an empty one if the file is too short."""
     if len(data) < _MARK_AT + _MARK.size:
         return Checkpoint()
     physic, logics, index, master, confirmed, logics_position = _UPSTREAM.unpack_from(data)
@@ -90,7 +90,7 @@ def format_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 class CheckpointFile:
-    """The file, written in place: what matters of it lies within one sector, which disks write whole."""
+    """The file, written in place: the used part lies within one sector, which disks write atomically."""
 
     def __init__(self, disk: Disk) -> None:
         data = disk.read_file(PATH)
@@ -98,12 +98,12 @@ class CheckpointFile:
         self.file: File = disk.open(PATH) if data and len(data) == FILE_SIZE else disk.create(PATH, FILE_SIZE)
 
     def write(self, value: Checkpoint) -> None:
-        """Write without syncing: it counts from the next sync on."""
+        """Write without syncing: the checkpoint takes effect with the next sync."""
         self.file.write(0, (format_checkpoint(value),))
         self.value = value
 
     def void_mark(self, position: int) -> None:
-        """Make sure, on disk, that recovery never again starts behind *position*."""
+        """Ensure, durably, that recovery never again starts after *position*."""
         indexed = self.value.indexed
         value = msgspec.structs.replace(
             self.value,

@@ -1,12 +1,12 @@
-"""What a conversion of a topic's index has to do, and how far it is: both in files, for whoever goes on with it.
+"""Plan and progress of a conversion of a topic's index, both in files, so that a later run can continue it.
 
     holdfast/conversion/<topic>/progress.json   planning -> building -> switching -> done; which pieces are on disk
-    holdfast/conversion/<topic>/plan.json       the queues as they were found, and the pieces
-    holdfast/conversion/<topic>/new/<queue>/... the new index, until it is whole
-    holdfast/conversion/<topic>/old/<queue>/... the old one, when it is not needed any more
+    holdfast/conversion/<topic>/plan.json       the state of the queues, and the pieces
+    holdfast/conversion/<topic>/new/<queue>/... the new index, until it is complete
+    holdfast/conversion/<topic>/old/<queue>/... the old one, when it is no longer needed
 
-A piece is some entries of one queue and the place where what they become begins. It depends on no other piece. Knows
-what is in an index, but converts nothing.
+A piece is a range of entries of one queue, with the number of its first converted entry. It depends on no other piece.
+This module knows the layout of an index, but converts nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
 
 FOLDER = "holdfast/conversion"
 PIECE_SIZE = 65_536
-"""Entries that are converted at a time: a few megabytes in memory."""
+"""Entries that are converted at once: a few megabytes in memory."""
 OPEN_FILES_MAX = 128
 
 Target = Literal["batch", "simple"]
@@ -36,15 +36,15 @@ State = Literal["planning", "building", "switching", "done"]
 
 
 class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as it is now: if it is found like that again, nobody has changed it meanwhile.
+    """The state of a queue: if it is found unchanged later, the plan is still valid.
 
     Attributes:
         first: Number of the first entry whose record is still in the log.
-        end: Behind the number of the last entry.
-        is_gone: No record is left; the last entry alone tells where the queue goes on, and stays.
+        end: The number after the last entry.
+        is_gone: No record is left. Only the last entry holds the next offset of the queue, so it stays.
         last: The last entry.
-        last_ms: Store time of the record that it points to: a log that lost its end and was written to again may have
-            another record of the same size there.
+        last_ms: Store time of its record: a log that lost its end and was written again may have another record of the
+            same size there.
     """
 
     queue_id: int
@@ -56,7 +56,7 @@ class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PiecePlan(msgspec.Struct, frozen=True, array_like=True):
-    """Entries [start, end) of the old index; what they become begins at entry *target* of the new one."""
+    """Entries [start, end) of the old index. Their conversion begins at entry *target* of the new one."""
 
     number: int
     queue_id: int
@@ -66,7 +66,7 @@ class PiecePlan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of one queue, in the old index and in the new one."""
+    """The size of one queue in the old index and in the new one."""
 
     queue: int
     entries: int
@@ -76,10 +76,10 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything that whoever converts a piece has to know.
+    """Everything needed to convert a piece.
 
     Attributes:
-        spans: Of each queue the numbers [first, end) of the entries of its new index.
+        spans: For each queue the numbers [first, end) of the entries of its new index.
     """
 
     topic: str
@@ -92,17 +92,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def source(self) -> IndexPlace:
-        """Where the old index is served from."""
+        """The place from which the old index is served."""
         return IndexPlace.of("simple" if self.to == "batch" else "batch", self.topic, self.source_file_size)
 
     @property
     def target(self) -> IndexPlace:
-        """Where the new index will be served from."""
+        """The place from which the new index will be served."""
         return IndexPlace.of(self.to, self.topic, self.target_file_size)
 
     @property
     def built(self) -> IndexPlace:
-        """Where the new index is put together."""
+        """The place where the new index is built."""
         return msgspec.structs.replace(self.target, folder=f"{FOLDER}/{self.topic}/new")
 
     def get_queue(self, queue_id: int) -> SourceQueue:
@@ -110,13 +110,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return next(queue for queue in self.queues if queue.queue_id == queue_id)
 
     def only(self, pieces: Iterable[PiecePlan]) -> Plan:
-        """Return as much of it as whoever converts *pieces* has to know: it may have to travel."""
+        """Return only the part needed to convert *pieces*, because it may be sent over the network."""
         wanted = {piece.queue_id for piece in pieces}
         queues = [queue for queue in self.queues if queue.queue_id in wanted]
         return msgspec.structs.replace(self, queues=queues, spans={}, pieces=[])
 
     def figures(self) -> list[QueueFigures]:
-        """Return how much there is of each queue, before and afterwards."""
+        """Return the size of each queue, before and after."""
         return [
             QueueFigures(
                 queue=queue.queue_id,
@@ -129,7 +129,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ]
 
     def built_paths(self) -> Iterator[str]:
-        """Yield the path of every file of the new index, where it is put together."""
+        """Yield the path of every file of the new index, where it is built."""
         per_file = self.target_file_size // self.target.entry_size
         for queue_id, (first, end) in self.spans.items():
             for number in range(first // per_file, (end + per_file - 1) // per_file):
@@ -137,7 +137,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class IndexPlace(msgspec.Struct, frozen=True):
-    """The folder of a topic's index, and how its files are made."""
+    """The folder of a topic's index, and the sizes of its entries and files."""
 
     folder: str
     entry_size: int
@@ -145,22 +145,22 @@ class IndexPlace(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: Target, topic: str, file_size: int) -> IndexPlace:
-        """Return where the index of one kind belongs."""
+        """Return the place of a topic's index of one kind."""
         is_batched = kind == "batch"
         parent = BATCH_FOLDER if is_batched else QUEUE_FOLDER
         return cls(f"{parent}/{topic}", UNIT_SIZE if is_batched else ENTRY_SIZE, file_size)
 
     def open(self, disk: Disk) -> QueueFiles:
-        """Return its files, to be read and written by the folder of a queue."""
+        """Return the files of the index, which are addressed by the folder of a queue."""
         cache = FileCache(disk, OPEN_FILES_MAX)
         return QueueFiles(cache, self.file_size, 8, folder=self.folder.rpartition("/")[0], entry_size=self.entry_size)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far it is.
+    """The progress of a conversion.
 
     Attributes:
-        done: Ranges of numbers of pieces that are on disk.
+        done: Ranges of the numbers of pieces that are on disk.
     """
 
     topic: str
@@ -169,12 +169,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     done: list[tuple[int, int]] = []
 
     def missing(self, count: int) -> list[int]:
-        """Return those of *count* pieces that are not done, in order."""
+        """Return the numbers below *count* of the pieces that are not done, in order."""
         done = {number for start, end in self.done for number in range(start, end)}
         return [number for number in range(count) if number not in done]
 
     def with_done(self, numbers: Iterable[int]) -> Progress:
-        """Return the same with more pieces done."""
+        """Return this progress with more pieces done."""
         ranges: list[tuple[int, int]] = []
         for start, end in sorted([*self.done, *((number, number + 1) for number in numbers)]):
             if ranges and start <= ranges[-1][1]:
@@ -184,22 +184,22 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, done=ranges)
 
     def save(self, disk: Disk) -> None:
-        """Write it durably."""
+        """Persist the progress."""
         disk.replace(f"{FOLDER}/{self.topic}/progress.json", msgspec.json.encode(self))
 
 
 def load_progress(disk: Disk, topic: str) -> Progress | None:
-    """Return how far a conversion of *topic* is; None when there is none."""
+    """Return the progress of a conversion of *topic*; None if there is none."""
     return _load(disk, f"{FOLDER}/{topic}/progress.json", Progress)
 
 
 def load_plan(disk: Disk, topic: str) -> Plan | None:
-    """Return what a conversion of *topic* has to do; None when nobody has planned one."""
+    """Return the plan of a conversion of *topic*; None if there is none."""
     return _load(disk, f"{FOLDER}/{topic}/plan.json", Plan)
 
 
 def save_plan(disk: Disk, plan: Plan) -> None:
-    """Write it durably."""
+    """Persist the plan."""
     disk.replace(f"{FOLDER}/{plan.topic}/plan.json", msgspec.json.encode(plan))
 
 
@@ -216,15 +216,15 @@ def _load(disk: Disk, path: str, kind: type[_T]) -> _T | None:
 
 
 def refuse_half_switched(disk: Disk) -> None:
-    """Let nobody serve a topic whose index is neither the old one nor the new one.
+    """Refuse a folder with a topic whose index is half switched from the old one to the new one.
 
     Raises:
-        StoreError: there is one; the text says how it becomes whole.
+        StoreError: there is such a topic; the text says how to finish the switch.
     """
     for name in disk.list(FOLDER):
         progress = load_progress(disk, name.removesuffix("/"))
         if progress is not None and progress.state == "switching":
             raise StoreError(
-                f"the index of topic {progress.topic} is about to be switched, and who did that was stopped: run "
+                f"the index of topic {progress.topic} is half switched, because the conversion was interrupted: run "
                 f"`holdfast index convert {progress.topic} --to {progress.to} --store DIR` on this folder once more"
             )

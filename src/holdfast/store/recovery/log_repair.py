@@ -1,10 +1,10 @@
-"""Find the log's thread again behind bytes that are no record, and mend the place.
+"""Find the next record after corrupt bytes, and cover them.
 
-    record | ? ? ? ? ? ? ? ? | record | record          what was found
-    record | filler          | record | record          what is left: every reader can walk over it
+    record | ? ? ? ? ? ? ? ? | record | record          as found
+    record | filler          | record | record          as repaired: every reader can walk over it
 
-The filler is a rollback record of a topic of ours, with the damaged bytes as its body: indexes, Java's too, take no
-rollback records. Where the rest of a file is lost a blank is enough.
+The filler is a rollback record of an internal topic, with the corrupt bytes as its body: indexes, Java's too, ignore
+rollback records. Where the rest of a file is lost, a blank is enough.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FILLER_SIZE_MIN = RECORD_SIZE_MIN + len(FILLER_TOPIC)
 _NOWHERE = bytes(8)
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _CHUNK = 1 << 20
-# A crash leaves at most what was not synced; so many zeros in a row mean that nothing was ever written there.
+# A crash leaves at most the unsynced bytes; so many zeros in a row mean that nothing was ever written there.
 _ZEROS_MAX = 64 << 20
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A place in the log that is not what was written."""
+    """A corrupt place in the log."""
 
     position: int
     size: int
@@ -44,7 +44,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def find_next_record(files: LogFiles, start: int) -> int | None:
-    """Return where the first whole record at or behind *start* begins, or None when there is none within reach."""
+    """Return the start of the first whole record at or after *start*, or None if there is none within reach."""
     zeros = 0
     at = start
     while (found := files.find(at)) is not None:
@@ -53,7 +53,7 @@ def find_next_record(files: LogFiles, start: int) -> int | None:
         chunk = found.file.read(at - found.start, end - found.start)
         if chunk.count(0) != len(chunk):
             zeros = 0
-            # What comes before it in its file must have room for a filler.
+            # There must be space for a filler before it in its file.
             record = _find_in(files, at, chunk, max(start, found.start + FILLER_SIZE_MIN))
             if record is not None:
                 return record
@@ -61,7 +61,7 @@ def find_next_record(files: LogFiles, start: int) -> int | None:
             zeros += len(chunk)
             if zeros >= _ZEROS_MAX:
                 return None
-        # The magic of a record may lie across two chunks.
+        # The magic number of a record may span two chunks.
         at = end if end == file_end else end - BLANK_SIZE
     return None
 
@@ -88,9 +88,9 @@ def _places(chunk: bytes, magic: bytes) -> list[int]:
 
 
 def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None:
-    """Cover [position, resumed) so that a walk passes over it. Synced: the next crash must not find it half done.
+    """Cover [position, resumed) so that a walk passes over it. Synced: no crash may leave it half done.
 
-    *store_ms* is the time of the record before: a filler that looked older would make retention remove what is young.
+    *store_ms* is the time of the previous record: with an older filler, retention would remove recent records.
     """
     while position < resumed:
         found = files.find(position)
@@ -107,7 +107,7 @@ def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None
 
 
 def _make_filler(position: int, size: int, body: bytes, store_ms: int) -> bytes:
-    assert size >= FILLER_SIZE_MIN, "the search left room for it"
+    assert size >= FILLER_SIZE_MIN, "the search left space for it"
     return encode_record(
         StoredRecord(
             size=size,

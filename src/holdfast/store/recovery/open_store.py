@@ -1,9 +1,9 @@
-"""Turn a folder into an open store: what is there, what kind of end it had, and recovery.
+"""Turn a folder into an open store: load its files, detect how it was closed, and recover.
 
-abort present            the last process did not end in order
-checkpoint, snapshot     where to begin looking
-commitlog, consumequeue, batchconsumequeue   sizes of files are taken from the files
-rocksdbstore, timerwheel, ...                others' business: left untouched
+abort present            the last process did not shut down cleanly
+checkpoint, snapshot     where recovery begins
+commitlog, consumequeue, batchconsumequeue   file sizes are taken from the files
+rocksdbstore, timerwheel, ...                owned by other programs: left untouched
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from holdfast.store.recovery.replica_log import ReplicaLog, settle_role
 
 ABORT_PATH = "abort"
 OFFSET_UNKNOWN = 1 << 62
-"""Where a queue should end whose end nobody noted: further than it does."""
+"""The expected end of a queue if none was noted: larger than any real one."""
 
 
 class OpenedStore(msgspec.Struct):
-    """The parts of a store, ready to work."""
+    """The parts of a store, ready for use."""
 
     disk: Disk
     options: StoreOptions
@@ -51,7 +51,7 @@ class OpenedStore(msgspec.Struct):
 
 
 def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
-    """Load and recover.
+    """Load and recover the store in the folder of *disk*.
 
     Raises:
         StoreError: the folder cannot be a store; the text says what to do.
@@ -69,19 +69,19 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     checkpoint = CheckpointFile(disk)
     deleted = load_deleted(disk, files.start)
     expected = _load_queues(disk, table, checkpoint, files, deleted, is_clean=is_clean)
-    # From here on the folder changes: whoever finds it half changed must know.
+    # From here on the folder changes: the next process must know if this one does not finish.
     disk.replace(ABORT_PATH, b"")
     recovered = Recovery(files, table, checkpoint, options, deleted, is_clean=is_clean, expected=expected).run()
     if any(position > recovered.log_end for position in deleted.values()):
-        # The log lost its end: what is written there from now on is of the life that begins now.
+        # The log lost its end: the records written there from now on are valid.
         deleted = {name: min(position, recovered.log_end) for name, position in deleted.items()}
         save_deleted(disk, deleted)
     if not is_clean:
-        # What a killed process left in the page cache is readable from now on: a power cut must not take it back.
+        # Data that a killed process left in the page cache becomes readable now: a power cut must not lose it again.
         for number, file in files.files.items():
             if (number + 1) * files.size > recovered.start:
                 file.sync()
-    # Where there never was a checkpoint, not Java's either, nothing is known to be synced.
+    # Without any checkpoint, not even Java's, nothing is known to be synced.
     synced = checkpoint.value.indexed if checkpoint.value.physic_ms else 0
     key_index = KeyIndex(disk, options, is_clean=is_clean, synced=synced)
     end, store_ms = recovered.log_end, recovered.store_ms
@@ -106,7 +106,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
 
 
 def find_queue_file_size(disk: Disk, kind: str) -> int | None:
-    """Return the size of the first queue file that is found."""
+    """Return the size of the first non-empty queue file, or None if there is none."""
     for topic, queue_id in find_queues(disk, kind):
         folder = f"{kind}/{topic}/{queue_id}"
         for start in parse_names(disk.list(folder)):
@@ -117,7 +117,7 @@ def find_queue_file_size(disk: Disk, kind: str) -> int | None:
 
 
 def _find_batch_topics(disk: Disk) -> set[str]:
-    """Return the topics whose index is by record, by their folder or by their configuration."""
+    """Return the topics indexed by record, by their folder or by their configuration."""
     topics = {topic for topic, _ in find_queues(disk, BATCH_FOLDER)}
     config = load_config(disk, "topics.json")
     table = config.get("topicConfigTable") if isinstance(config, dict) else None
@@ -137,13 +137,13 @@ def _load_queues(
     *,
     is_clean: bool,
 ) -> QueueSnapshot | None:
-    """Find the queues. Return the bounds they should have, if they are known and do not have them."""
+    """Load the queues. Return the bounds they should have, if these are known and may differ."""
     snapshot = load_snapshot(disk)
     if snapshot is None:
         table.load()
         return None
     if not is_clean:
-        # Since then queues have grown, unless their topic was deleted: none is shorter now but one that was damaged.
+        # Since the snapshot, queues only grew unless they were deleted: a shorter one is damaged.
         table.load()
         queues, batch_queues = _without(snapshot.queues, deleted), _without(snapshot.batch_queues, deleted)
         if snapshot.log_end > files.end:
@@ -162,21 +162,21 @@ def _load_queues(
 
 
 def _load_unnoted(table: QueueTable, snapshot: QueueSnapshot) -> QueueSnapshot | None:
-    """Find queues by record that were there but not served when the store was closed: they may be behind the log."""
+    """Load queues by record that existed but were not served at shutdown: they may have entries past the log."""
     found = table.load_batched()
     if not found:
         return None
-    behind: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+    unnoted: dict[str, dict[int, tuple[int, int, int, int]]] = {}
     for queue in found:
-        behind.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN, 0, 0)
-    return msgspec.structs.replace(snapshot, queues={}, batch_queues=behind)
+        unnoted.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN, 0, 0)
+    return msgspec.structs.replace(snapshot, queues={}, batch_queues=unnoted)
 
 
 _Bounds = TypeVar("_Bounds")
 
 
 def _without(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
-    """Return *queues* but for those that were deleted, as such or with their topic."""
+    """Return *queues* without those that were deleted, alone or with their topic."""
     return {
         topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
         for topic, bounds in queues.items()
@@ -185,7 +185,7 @@ def _without(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> 
 
 
 def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
-    """Take the queues as they were noted; False when the files of one do not bear that out."""
+    """Load the queues as noted; return False if the files of one do not match."""
     return all(
         table.restore(topic, queue_id, *offsets)
         for topic, bounds in snapshot.queues.items()
@@ -198,11 +198,11 @@ def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
 
 
 def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: Recovered) -> int:
-    """Return from where the key index goes on."""
+    """Return the position from which the key index continues."""
     last = index.end_position
     if last is None or not files.start <= last < recovered.log_end:
         return files.start
     if recovered.is_clean and checkpoint.value.indexed is not None:
         return min(max(last, checkpoint.value.indexed), recovered.log_end)
-    # The file behind it is gone, and with it perhaps some keys of that very record: it is entered again.
+    # The next index file is gone, and with it perhaps some keys of this record: index it again.
     return last

@@ -1,13 +1,13 @@
-"""What an orderly end leaves beside upstream's files: the bounds of every queue, and which topics were deleted.
+"""State beside RocketMQ's files: the bounds of all queues at the last clean shutdown, and the deleted topics.
 
     holdfast/queues.json     {"logStart": n, "logEnd": n, "closedMs": n, "queues": {"topic": {"0": [min, max]}},
-                              "batchQueues": {"topic": {"0": [min, max, first entry, behind last entry]}}}
+                              "batchQueues": {"topic": {"0": [min, max, first entry, end of entries]}}}
     holdfast/deleted.json    {"topic": position, "topic/7": position}
-                             records of the topic, or of one queue, before that position are of an earlier life
+                             records of the topic, or of one queue, before that position are void
 
-The first makes starting quick with many queues, and shows a queue that has lost its end while the store was closed
-(hazard H2). It counts only if log and checkpoint are still as they were then. The second keeps a replay of the log from
-bringing deleted messages back.
+The first file speeds up the start with many queues, and reveals a queue that lost its end while the store was closed
+(hazard H2). It is valid only if log and checkpoint are unchanged since. The second keeps a replay of the log from
+restoring deleted messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DELETED_PATH = "holdfast/deleted.json"
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Bounds of all queues at an orderly end; of those that are indexed by record in offsets and in entries."""
+    """Bounds of all queues at a clean shutdown; for queues indexed by record, in offsets and in entry numbers."""
 
     log_start: int
     log_end: int
@@ -32,7 +32,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     batch_queues: dict[str, dict[int, tuple[int, int, int, int]]] = {}
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
-        """Return topic, number and end of every queue."""
+        """Yield topic, number and end of every queue."""
         for topic, bounds in self.queues.items():
             for queue_id, (_, offset_max) in bounds.items():
                 yield topic, queue_id, offset_max
@@ -42,7 +42,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 def load_snapshot(disk: Disk) -> QueueSnapshot | None:
-    """Return the bounds that the last orderly end left, or None."""
+    """Return the bounds from the last clean shutdown, or None."""
     data = disk.read_file(QUEUES_PATH)
     if data is None:
         return None
@@ -53,12 +53,12 @@ def load_snapshot(disk: Disk) -> QueueSnapshot | None:
 
 
 def save_snapshot(disk: Disk, snapshot: QueueSnapshot) -> None:
-    """Leave the bounds for the next start."""
+    """Persist the bounds for the next start."""
     disk.replace(QUEUES_PATH, msgspec.json.encode(snapshot))
 
 
 def load_deleted(disk: Disk, log_start: int) -> dict[str, int]:
-    """Return up to where the records of deleted topics are void, for those that are still in the log."""
+    """Return the positions before which records of deleted topics are void, if they are still in the log."""
     try:
         deleted = msgspec.json.decode(disk.read_file(DELETED_PATH) or b"{}", type=dict[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -67,10 +67,10 @@ def load_deleted(disk: Disk, log_start: int) -> dict[str, int]:
 
 
 def erased_key(topic: str, queue_id: int) -> str:
-    """Return under which name a single queue is listed. No topic has such a name."""
+    """Return the name under which a single queue is listed. No topic has such a name."""
     return f"{topic}/{queue_id}"
 
 
 def save_deleted(disk: Disk, deleted: dict[str, int]) -> None:
-    """Write the positions durably."""
+    """Persist the positions."""
     disk.replace(DELETED_PATH, msgspec.json.encode(deleted))

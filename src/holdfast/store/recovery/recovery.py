@@ -1,16 +1,16 @@
-"""Bring log and indexes back to one truth when a store is opened.
+"""Make log and queues consistent when a store is opened.
 
     log      |==== synced before the mark ====|---- written, perhaps torn ----|0 0 0
     queues   |==== entries known to be good ==|---- perhaps lost, torn, stale -|
-                                              ^ start: queues are cut here and the log is replayed into them
+                                              ^ start: truncate the queues here and replay the log into them
 
-Where to start: after an orderly end at the last record, to see that it is whole; after a crash at our mark; in a folder
-that Java left without a mark, where its own times allow. A replayed record that would leave a hole in its queue proves
-that the queue lost more than that: the replay starts again at the file of the last entry the queue still has.
+Where to start: after a clean shutdown at the last record, to check that it is whole; after a crash at our mark; in a
+folder that Java left without a mark, where RocketMQ's own times allow. If a replayed record would leave a hole in its
+queue, the queue lost more than that. Then the replay starts again at the log file of the queue's last remaining entry.
 
-Where the log ends: at the first bytes that are no good record and have no good record behind them. Records behind
-damage are kept: the damaged bytes are reported and covered by a filler record that no index takes, and the offsets that
-were lost with them stay blank. Only a damaged end is cut off, and it becomes zeros (hazard H1).
+Where the log ends: at the first bytes that are not a valid record and have no valid record after them. Records after
+corrupt bytes are kept: these bytes are reported and covered by a filler record, which no index contains, and their
+lost offsets stay blank. Only a corrupt end is truncated; it becomes zeros (hazard H1).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from holdfast.store.recovery.queue_snapshot import QueueSnapshot
 from holdfast.wire.records.record import RECORD_SIZE_MIN
 
 BLANKS_MAX = 300_000
-"""A wider gap in a queue is rather a damaged offset than so many lost messages."""
+"""A wider gap in a queue is more likely a corrupt offset than so many lost messages."""
 
 TAIL_MAX = 64 << 20
-"""After an orderly end no more than this is read again: records that no queue takes may be many."""
+"""The most bytes that are read again after a clean shutdown: there may be many records without a queue."""
 
 
 REMAINS_CHUNK = 1 << 20
@@ -45,14 +45,14 @@ _pack_entry = ENTRY.pack
 
 
 class Recovered(msgspec.Struct, kw_only=True):
-    """What was found.
+    """The result of a recovery.
 
     Attributes:
-        log_end: Where the next record goes.
-        start: The replay began here; everything behind it was checked.
+        log_end: Position of the next record.
+        start: The replay began here; everything after it is verified.
         store_ms: Store time of the last record.
-        cut: How many bytes behind the end were no record. They are zeros now.
-        damages: Places in the middle of the log that are not what was written.
+        cut: The number of bytes after the end that were not records. They are zeros now.
+        damages: Corrupt places in the middle of the log.
     """
 
     log_end: int = 0
@@ -85,11 +85,11 @@ class Recovery:
         self._deleted = {topic.encode(): position for topic, position in deleted.items()}
         self._is_clean = is_clean
         self._expected = expected
-        self._lost = 0  # Bytes of the log that hold no readable record: so many records may be missing in queues.
+        self._lost = 0  # Bytes of the log without a readable record. They bound the number of lost messages.
         self._routes: dict[tuple[bytes, int], QueueLog] = {}
 
     def run(self) -> Recovered:
-        """Find the end of the log and make every queue hold exactly what is before it."""
+        """Find the end of the log and make every queue hold exactly the records before it."""
         self._checkpoint_within_log()
         start: int = self._choose_start()
         is_sure = self._is_clean
@@ -105,7 +105,7 @@ class Recovery:
             again = self._replay(found)
             is_sure = False
         self._cut_log(found)
-        # As an orderly end left them: then there is no need to open the files of ten thousand queues once more.
+        # If the queues are as the clean shutdown noted, skip opening the files of ten thousand queues once more.
         is_as_noted = self._is_clean and not shortened and found.start == start
         if not (is_as_noted and 0 < self._table.newest < found.log_end):
             self._trim_queues(found.log_end)
@@ -122,7 +122,7 @@ class Recovery:
         mark = self._checkpoint.value.position
         if not self._is_clean:
             if not self._table.queues:
-                return self._files.start  # Somebody took the indexes away, trusting that they are made again.
+                return self._files.start  # The operator removed the indexes, to have them rebuilt.
             return mark if mark is not None else self._start_by_time()
         last = self._last_entry_position()
         if last is None or (mark is not None and mark - last > TAIL_MAX):
@@ -132,10 +132,10 @@ class Recovery:
         return last - last % self._files.size
 
     def _find_shortened(self) -> list[QueueLog]:
-        """Return the queues that end before the place where an orderly end left them (hazard H2).
+        """Return the queues that end earlier than noted at the last clean shutdown (hazard H2).
 
-        Right after an orderly end also those that end behind it, or name a record behind the log: the last entry of
-        such a queue is damaged, and its offsets would be given twice if it were merely cut.
+        Right after a clean shutdown also return those that end later, or refer to a record after the end of the log.
+        The last entry of such a queue is corrupt. Merely truncating the queue would assign its offsets twice.
         """
         expected = self._expected
         if expected is None:
@@ -148,7 +148,7 @@ class Recovery:
         ]
 
     def _last_entry_position(self) -> int | None:
-        """Return where the last record that any queue knows begins."""
+        """Return the position of the last record that any queue indexes."""
         if self._table.newest:
             return self._table.newest if self._files.start <= self._table.newest < self._files.end else None
         last = None
@@ -160,7 +160,7 @@ class Recovery:
         return last
 
     def _start_by_time(self) -> int:
-        """Return the start of the last file that begins before everything was known to be on disk."""
+        """Return the start of the last log file whose first record is on disk according to RocketMQ's times."""
         for number in reversed(self._files.files):
             start = number * self._files.size
             record = judge_at(self._files, start)
@@ -171,7 +171,7 @@ class Recovery:
     def _cut_queues(self, start: int) -> None:
         mark = self._checkpoint.value.position
         if mark is not None and start < mark:
-            # Entries before the mark are about to be written anew: until they are synced the mark would lie.
+            # Entries before the mark are about to be rewritten: until they are synced the mark would be wrong.
             self._checkpoint.void_mark(start)
         self._lost = 0
         for queue in self._table:
@@ -181,12 +181,12 @@ class Recovery:
     # --- the replay
 
     def _replay(self, found: Recovered) -> int | None:
-        """Walk from `found.start` to the end of the log. Return where to start instead, if that was too late."""
+        """Walk from `found.start` to the end of the log. Return an earlier start if that was too late."""
         position = found.start
         while True:
             walk = LogWalk(self._files, position)
             for record in walk:
-                again = self._take(record, found)
+                again = self._add_record(record, found)
                 if again is not None:
                     return again
             resumed = self._pass_damage(walk, found)
@@ -195,20 +195,20 @@ class Recovery:
                 return None
             position = resumed
 
-    def _take(self, record: WalkedRecord, found: Recovered) -> int | None:
-        """Put one record into its queue, if it is not there. Return where to start again if its queue lost more."""
+    def _add_record(self, record: WalkedRecord, found: Recovered) -> int | None:
+        """Add a record to its queue if it is missing. Return where to restart if the queue lost more entries."""
         found.records += 1
         found.store_ms = record.store_ms
         if record.sys_flag & NOT_QUEUED:
             return None
-        if self._deleted and self._is_of_earlier_life(record):
+        if self._deleted and self._is_void(record):
             return None
         queue = self._routes.get((record.topic, record.queue_id)) or self._find_route(record)
         if queue is None:
             return None
         code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
         if isinstance(queue, BatchQueue):
-            return self._take_batched(queue, record, code, found)
+            return self._add_batched(queue, record, code, found)
         assert isinstance(queue, SimpleQueue)
         entry = _pack_entry(record.position, record.size, code)
         if record.offset == queue.next_offset:
@@ -217,25 +217,25 @@ class Recovery:
         if record.offset > queue.next_offset:
             return self._bridge(queue, record, entry, found)
         if queue.offset_min == queue.offset_max:
-            # A crash took its first file and left a later one, with nothing in it: this record is its first.
+            # A crash lost its first file and left a later, empty one: this record is its first.
             self._begin_anew(queue, record.offset)
             self._append(queue, entry)
             return None
         if record.offset >= queue.offset_min and queue.raw_entries(record.offset, 1) == entry:
             return None
         if record.offset == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
-            # The topic was deleted and made anew: the later life counts.
+            # The topic was deleted and created again: the later one counts.
             self._begin_anew(queue, 0)
             self._append(queue, entry)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was given before"))
+            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was assigned before"))
         return None
 
-    def _take_batched(self, queue: BatchQueue, record: WalkedRecord, code: int, found: Recovered) -> int | None:
-        """Do the same for a queue that is indexed by record. Its offsets may have gaps, so none has to be filled."""
+    def _add_batched(self, queue: BatchQueue, record: WalkedRecord, code: int, found: Recovered) -> int | None:
+        """Add a record to a queue indexed by record. Its offsets may have gaps: none has to be filled."""
         first, count = inner_span(record.sys_flag, record.properties, record.offset)
         if first != record.offset or count <= 0:
-            found.damages.append(Damage(record.position, record.size, "a batch whose offsets cannot be right"))
+            found.damages.append(Damage(record.position, record.size, "a batch with invalid offsets"))
             return None
         entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
         if queue.offset_min < first < queue.next_offset and queue.raw_unit(first) != entry:
@@ -243,36 +243,36 @@ class Recovery:
             if damage is not None:
                 found.damages.append(damage)
                 queue.shorten_last(first)
-        if first > queue.next_offset and not self._saw_all_behind(queue, found.start):
+        if first > queue.next_offset and not self._covers_rest_of(queue, found.start):
             return self._start_for(queue, found.start)
         if first >= queue.next_offset:
             queue.append(entry)
         elif queue.raw_unit(first) == entry:
             pass
         elif first == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
-            # The topic was deleted and made anew: the later life counts.
+            # The topic was deleted and created again: the later one counts.
             self._begin_anew(queue, 0)
             queue.append(entry)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {first} was given before"))
+            found.damages.append(Damage(record.position, record.size, f"offset {first} was assigned before"))
         return None
 
-    def _saw_all_behind(self, queue: BatchQueue, start: int) -> bool:
-        """Return whether every record of *queue* behind its last entry was met: then a gap is one."""
+    def _covers_rest_of(self, queue: BatchQueue, start: int) -> bool:
+        """Return whether the replay covered every record of *queue* after its last entry: then a gap is genuine."""
         return start <= self._files.start or (
             queue.entry_min < queue.entry_end and start <= queue.place_of(queue.entry_end - 1)[0]
         )
 
-    def _is_of_earlier_life(self, record: WalkedRecord) -> bool:
+    def _is_void(self, record: WalkedRecord) -> bool:
         ended = max(self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0))
         return record.position < ended
 
     def _bridge(self, queue: SimpleQueue, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:
-        """Deal with a record that is ahead of its queue. Return where to start again, if that may close the gap."""
+        """Handle a record ahead of its queue. Return where to restart, if that may close the gap."""
         gap = record.offset - queue.next_offset
         is_empty = queue.offset_min == queue.offset_max
         if not is_empty and gap * RECORD_SIZE_MIN <= self._lost:
-            # As many messages could have been in the lost bytes. Their offsets stay theirs.
+            # The lost bytes may have held that many messages: keep their offsets.
             self._append_blanks(queue, record.position, gap)
         elif found.start > self._files.start:
             return self._start_for(queue, found.start)
@@ -281,7 +281,7 @@ class Recovery:
         elif gap <= BLANKS_MAX:
             self._append_blanks(queue, record.position, gap)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} cannot be right"))
+            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} is invalid"))
             return None
         self._append(queue, entry)
         return None
@@ -313,7 +313,7 @@ class Recovery:
             queue.flush()
 
     def _find_route(self, record: WalkedRecord) -> QueueLog | None:
-        """Return the queue of a record; None when its topic is not ours to index."""
+        """Return the queue of a record; None if its topic cannot have an index."""
         topic = record.topic.decode(errors="replace")
         if "/" in topic or "\0" in topic or topic in {"", ".", ".."}:
             return None
@@ -323,16 +323,16 @@ class Recovery:
     # --- damage and the end
 
     def _pass_damage(self, walk: LogWalk, found: Recovered) -> int | None:
-        """Return where records go on behind the place where *walk* stopped; None when that is the end of the log."""
+        """Return the start of the next record after *walk* stopped; None if the log ends there."""
         position = walk.position
         if walk.stop is Stop.END or (walk.stop is Stop.EMPTY and self._is_clean):
             return None
-        behind, reason = position + FILLER_SIZE_MIN, walk.stop.value
+        search_start, reason = position + FILLER_SIZE_MIN, walk.stop.value
         damaged = judge_at(self._files, position, check_body=False) if walk.stop is Stop.DAMAGED else None
         if isinstance(damaged, WalkedRecord):
-            behind = position + damaged.size
+            search_start = position + damaged.size
             reason += f": {damaged.topic.decode(errors='replace')}/{damaged.queue_id} offset {damaged.offset}"
-        resumed = find_next_record(self._files, behind)
+        resumed = find_next_record(self._files, search_start)
         if resumed is None:
             return None
         found.damages.append(Damage(position, resumed - position, reason))
@@ -350,7 +350,7 @@ class Recovery:
             self._files.cut(end)
 
     def _trim_queues(self, log_end: int) -> None:
-        """Let every queue know only of what is in the log."""
+        """Remove entries of records that are not in the log from every queue."""
         for queue in self._table:
             if queue.offset_min < queue.offset_max and self._end_position(queue) >= log_end:
                 queue.flush()
@@ -359,7 +359,7 @@ class Recovery:
                 self._table.correct_min(queue, self._files.start)
 
     def _measure_remains(self, end: int) -> int:
-        """Return how many bytes behind the end, in its file, are something."""
+        """Return the number of bytes up to the last nonzero one after the end, in its file."""
         found = self._files.find(end)
         remains = at = 0
         while found is not None and end + at < found.start + self._files.size:
@@ -373,10 +373,10 @@ class Recovery:
         return remains
 
     def _has_remains(self, end: int) -> bool:
-        """Return whether old bytes lie right behind the end, or at the start of a later file."""
-        return any(self._first_bytes(address) for address in self._starts_behind(end))
+        """Return whether old bytes remain right after the end, or at the start of a later file."""
+        return any(self._first_bytes(address) for address in self._starts_after(end))
 
-    def _starts_behind(self, end: int) -> Iterator[int]:
+    def _starts_after(self, end: int) -> Iterator[int]:
         yield end
         yield from (number * self._files.size for number in self._files.files if number * self._files.size > end)
 

@@ -1,11 +1,11 @@
-"""The log of a replica: bytes of a master's log, put exactly where the master has them, and entered as they get whole.
+"""The log of a replica: bytes of a master's log at the same positions; records are indexed when they are complete.
 
-    bytes     [start .............................. written)     records cut anywhere
-    records   [start ................... begun)                  whole: entered into their queues once confirmed
-                                          ^ a record begins here whose end has not come
+    bytes     [start .............................. written)     records, split anywhere
+    records   [start ................... begun)                  complete: in their queues once confirmed
+                                          ^ start of a record that is not complete yet
 
-Nothing is ever staged here: a replica has no messages of its own. A record is judged like those that a recovery finds.
-Bytes that are no record are taken back: the log then ends behind the last whole one, and whoever sent them is told.
+Nothing is ever staged here: a replica creates no messages. Records are validated as in recovery. Bytes that are
+not a record are removed: the log then ends after the last complete one, and the caller gets an error.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.log_repair import Damage
 
 BLANKS_MAX = 300_000
-"""As in a recovery: a wider gap in a queue is rather a damaged offset than so many lost messages."""
-REPLICA = "this broker is a replica: it takes messages from its master only"
+"""As in recovery: a wider gap in a queue is more likely a corrupt offset than so many lost messages."""
+REPLICA = "this broker is a replica: it accepts messages only from its master"
 
 MARK_PATH = "holdfast/replica"
-"""Is there in the folder of a replica."""
+"""This file marks the folder of a replica."""
 
 Erase = Callable[[QueueLog, int], None]
-"""Empties a queue that begins anew with the record at a position."""
+"""Empties a queue that starts over with the record at a position."""
 
 
 def settle_role(disk: Disk, *, is_replica: bool) -> None:
-    """See that the copy of a log is not continued as if it were the log, and a log not replaced by the copy of another.
+    """Ensure that no replica's log is continued as a master's, and no master's log is replaced by another's replica.
 
     Raises:
-        StoreError: the folder is a replica's and shall be a master's, or the reverse.
+        StoreError: the folder is a replica's but the options are a master's, or the reverse.
     """
     if is_replica:
         if disk.list(FOLDER) and disk.find_size(MARK_PATH) is None:
             raise StoreError(
-                "this folder has a log that is no replica's: topics and offsets in it would be replaced by those of a "
+                "this folder has a log that is not a replica's: its topics and offsets would be replaced by those of a "
                 "master. Start the replica with an empty folder; if this is a copy of its master's log, as a RocketMQ "
                 f"slave leaves it, put an empty file {MARK_PATH} into it"
             )
         disk.replace(MARK_PATH, b"")
     elif disk.find_size(MARK_PATH) is not None:
         raise StoreError(
-            "this folder is a replica's: it may lack the last messages of its master, whose offsets would be given "
+            "this folder is a replica's: it may lack the last messages of its master, whose offsets would be assigned "
             "again. Start it with --replica-of, and move the queues of a dead master by force; or, if the master's own "
             f"folder is lost and no static topic is in it, remove {MARK_PATH} from the folder"
         )
 
 
 class ReplicaLog(CommitLog):
-    """A log that somebody else writes.
+    """A log that only receives another broker's bytes.
 
-    Invariant: everything before `begun` is whole records; between there and `written` is the beginning of one.
+    Invariant: everything before `begun` is whole records; from there to `written` is the beginning of one.
 
     Attributes:
-        begun: Where the first record begins that is not whole yet.
-        is_known: Says whether enough is known of a topic to enter its records; None if it is no more, and they need not
-            be. The first record of a topic that is not known waits, and with it all behind it, until `enter` is called
+        begun: Start of the first record that is not complete yet.
+        is_known: Returns whether enough is known of a topic to index its records; None if it is deleted and they are
+            not indexed. The first record of an unknown topic waits, and so do all later ones, until `enter` is called
             again.
-        waits_for: The topic that `is_known` did not know.
-        damages: Records that were not what their master wrote, and that no checksum covers.
+        waits_for: The unknown topic that the log waits for.
+        damages: Corrupt fields of records that no checksum covers.
     """
 
     def __init__(
@@ -79,25 +79,27 @@ class ReplicaLog(CommitLog):
         self._table = table
         self._levels = options.delay_levels_ms
         self.begun = written
-        self._entered = written  # What is before it is in batches, or confirmed.
+        self._entered = written  # Everything before it is in batches, or confirmed.
         self.is_known: Callable[[str], bool | None] = lambda _topic: True
         self.waits_for: str | None = None
         self.erase: Erase | None = None
         self.damages: list[Damage] = []
 
     def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:  # noqa: ARG002
-        """Refuse: what a replica wrote by itself would be in the way of its master's.
+        """Refuse: a replica's own records would conflict with its master's.
 
         Raises:
             RecordRefused: always.
         """
-        raise RecordRefused(REPLICA if self.fault is None else f"the store takes no writes: {self.fault}")
+        raise RecordRefused(
+            REPLICA if self.fault is None else f"the store accepts no writes until it is restarted: {self.fault}"
+        )
 
     def roll(self) -> None:
         """Do nothing: files end where the master ended them."""
 
     def begin_at(self, position: int) -> None:
-        """Let an empty log begin at *position*: its master has nothing older.
+        """Start an empty log at *position*: its master has nothing older.
 
         Raises:
             StoreError: it is not empty, or no file of this log can begin there.
@@ -117,9 +119,9 @@ class ReplicaLog(CommitLog):
         self._reset()
 
     def cut_back(self, position: int) -> None:
-        """Let the log end at *position*: the record that this is in is not whole any more.
+        """Truncate the log at *position*: the record that contains it becomes incomplete.
 
-        Nothing may wait to be confirmed.
+        All records must be confirmed.
         """
         assert not self.batches
         walk = LogWalk(self.files, position - position % self.files.size, end=position + 1, check_body=False)
@@ -131,15 +133,15 @@ class ReplicaLog(CommitLog):
         self._end_at(position)
 
     def append(self, position: int, data: Piece) -> None:
-        """Write *data* at *position*, the end of the log, and enter the records that are whole now.
+        """Write *data* at *position*, the end of the log, and index the records that are complete now.
 
         Raises:
-            CorruptRecord: what was sent is no record. The log ends behind the last whole one.
+            CorruptRecord: the bytes are not a record. The log now ends after the last complete record.
             StoreError: the log does not end there.
-            DiskFailed: the disk refused; no more writes are taken.
+            DiskFailed: the disk refused; no more writes are accepted.
         """
         if self.fault is not None:
-            raise StoreError(f"the store takes no writes: {self.fault}")
+            raise StoreError(f"the store accepts no writes until it is restarted: {self.fault}")
         if position != self.written:
             raise StoreError(f"the log ends at {self.written}, so nothing can be added at {position}")
         view, size, at = memoryview(data), self.files.size, 0
@@ -160,10 +162,10 @@ class ReplicaLog(CommitLog):
         self.enter()
 
     def enter(self) -> None:
-        """Enter all records that are whole, as far as their topics are known.
+        """Index all complete records, up to the first of an unknown topic.
 
         Raises:
-            CorruptRecord: as `append`.
+            CorruptRecord: the bytes are not a record. The log now ends after the last complete record.
         """
         self.waits_for = None
         queues: list[QueueLog] = []
@@ -178,7 +180,7 @@ class ReplicaLog(CommitLog):
                 self._entered = self.begun
 
     def _enter_file(self, queues: list[QueueLog], entries: list[bytes]) -> bool:
-        """Enter the whole records of one file; False when one waits for the rest of it, or for its topic."""
+        """Index the complete records of one file; return False if one waits for its remaining bytes or its topic."""
         size = self.files.size
         file_start = self.begun - self.begun % size
         file_end = file_start + size
@@ -198,11 +200,11 @@ class ReplicaLog(CommitLog):
             elif found is Stop.CUT and self.written < file_end:
                 return False
             else:
-                raise self._take_back(Stop.BROKEN if found is Stop.CUT else found)
+                raise self._drop_incomplete(Stop.BROKEN if found is Stop.CUT else found)
         return True
 
-    def _take_back(self, stop: Stop) -> CorruptRecord:
-        """Let the log end behind its last whole record."""
+    def _drop_incomplete(self, stop: Stop) -> CorruptRecord:
+        """Truncate the log after its last complete record."""
         self._end_at(self.begun)
         return CorruptRecord(self.begun, stop.value)
 
@@ -214,12 +216,12 @@ class ReplicaLog(CommitLog):
         self._reset()
 
     def drop_unfinished(self) -> None:
-        """Let the log end behind its last whole record, as before an orderly end. What waits for its topic stays."""
+        """Truncate the log after its last complete record, for a clean shutdown. Records that wait for a topic stay."""
         if self.begun < self.written and self.waits_for is None:
-            self._take_back(Stop.CUT)
+            self._drop_incomplete(Stop.CUT)
 
     def _enter_record(self, record: WalkedRecord, queues: list[QueueLog], entries: list[bytes]) -> bool:
-        """Make the entry of one record; False when its topic is not known yet."""
+        """Create the entry of one record; return False if its topic is not known yet."""
         topic = record.topic.decode(errors="replace")
         is_queued = not (record.sys_flag & NOT_QUEUED or "/" in topic or "\0" in topic or topic in {"", ".", ".."})
         queue = self._table.find(topic, record.queue_id) if is_queued else None
@@ -239,7 +241,7 @@ class ReplicaLog(CommitLog):
             else:
                 first, count = record.offset, 1
                 entry = ENTRY.pack(record.position, record.size, code)
-            if count > 0 and self._make_room(queue, first, record.position, queues, entries):
+            if count > 0 and self._align(queue, first, record.position, queues, entries):
                 queue.next_offset = first + count
                 queues.append(queue)
                 entries.append(entry)
@@ -247,7 +249,7 @@ class ReplicaLog(CommitLog):
         return True
 
     def _end_overlap(self, queue: BatchQueue, first: int, queues: list[QueueLog], entries: list[bytes]) -> None:
-        """Shorten the last entry of *queue* if it is its record's fault that it reaches beyond *first*."""
+        """Shorten the last entry of *queue* if it reaches beyond *first* because its record is corrupt."""
         waiting = [(queues, entries), *((some, their) for _, some, their in reversed(self.batches))]
         for some, their in waiting:
             at = next((at for at in reversed(range(len(some))) if some[at] is queue), None)
@@ -262,13 +264,11 @@ class ReplicaLog(CommitLog):
             queue.shorten_last(first)
             self.damages.append(damage)
 
-    def _make_room(
-        self, queue: QueueLog, offset: int, position: int, queues: list[QueueLog], entries: list[bytes]
-    ) -> bool:
-        """Let *queue* go on at *offset*, where the master's did; False when that cannot be."""
+    def _align(self, queue: QueueLog, offset: int, position: int, queues: list[QueueLog], entries: list[bytes]) -> bool:
+        """Continue *queue* at *offset*, as the master's queue did; return False if that offset is invalid."""
         gap = offset - queue.next_offset
         if gap < 0 and offset == 0:
-            # Its topic was deleted and made anew, or a logical queue came back to it: the later life counts.
+            # Its topic was deleted and created again, or a logical queue moved back to it: the later one counts.
             assert self.erase is not None
             for at in reversed(range(len(queues))):
                 if queues[at] is queue:

@@ -321,7 +321,7 @@ def test_the_folder_of_a_master_is_not_opened_as_a_replicas() -> None:
     append(store, b"mine")
     store.close(0)
 
-    with pytest.raises(StoreError, match=r"no replica's.*empty folder"):
+    with pytest.raises(StoreError, match=r"not a replica's.*empty folder"):
         open_store(disk, is_replica=True)
 
     assert bodies(open_store(disk)) == [b"mine"]
