@@ -1,9 +1,9 @@
-"""Offline conversion between the two kinds of consume queue.
+"""Offline conversion between the two kinds of consume queue, in pieces that are verified against the log.
 
-record_headers     What the log says of records whose places are known
-entry_columns      Rows of one width as columns
-entry_conversion   Entries of one kind of index into those of the other, and the proof that they are right
-conversion_survey  Look at the index of a topic that shall be converted
-piece_conversion   Pieces of an index
-index_conversion   Turn the index of a topic from one kind into the other, in a folder that nobody serves
+record_headers       Read the header fields of many log records, and compare them with an index
+entry_columns        Read and write one field of many entries at once
+entry_conversion     Convert entries of one kind to the other, and verify the result
+conversion_survey    Survey a topic's index and plan the pieces
+piece_conversion     Convert, verify, write and sync pieces of an index
+index_conversion     Convert the index of a topic, resumably
 """

@@ -1,10 +1,10 @@
-"""Look at the index of a topic that shall be converted: what its queues hold, and into which pieces it falls.
+"""Survey the index of a topic before its conversion: find the bounds of its queues, and plan the pieces.
 
-    files      ... | 0 0 gone gone | m m m blank m m | m m 0 0 ...     first: the first m; end: behind the last
+    files      ... | 0 0 gone gone | m m m blank m m | m m 0 0 ...     first: the first m; end: after the last
     pieces                           [m m m blank) [m m m m)         each with its place in the new index
 
-Pieces are in the order of the log, whichever queue they are of: it is read once, from its beginning to its end. Refuses
-what the other kind cannot say. Changes nothing.
+Pieces of all queues are in the order of the log, so that it is read once, from start to end. The survey refuses an
+index that the other kind cannot represent. It changes nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from holdfast.store.recovery.conversion_plan import PIECE_SIZE, IndexPlace, Piec
 
 
 def survey(disk: Disk, place: IndexPlace, to: Target, heads: RecordHeads) -> list[SourceQueue]:
-    """Return the queues of the index at *place*, those without an entry left out.
+    """Return the queues of the index at *place* that have entries.
 
     Raises:
-        StoreError: there is something that the other kind of index cannot say, or that is no index.
+        StoreError: a file is not a valid index, or the other kind of index cannot represent a queue.
     """
     files = place.open(disk)
     topic = place.folder.rpartition("/")[2]
@@ -46,14 +46,14 @@ def survey(disk: Disk, place: IndexPlace, to: Target, heads: RecordHeads) -> lis
 
 
 def _adopt(disk: Disk, queue: QueueLog) -> bool:
-    """Let *queue* have the files that are there. False when there are none."""
+    """Load the existing files into *queue*. Return False if there are none."""
     starts = parse_names(disk.list(queue.folder))
     size = queue.files.file_size
     for number, start in enumerate(starts):
         if start != starts[0] + number * size or disk.find_size(f"{queue.folder}/{file_name(start)}") != size:
             raise StoreError(
-                f"{queue.folder}/{file_name(start)} is not where it should be, or not as long: start a broker on the "
-                "folder once, it mends that"
+                f"{queue.folder}/{file_name(start)} is not where it should be, or has a wrong size: start a broker on "
+                "the folder once to repair that"
             )
     if starts:
         queue.adopt(starts[0], starts[-1] + size)
@@ -72,8 +72,8 @@ def _survey_queue(queue: QueueLog, heads: RecordHeads) -> SourceQueue | None:
     position, size = queue.parse_place(last) if last else (0, BLANK_ENTRY_SIZE)
     if size == BLANK_ENTRY_SIZE:
         raise StoreError(
-            f"queue {queue.queue_id} of topic {queue.topic} goes on at offset {queue.offset_max}, and no message is "
-            "there to tell so in the other kind of index: send one to this queue first"
+            f"queue {queue.queue_id} of topic {queue.topic} continues at offset {queue.offset_max}, but the other kind "
+            "of index cannot store that offset without a message: send one to this queue first"
         )
     is_gone = first == end
     return SourceQueue(
@@ -94,10 +94,10 @@ def plan_pieces(
     queues: list[SourceQueue],
     piece_size: int = PIECE_SIZE,
 ) -> Plan:
-    """Return the whole plan.
+    """Return the plan of the whole conversion.
 
     Raises:
-        StoreError: a record holds more than one message where each must hold one; the text names it.
+        StoreError: a record holds more than one message, but the new kind allows only one; the text names it.
     """
     files = place.open(disk)
     topic = place.folder.rpartition("/")[2]
@@ -124,7 +124,7 @@ def plan_pieces(
 
 
 _Cut = Iterator[tuple[int, PiecePlan, int]]
-"""Where the records of a piece begin, the piece, and behind which entry of the new index it ends."""
+"""The position of a piece's first record, the piece, and the number after its last entry in the new index."""
 
 
 def _cut_entries(files: QueueFiles, folder: str, queue: SourceQueue, piece_size: int) -> _Cut:

@@ -1,9 +1,9 @@
-"""Rows of one width as columns: the same field of very many entries at once, without a step of Python for each.
+"""Read and write one field of many entries at once, without a Python step for each entry.
 
     rows     | a a b b b b | a a b b b b | a a b b b b |
     column   | b b b b | b b b b | b b b b |               one strided copy for each byte of the field
 
-Fields are integers, big-endian and signed, as everywhere in a store. Knows no field by name.
+Fields are integers, big-endian and signed, as everywhere in a store. This module knows no field by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["q", "i", "h"]
 
 
 def take_column(rows: Piece, width: int, at: int, kind: Kind) -> Sequence[int]:
-    """Return the field that begins at byte *at* of every row."""
+    """Return the field at byte *at* of every row."""
     column = array(kind)
     size = column.itemsize
     raw = bytearray(len(rows) // width * size)
@@ -31,7 +31,7 @@ def take_column(rows: Piece, width: int, at: int, kind: Kind) -> Sequence[int]:
 
 
 def put_column(rows: bytearray, width: int, at: int, kind: Kind, values: Iterable[int]) -> None:
-    """Write *values*, one for each row, into the field that begins at byte *at*."""
+    """Write *values*, one for each row, into the field at byte *at*."""
     column = array(kind, values)
     _turn(column)
     raw, size = column.tobytes(), column.itemsize
@@ -40,7 +40,7 @@ def put_column(rows: bytearray, width: int, at: int, kind: Kind, values: Iterabl
 
 
 def copy_heads(rows: Piece, width: int, heads: bytearray, other: int, size: int) -> None:
-    """Let every row of *heads*, which are *other* bytes wide, begin with the first *size* bytes of its row."""
+    """Copy the first *size* bytes of every row to the start of the row in *heads* whose rows are *other* bytes wide."""
     for byte in range(size):
         heads[byte::other] = rows[byte::width]
 

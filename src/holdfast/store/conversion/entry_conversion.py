@@ -1,13 +1,13 @@
-"""Entries of one kind of index into those of the other, and the proof that they are right.
+"""Convert entries of one kind of index to the other, and verify the result.
 
     by message   | position | size | tags |                                          at 20 times its offset
-    by record    | position | size | tags | store time | offset | count 1 | -1 | 0 |  one behind the other
+    by record    | position | size | tags | store time | offset | count 1 | -1 | 0 |  consecutive
 
-A blank entry by message stands for an offset that no message has: by record it is a gap, and a gap is blanks again.
+A blank entry by message stands for an offset without a message. By record it becomes a gap, and a gap becomes blanks.
 
-Each function takes entries that follow each other in a queue and needs nothing else but the log, so that a long queue
-can be converted in pieces, in any order, many at a time, and again: the same entries give the same bytes. Conversion
-believes what the index says; the proof reads what was made of it, and believes only the log.
+Each function needs only consecutive entries of a queue and the log. So a long queue can be converted in pieces, in any
+order, in parallel, and again: the same entries give the same bytes. Conversion trusts the index; verification reads the
+result and trusts only the log.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY
 from holdfast.store.recovery.recovery import BLANKS_MAX
 
 TAGS_MIN = -1 << 31
-"""The smallest hash of a tag. Java brokers may put an address in its place, which is always smaller."""
+"""The smallest hash of a tag. Java brokers may store an address instead, which is always smaller."""
 _BLANK_BYTE = BLANK_ENTRY_SIZE >> 24  # No record is so large that its size begins with this byte.
 _SINGLE = UNIT.pack(0, 0, 0, 0, 0, 1, -1, 0)
 Piece = bytes | bytearray
 
 
 class Messages(msgspec.Struct, frozen=True):
-    """The entries of a piece that stand for messages, and the offsets of these."""
+    """The entries of a piece that have messages, and their offsets."""
 
     entries: Piece
     offsets: Sequence[int]
 
     @property
     def positions(self) -> Sequence[int]:
-        """Where their records begin."""
+        """Positions of the records."""
         return take_column(self.entries, ENTRY_SIZE, 0, "q")
 
     @property
     def sizes(self) -> Sequence[int]:
-        """How long their records are."""
+        """Sizes of the records."""
         return take_column(self.entries, ENTRY_SIZE, 8, "i")
 
 
 def read_entries(entries: Piece, first: int) -> Messages:
-    """Return the messages of *entries* by message, which begin at offset *first*."""
+    """Return the messages of *entries*, an index by message from offset *first* on."""
     if _BLANK_BYTE not in entries[8::ENTRY_SIZE]:
         return Messages(entries, range(first, first + len(entries) // ENTRY_SIZE))
     sizes = take_column(entries, ENTRY_SIZE, 8, "i")
@@ -64,7 +64,7 @@ def read_entries(entries: Piece, first: int) -> Messages:
 
 
 def read_units(units: Piece) -> Messages:
-    """Return the messages of *units*, entries by record, each of which holds one.
+    """Return the messages of *units*, entries by record that must hold one message each.
 
     Raises:
         StoreError: one holds more, or offsets do not rise; the text names it.
@@ -75,28 +75,28 @@ def read_units(units: Piece) -> Messages:
     if counts.count(1) != count:
         at = next(number for number, held in enumerate(counts) if held != 1)
         raise StoreError(
-            f"the record of offset {offsets[at]} holds {counts[at]} messages, and an index by message has room for one "
-            "only: the topic stays with its index by record"
+            f"the record of offset {offsets[at]} holds {counts[at]} messages, and an index by message can hold only "
+            "one: the topic keeps its index by record"
         )
     if not all(map(lt, offsets, offsets[1:])):
-        raise StoreError(f"the offsets from {offsets[0]} on do not rise: the index is damaged")
+        raise StoreError(f"the offsets from {offsets[0]} on do not rise: the index is corrupt")
     entries = bytearray(count * ENTRY_SIZE)
     copy_heads(units, UNIT_SIZE, entries, ENTRY_SIZE, ENTRY_SIZE)
     return Messages(entries, offsets)
 
 
 def require_narrow_gaps(offsets: Sequence[int], before: int) -> None:
-    """Require that an index by message can have *offsets*, behind one that ends at *before*.
+    """Require that an index by message that ends at *before* can continue with *offsets*.
 
     Raises:
-        StoreError: too many between two of them are no message's; the text names them.
+        StoreError: a gap between two of them is too wide; the text names it.
     """
     gaps = list(map(sub, offsets, chain((before - 1,), offsets)))
     if max(gaps) > BLANKS_MAX:
         offset = offsets[gaps.index(max(gaps))]
         raise StoreError(
             f"no message has the {max(gaps) - 1} offsets before {offset}, and an index by message would have to fill "
-            f"them: more than {BLANKS_MAX} at a time cannot be"
+            f"them: at most {BLANKS_MAX} in a row are supported"
         )
 
 
@@ -106,10 +106,10 @@ def require_narrow_gaps(offsets: Sequence[int], before: int) -> None:
 def to_units(entries: Piece, first: int, heads: RecordHeads, *, is_gone: bool = False) -> bytearray:
     """Return entries by record for *entries* by message, which begin at offset *first*.
 
-    Of a record that *is_gone* nobody knows when it was stored: it gets the time 0.
+    If the records are gone (*is_gone*), their store time is unknown: it becomes 0.
 
     Raises:
-        StoreError: an entry points to where there is no log.
+        StoreError: an entry points outside the log.
     """
     messages = read_entries(entries, first)
     count = len(messages.offsets)
@@ -124,22 +124,22 @@ def to_units(entries: Piece, first: int, heads: RecordHeads, *, is_gone: bool = 
 def check_units(
     units: Piece, entries: Piece, first: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
 ) -> None:
-    """Require that *units* are what *entries* from offset *first* on say, and that the log says so too.
+    """Require that *units* match *entries* from offset *first* on, and the log.
 
     Raises:
-        StoreError: they are not; the text names the first that is wrong.
+        StoreError: they do not; the text names the first wrong one.
     """
     source, made = read_entries(entries, first), read_units(units)
     _compare(owner, source, made)
     rest = take_column(units, UNIT_SIZE, 38, "q")
     if rest.count(-1 << 32) != len(rest):
-        raise StoreError(f"the last bytes of an entry of {owner} are not what they should be")
+        raise StoreError(f"the last bytes of an entry of {owner} are wrong: nothing was changed")
     codes = take_column(units, UNIT_SIZE, 12, "q")
     if min(codes, default=0) < TAGS_MIN:
         offset = made.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
         raise StoreError(
-            f"the entry of message {offset} of {owner} refers to consumequeue_ext, which an index by record has not: "
-            "switch enableConsumeQueueExt off, and let the index be made again from the log"
+            f"the entry of message {offset} of {owner} refers to consumequeue_ext, which an index by record does not "
+            "have: switch enableConsumeQueueExt off, and have the index rebuilt from the log"
         )
     if is_gone:
         return
@@ -151,8 +151,8 @@ def check_units(
             1,
         ):
             raise StoreError(
-                f"the record of {owner} at position {position} says that it is a batch of many messages, but it was "
-                "given one offset: the topic stays with its index by message"
+                f"the record of {owner} at position {position} says that it is a batch of many messages, but it has "
+                "only one offset: the topic keeps its index by message"
             )
 
 
@@ -160,7 +160,7 @@ def check_units(
 
 
 def to_entries(units: Piece, before: int) -> bytearray:
-    """Return entries by message for *units*: from offset *before* on, blank where no message has an offset.
+    """Return entries by message for *units*, from offset *before* on, with blanks for offsets without a message.
 
     Raises:
         StoreError: a record holds more than one message.
@@ -182,15 +182,15 @@ def to_entries(units: Piece, before: int) -> bytearray:
 def check_entries(
     entries: Piece, units: Piece, before: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
 ) -> None:
-    """Require that *entries* from offset *before* on are what *units* say, and that the log says so too.
+    """Require that *entries* from offset *before* on match *units*, and the log.
 
     Raises:
-        StoreError: they are not; the text names the first that is wrong.
+        StoreError: they do not; the text names the first wrong one.
     """
     source, made = read_units(units), read_entries(entries, before)
     _compare(owner, source, made)
     if len(entries) > len(made.entries) and entries != to_entries(units, before):
-        raise StoreError(f"{owner} has not the blank entries that it should have behind offset {before}")
+        raise StoreError(f"{owner} has not the blank entries that it should have after offset {before}")
     if is_gone:
         return
     times = take_column(units, UNIT_SIZE, 20, "q")
@@ -198,12 +198,12 @@ def check_entries(
     if batches:
         raise StoreError(
             f"the record of {owner} at position {batches[0]} is a batch, though of one message, and readers of an "
-            "index by message open none: the topic stays with its index by record"
+            "index by message do not open batches: the topic keeps its index by record"
         )
 
 
 def blanks_before(first: int, file_size: int) -> bytes:
-    """Return what fills the first file of an index by message up to offset *first*."""
+    """Return the blanks that fill the first file of an index by message up to offset *first*."""
     return PRE_BLANK * (first % (file_size // ENTRY_SIZE))
 
 
@@ -214,9 +214,9 @@ def _compare(owner: Owner, source: Messages, made: Messages) -> None:
     for offset, other, (before, after) in zip(source.offsets, made.offsets, pairs, strict=False):
         if (offset, before) != (other, after):
             raise StoreError(
-                f"{owner} had {before} for message {offset}, and would have {after} for message {other} now: nothing "
+                f"{owner} had {before} for message {offset}, but would now have {after} for message {other}: nothing "
                 "was changed"
             )
     raise StoreError(
-        f"{owner} had {len(source.offsets)} messages here, and would have {len(made.offsets)} now: nothing was changed"
+        f"{owner} had {len(source.offsets)} messages here, but would now have {len(made.offsets)}: nothing was changed"
     )

@@ -1,7 +1,7 @@
-"""Pieces of an index: read, convert, prove, write, sync, read back.
+"""Convert pieces of an index: read, convert, verify, write, sync, read back.
 
-Who converts and proves is a craft: `PieceCraft` here does it with what Python brings along; others may be quicker. All
-of them make the same bytes of the same entries, so that a piece may be converted again, elsewhere, or by two at a time.
+A craft converts and verifies. `PieceCraft` in this module uses only the standard library; others may be faster. All of
+them turn the same entries into the same bytes, so that a piece may be converted again, elsewhere, or by two at a time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, SourceQueue
 from holdfast.wire.records.record import crc32
 
 SLICE_SIZE = 4096
-"""Entries that are converted and proven at a time."""
+"""Entries that are converted and verified at once."""
 TOGETHER = 16
-"""Pieces that are made at a time: what several queues have in one place of the log is looked up together."""
-_EVERYWHERE = 1 << 62  # Every file of the new index is there before anything is written into it.
+"""Pieces that are made at once, so that entries of several queues for one place in the log are looked up together."""
+_EVERYWHERE = 1 << 62  # A file end that no write reaches: all files of the new index exist before the first write.
 
 Bytes = bytes | bytearray | memoryview
 
 
 class OldPiece(NamedTuple):
-    """A piece, the queue that it is of, and the entries that it has now."""
+    """A piece, its queue, and its entries in the old index."""
 
     piece: PiecePlan
     queue: SourceQueue
@@ -35,32 +35,31 @@ class OldPiece(NamedTuple):
 
 
 class Craft(Protocol):
-    """Makes entries of one kind of others, and proves that they are right."""
+    """Converts entries of one kind to the other, and verifies the result."""
 
     def make(self, plan: Plan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
-        """Return what each of *olds* becomes, proven: the log says so too. It may change when the next is taken.
+        """Return the converted entries of each of *olds*, verified against the log. Each is valid until the next.
 
         Raises:
-            StoreError: they cannot become anything, or the log says other things; the text names the first that is
-                wrong.
+            StoreError: they cannot be converted, or the log disagrees; the text names the first wrong entry.
         """
         ...
 
 
 class PieceCraft:
-    """Does it without anything that is not everywhere."""
+    """Converts with the standard library only."""
 
     def __init__(self, heads: RecordHeads) -> None:
         self._heads = heads
 
     def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
-        """Return what each of *olds* becomes."""
+        """Return the converted entries of each of *olds*, verified against the log."""
         return [self._make(plan, old) for old in olds]
 
     def _make(self, plan: Plan, old: OldPiece) -> Bytes:
         piece, made, width = old.piece, bytearray(), plan.source.entry_size
         for start in range(piece.start, piece.end, SLICE_SIZE):
-            # What the log says of a few entries is still in the processor's cache when they are proven.
+            # In small slices the record heads are still in the processor's cache for the verification.
             end = min(start + SLICE_SIZE, piece.end)
             target = piece.target + len(made) // plan.target.entry_size
             part = PiecePlan(piece.number, piece.queue_id, start, end, target)
@@ -69,7 +68,7 @@ class PieceCraft:
         return made
 
     def _make_slice(self, plan: Plan, old: OldPiece) -> bytearray:
-        """Return what a few entries become. Conversion believes the index, the proof believes only the log."""
+        """Convert and verify a few entries. Conversion trusts the index, verification trusts only the log."""
         piece, queue, entries = old
         owner = Owner(plan.topic, piece.queue_id)
         if plan.to == "batch":
@@ -82,21 +81,21 @@ class PieceCraft:
 
 
 class Written(NamedTuple):
-    """What some pieces became: written, but perhaps not on disk.
+    """Converted pieces: written, but perhaps not on disk.
 
     Attributes:
         files: The new index.
-        parts: Folder, place, size and checksum of what was written.
+        parts: Folder, place, size and checksum of each write.
     """
 
     files: QueueFiles
     parts: list[tuple[str, int, int, int]]
 
     def settle(self) -> None:
-        """Bring it to disk, and read it back.
+        """Sync the written parts, and read them back.
 
         Raises:
-            StoreError: it is not what was written.
+            StoreError: the disk returns other bytes than were written.
         """
         for path in self.files.unsynced:
             self.files.cache.open(path).sync()
@@ -106,19 +105,19 @@ class Written(NamedTuple):
 
 
 def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> None:
-    """Convert some pieces of *plan*: when this returns they are on disk, and proven against the log.
+    """Convert some pieces of *plan*: when this returns they are on disk, and verified against the log.
 
     Raises:
-        StoreError: an entry says what is not in the log; the text names it.
+        StoreError: an entry does not match the log; the text names it.
     """
     write_pieces(disk, plan, pieces, craft).settle()
 
 
 def write_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> Written:
-    """Convert some pieces of *plan*, prove them against the log, and write them. They are not done until settled.
+    """Convert some pieces of *plan*, verify them against the log, and write them. Call `settle` to make them durable.
 
     Raises:
-        StoreError: an entry says what is not in the log; the text names it.
+        StoreError: an entry does not match the log; the text names it.
     """
     source, built = plan.source.open(disk), plan.built.open(disk)
     written = Written(built, [])
@@ -139,7 +138,7 @@ def _read(plan: Plan, piece: PiecePlan, source: QueueFiles) -> bytes:
 
 
 def _place(plan: Plan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Yield what a piece became, and where it belongs in the new index of its queue."""
+    """Yield the converted entries of a piece, and their places in the new index of its queue."""
     piece, size = old.piece, plan.target.entry_size
     if plan.to == "simple" and piece.start == old.queue.first:
         front = blanks_before(piece.target, plan.target_file_size)

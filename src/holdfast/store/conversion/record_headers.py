@@ -1,11 +1,11 @@
-"""What the log says of records whose places are known: very many at a time, in the order in which they lie there.
+"""Read the header fields of many log records at known positions, in log order, and compare them with an index.
 
-    claims    offsets, positions, sizes, store times: what an index says of messages, column by column
-    heads     size, magic, queue id, offset, position, sys flag, store time, body size: what the log says, by one map
+    claims    offsets, positions, sizes, store times: the fields in an index, one column each
+    heads     size, magic, queue id, offset, position, sys flag, store time, body size: from the log, by one map
 
-Claims and heads are compared as wholes; who is wrong is looked for only if somebody is. Nearly all records have IPv4
-hosts; where some have not, all are read one by one. Bodies are not touched: whether they are whole is the business
-of whoever reads them. Knows no index.
+Claims and heads are compared as a whole; a wrong one is searched only if they differ. Nearly all records have IPv4
+hosts; if some do not, all are read one by one. Bodies are not read: verifying them is up to their readers. This module
+knows no index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.wire.records.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STOR
 
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _INNER_BITS = 0xC0
-# Hosts and fields that no index knows are stepped over.
+# Hosts and fields that no index contains are skipped.
 _unpack_head = struct.Struct(">ii4xi4xqqi16xq20xi").unpack_from
 _unpack_time = struct.Struct(">36xi16xq").unpack_from
 _unpack_flag = struct.Struct(">i").unpack_from
@@ -32,7 +32,7 @@ Head = tuple[int, int, int, int, int, int, int, int]
 
 
 class Claims(NamedTuple):
-    """What an index says of messages that follow each other in one queue, column by column. Positions rise."""
+    """The fields that an index holds for consecutive messages of one queue, one column each. Positions rise."""
 
     offsets: Sequence[int]
     positions: Sequence[int]
@@ -40,12 +40,12 @@ class Claims(NamedTuple):
     times: Sequence[int]
 
     def part(self, start: int, end: int) -> Claims:
-        """Return some of them."""
+        """Return the claims of the messages [start, end)."""
         return Claims(*(column[start:end] for column in self))
 
 
 class Owner:
-    """The queue whose records are looked for."""
+    """The queue that the records must belong to."""
 
     def __init__(self, topic: str, queue_id: int) -> None:
         self.topic = topic
@@ -64,31 +64,31 @@ class RecordHeads:
         self.files = files
 
     def store_times(self, positions: Sequence[int]) -> list[int]:
-        """Return when the records at *positions*, which rise, were stored; any number where there is no record."""
+        """Return the store times of the records at the rising *positions*; an arbitrary number where there is none."""
         times: list[int] = []
         for view, starts, _ in self._by_file(positions):
             times += _read_times(view, starts)
         return times
 
     def check(self, owner: Owner, claims: Claims) -> list[int]:
-        """Require that every claim is true of a record in the log. Return the positions of those that are batches.
+        """Require that every claim matches a record in the log. Return the positions of those that are batches.
 
         Raises:
-            StoreError: one is not; the text names it.
+            StoreError: a claim does not match; the text names it.
         """
         batches: list[int] = []
         for view, starts, at in self._by_file(claims.positions):
             part = claims.part(at, at + len(starts))
             heads = _read_heads(view, starts)
             if not _are_true(owner, part, view, starts, heads):
-                _accuse(owner, part, view, starts, heads)
+                _raise_mismatch(owner, part, view, starts, heads)
             if any(flag & _INNER_BITS == _INNER_BITS for flag in {head[5] for head in heads}):
                 base = part.positions[0] - starts[0]
                 batches += [base + at for at, head in zip(starts, heads, strict=True) if head[5] & 0xC0 == _INNER_BITS]
         return batches
 
     def _by_file(self, positions: Sequence[int]) -> Iterator[tuple[memoryview, list[int], int]]:
-        """Yield a file of the log, where in it the next records begin, and which of *positions* the first is."""
+        """Yield a log file, the starts of the next records in it, and the index in *positions* of the first of them."""
         at = 0
         while at < len(positions):
             found = self.files.find(positions[at])
@@ -111,7 +111,7 @@ def _read_times(view: memoryview, starts: list[int]) -> list[int]:
 
 
 def _read_heads(view: memoryview, starts: list[int]) -> list[Head]:
-    """Return the heads at *starts*. Of records with IPv6 hosts the body size counts what these are longer, too."""
+    """Return the heads at *starts*. With IPv6 hosts the body size includes the extra bytes of the hosts."""
     try:
         heads: list[Head] = list(map(_unpack_head, repeat(view), starts))
     except struct.error:
@@ -123,7 +123,7 @@ def _read_heads(view: memoryview, starts: list[int]) -> list[Head]:
 
 def _read_head(view: memoryview, start: int) -> Head:
     if not 0 <= start <= len(view) - LAYOUTS[-1].size:
-        # Too near to the end for some layout: a copy that is long enough tells as much as there is.
+        # Too near to the end for some layouts: read a zero-padded copy.
         view, start = memoryview(bytes(view[max(0, start) :]) + bytes(LAYOUTS[-1].size)), 0
     layout = LAYOUTS[_unpack_flag(view, start + _FLAG_AT)[0] >> 4 & 3]
     size, magic, _, queue_id, _, offset, own, flag, _, _, store_ms, _, _, _, body_size = layout.unpack_from(view, start)
@@ -147,8 +147,8 @@ def _are_true(owner: Owner, claims: Claims, view: memoryview, starts: list[int],
     return set(map(owner.unpack_topic, repeat(view), topics)) == {(owner.topic_part,)}
 
 
-def _accuse(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> None:
-    """Say which claim is wrong, and how.
+def _raise_mismatch(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> None:
+    """Raise an error that names the wrong claim and the difference.
 
     Raises:
         StoreError: always.
@@ -158,9 +158,9 @@ def _accuse(owner: Owner, claims: Claims, view: memoryview, starts: list[int], h
         if not _are_true(owner, claim, view, [start], [head]):
             (offset,), (position,), (size,), (time,) = claim
             raise StoreError(
-                f"{owner} has message {offset} at position {position} ({size} bytes, stored at {time}), but what lies "
-                f"there says: position {head[4]}, {head[0]} bytes, queue {head[2]}, offset {head[3]}, stored at "
+                f"{owner} has message {offset} at position {position} ({size} bytes, stored at {time}), but the log "
+                f"has there: position {head[4]}, {head[0]} bytes, queue {head[2]}, offset {head[3]}, stored at "
                 f"{head[6]}; if the log is right, remove the folder of the topic's index and start the broker once, "
-                "which makes it again from the log"
+                "which rebuilds it from the log"
             )
-    raise AssertionError("somebody was wrong, and nobody is")
+    raise AssertionError("the claims differ as a whole, but none differs alone")

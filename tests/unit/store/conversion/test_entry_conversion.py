@@ -123,9 +123,9 @@ def test_no_entry_may_be_missing(entries: bytes, heads: RecordHeads):
     """On either way."""
     units = to_units(entries[:200], 0, heads)
 
-    with pytest.raises(StoreError, match="had 10 messages here, and would have 9 now"):
+    with pytest.raises(StoreError, match="had 10 messages here, but would now have 9"):
         check_units(units[:-UNIT_SIZE], entries[:200], 0, OWNER, heads)
-    with pytest.raises(StoreError, match="had 10 messages here, and would have 9 now"):
+    with pytest.raises(StoreError, match="had 10 messages here, but would now have 9"):
         check_entries(entries[:180], units, 0, OWNER, heads)
     with pytest.raises(StoreError, match="has not the blank entries"):
         check_entries(entries[:200] + BLANK, units, 0, OWNER, heads)
