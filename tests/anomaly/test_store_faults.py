@@ -143,7 +143,7 @@ def test_a_failing_call_stops_writes_and_loses_nothing(part: int):
         try:
             run_script(disk, ledger, Random(1))
         except StoreError as error:
-            assert "planted" in str(error) or "takes no writes" in str(error)  # noqa: PT017 - it may also not happen
+            assert "planted" in str(error) or "accepts no writes" in str(error)  # noqa: PT017 - it may also not happen
 
         survive(disk, ledger, n)
 

@@ -93,7 +93,7 @@ def test_a_topic_of_batches_keeps_its_index(tmp_path: Path, capsys: pytest.Captu
 
     assert main(["index", "convert", "GoldenInner", "--to", "simple", "--store", str(folder)]) == 1
 
-    assert "messages, and an index by message has room for one only" in capsys.readouterr().err
+    assert "messages, and an index by message can hold only one" in capsys.readouterr().err
     assert files_below(folder / "batchconsumequeue") == before
     assert MessageStore.open(PosixDisk(folder), OPTIONS, NOW_MS).queue("GoldenInner", 0).is_batched
 

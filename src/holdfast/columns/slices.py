@@ -30,7 +30,7 @@ def take_slices(block: Block, starts: Places, ends: Places) -> pa.BinaryArray:
     """Return a column of pieces of *block*. The pieces must be in order and must not overlap."""
     size = find_size(ends - starts)
     if size:
-        return _take_even(block, starts, size)
+        return _copy_even(block, starts, size)
     return take_every(cut(block, [starts, ends]), 0, 2)
 
 
@@ -39,7 +39,7 @@ def find_size(sizes: Places) -> int | None:
     return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
 
 
-def _take_even(block: Block, starts: Places, size: int) -> pa.BinaryArray:
+def _copy_even(block: Block, starts: Places, size: int) -> pa.BinaryArray:
     """Return a column of pieces of one size. Copying each piece like a number needs two thirds of the time."""
     bounds = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
     pieces = at_any_byte(block, f"V{size}")[starts]

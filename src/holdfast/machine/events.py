@@ -132,7 +132,7 @@ class FileWritten(msgspec.Struct, frozen=True):
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """The operator asked for an orderly shutdown. The role notifies its peers and still serves those that have not heard."""
+    """The operator asked for an orderly shutdown. The role says goodbye and still serves peers that do not know."""
 
     now_ms: int
 

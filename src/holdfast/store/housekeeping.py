@@ -1,12 +1,12 @@
-"""The work that no send and no pull waits for, in bounded pieces.
+"""Background work in bounded pieces: no send and no pull waits for it.
 
     every call       a slice of the key index, a slice of first offsets
-    every interval   a round: write all index tails, have everything synced, then move the mark of the checkpoint
+    every interval   a round: write all index tails, sync everything, then advance the checkpoint mark
 
         collect queues -> write their tails, some per call -> sync, some files at a time -> checkpoint -> sync that
 
-A round takes as many calls as it needs; the mark moves only when all of it is on disk. Knows no timers: it says when it
-wants to be called again.
+A round takes as many calls as it needs; the mark advances only when everything is on disk. This module has no timers:
+it returns when it wants to be called again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ REGIONS_PER_CALL = 8
 SYNC_FILES_MAX = 128
 CLOSE_RECORDS_MAX = 50_000
 IDLE_MS = 1000
-BUSY_MS = 20  # While sends come in: a slice takes about a millisecond, and sends come first.
+BUSY_MS = 20  # While sends arrive: a slice takes about a millisecond, and sends have priority.
 EAGER_MS = 1
-INDEX_FAR = 512 << 20  # So far behind, sends wait a little: otherwise the key index might never catch up.
+INDEX_FAR = 512 << 20  # At this lag sends wait a little: otherwise the key index might never catch up.
 FAR_MS = 4
 
 
 class Housekeeping(msgspec.Struct, frozen=True):
-    """What a piece of work leaves to do.
+    """The result of one call: when to call again, and the I/O to do meanwhile.
 
     Attributes:
         delay_ms: When to call again.
-        files: To be synced off the loop; then `MessageStore.checkpoint` is called.
-        read: To be read off the loop, only so that it is in memory; then `MessageStore.warmed` is called.
+        files: Files to sync off the loop; then `MessageStore.checkpoint` is called.
+        read: A range to read off the loop, only to bring it into memory; then `MessageStore.warmed` is called.
     """
 
     delay_ms: int = IDLE_MS
@@ -52,7 +52,7 @@ class Housekeeping(msgspec.Struct, frozen=True):
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to do than this call did."""
+        """Whether more work is due than this call did."""
         return self.delay_ms < IDLE_MS
 
 
@@ -76,17 +76,17 @@ class _Round:
 
 
 class Housekeeper:
-    """Keeps the files behind what is in memory.
+    """Brings the files up to date with memory.
 
     Attributes:
-        marked: After a crash the log is read from here on: all before it is on disk, indexes included.
+        marked: The position from which on recovery reads the log: everything before it, with its indexes, is on disk.
     """
 
     def __init__(self, opened: OpenedStore, indexer: Indexer, now_ms: int) -> None:
         self._opened = opened
         self._indexer = indexer
         self._options = opened.options
-        # Replayed queues have tails too.
+        # Replayed queues have tails, too.
         self._grown: dict[QueueLog, None] = dict.fromkeys(queue for queue in opened.table if queue.tail)
         self._round: _Round | None = None
         self._round_ms = now_ms  # When the last round ended.
@@ -100,11 +100,11 @@ class Housekeeper:
         self._grown.update(dict.fromkeys(queues))
 
     def note_cleaned(self) -> None:
-        """Remember that the log begins later now."""
+        """Remember that the start of the log has advanced."""
         self._to_correct = iter(tuple(self._opened.table))
 
     def forget(self, dead: set[QueueLog]) -> None:
-        """Have nothing more to do with queues that are no more."""
+        """Drop all work for deleted queues."""
         alive = [queue for queue in self._grown if queue not in dead]
         self._grown = dict.fromkeys(alive)
         self._to_correct = iter([queue for queue in self._to_correct if queue not in dead])
@@ -131,17 +131,17 @@ class Housekeeper:
         return Housekeeping(FAR_MS if is_far else BUSY_MS, files, read)
 
     def flush_overdue(self) -> None:
-        """Write the tails that are longer than they should be: the disk refused them, and may have space again.
+        """Write tails that are too long because the disk refused them: it may have space again.
 
         Raises:
-            DiskFailed: some are still in memory only.
+            DiskFailed: some tails are still only in memory.
         """
         for queue in self._opened.table:
             if len(queue.tail) >= FLUSH_SIZE:
                 queue.flush()
 
     def _advance_index(self, confirmed: int) -> FileRange | None:
-        """Index a slice. Return what has to be read first, if anything."""
+        """Index a slice. Return the range that must be read first, if any."""
         if self._warming is not None or not self._indexer.is_behind(confirmed):
             return None
         self._warming = self._indexer.find_cold(confirmed)
@@ -150,18 +150,18 @@ class Housekeeper:
         return self._warming
 
     def warmed(self) -> None:
-        """Take note that what was to be read is in memory."""
+        """Record that the requested range is in memory."""
         if self._warming is not None:
             self._indexer.note_warm(self._warming)
             self._warming = None
 
     def _correct_some(self) -> bool:
-        """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""
+        """Advance the first offsets of some queues to the start of the log; return whether there may be more."""
         some = tuple(islice(self._to_correct, QUEUES_PER_CALL))
         table, start = self._opened.table, self._opened.log.files.start
         gone = {path for queue in some for path in table.correct_min(queue, start)}
         if gone and self._round is not None:
-            # Young files, too, where the disk is full: nobody can sync them any more.
+            # On a full disk these may include recent files: they can no longer be synced.
             self._round.paths = [path for path in self._round.paths if path not in gone]
             self._round.handed_out = [path for path in self._round.handed_out if path not in gone]
         return bool(some)
@@ -187,7 +187,7 @@ class Housekeeper:
                 return ()
             self._finish_writing(current)
         files = self._take_files(current)
-        # With nothing to wait for, the mark moves at once.
+        # With nothing to sync, the mark advances at once.
         current.is_syncing = bool(files)
         if not files:
             self._write_checkpoint(current)
@@ -205,7 +205,7 @@ class Housekeeper:
         )
 
     def _write_some_heads(self, current: _Round) -> bool:
-        """Write a piece of the key index that is only in memory; return whether that was the last one."""
+        """Write a piece of the key index that is only in memory; return whether it was the last one."""
         if current.heads is None:
             current.indexed = self._indexer.indexed
             current.index_ms = self._indexer.index.end_ms
@@ -213,12 +213,12 @@ class Housekeeper:
         try:
             return len(tuple(islice(current.heads, REGIONS_PER_CALL))) < REGIONS_PER_CALL
         except DiskFailed:
-            current.heads = None  # It ended with the error: the next call begins again with the heads that are left.
+            current.heads = None  # The error ended the iterator: the next call starts over with the remaining heads.
             raise
 
     def _finish_writing(self, current: _Round) -> None:
         current.is_written = True
-        # The mark claims the log as well. Its files may have been handed out to another sync that is not done yet.
+        # The mark covers the log, too. Some of its files may be in another sync that is not complete.
         current.log_files = (*self._unmarked_log_files(), *self._indexer.index.take_unsynced())
         unsynced = self._opened.table.files.unsynced
         current.paths = list(unsynced)
@@ -228,7 +228,7 @@ class Housekeeper:
         if current.is_marked:
             return (self._opened.checkpoint.file,)
         if len(current.paths) > SYNC_FILES_MAX and self._opened.disk.can_sync:
-            # A burst over ten thousand queues: one sync of everything takes less than ten thousand.
+            # A burst over ten thousand queues: one sync of the whole disk is faster than ten thousand.
             current.handed_out, current.paths = current.paths, []
             current.handed_files += current.log_files
             current.log_files = ()
@@ -241,7 +241,7 @@ class Housekeeper:
         return files
 
     def synced(self, now_ms: int) -> None:
-        """Take note that the files handed out last are on disk."""
+        """Record that the files returned last are on disk."""
         current = self._round
         if current is None or not current.is_syncing:
             return
@@ -270,7 +270,7 @@ class Housekeeper:
         )
 
     def sync_log(self) -> None:
-        """Sync whatever of the log may not be on disk: files that were handed out may never have been synced."""
+        """Sync all log files after the mark: files that were returned for syncing may never have been synced."""
         self._opened.log.take_unsynced()
         for file in self._unmarked_log_files():
             file.sync()
@@ -283,14 +283,14 @@ class Housekeeper:
         return [file for number, file in log.files.files.items() if first <= number <= last]
 
     def close(self, confirmed: int, now_ms: int) -> None:
-        """Write and sync everything, note where everything ends, and take the abort file away."""
+        """Write and sync everything, record where everything ends, and remove the abort file."""
         opened = self._opened
         if self._indexer.is_behind(confirmed):
             self._indexer.advance(confirmed, CLOSE_RECORDS_MAX)
         for queue in opened.table:
             queue.flush()
         if self._round is not None:
-            # Whether what it handed out was ever synced is not known: all of it once more.
+            # It is unknown whether the files it returned were ever synced: sync all of them again.
             opened.table.files.unsynced.update(dict.fromkeys(self._round.handed_out + self._round.paths))
         last = _Round(confirmed, opened.log.store_ms, ())
         while not self._write_some_heads(last):

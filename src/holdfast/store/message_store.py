@@ -1,9 +1,9 @@
-"""The one door of the log engine.
+"""`MessageStore`, the API of the log engine.
 
     stage, stage_run ... write             one event's records, one write
-    confirm(position)                      what is before it becomes readable and is put into its queues
+    confirm(position)                      makes the records before it readable and adds them to their queues
     hot_view / stretch                     hot reads, without copying
-    cold_read, verify                      what the shell reads off the loop, and the check before it is first served
+    cold_read, verify                      ranges that the shell reads off the loop; verified before first served
     housekeep, checkpoint, clean, close    driven by the broker's timers
 
 Positions, in order along the log:
@@ -11,8 +11,8 @@ Positions, in order along the log:
     start <= indexed <= confirmed <= written
              key index   readers      appended
 
-Invariant: nobody reads behind `confirmed`. Under sync flush the broker confirms what is synced, so no offset that was
-seen can be given out again after a crash. Knows no clock: every method that needs the time is given it.
+Invariant: nothing is read beyond `confirmed`. Under sync flush the broker confirms only synced records, so that no
+offset that a client has seen is assigned again after a crash. This class has no clock: methods receive the time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RECENT_READS_MAX = 64
 
 
 class MessageStore:
-    """A broker's messages. Made by `open`; one at a time per folder."""
+    """A broker's messages. Create it with `open`; only one may be open per folder."""
 
     def __init__(self, opened: OpenedStore, options: StoreOptions, now_ms: int) -> None:
         self.options = options
@@ -58,7 +58,7 @@ class MessageStore:
         self._files = opened.log.files
         self.confirmed = opened.log.written
         self._verified = Verified(opened.recovered.start)
-        self._recent: OrderedDict[int, int] = OrderedDict()  # start -> end of cold ranges that were just read
+        self._recent: OrderedDict[int, int] = OrderedDict()  # start -> end of recent cold reads
         self._indexer = Indexer(
             opened.key_index, self._files, options, opened.indexed, hot_start=opened.recovered.start
         )
@@ -66,7 +66,7 @@ class MessageStore:
         self._room = LogRoom(opened.disk, self._files, options)
         if isinstance(self.log, ReplicaLog):
             self.log.erase = self._erase
-        # The same methods, without a call in between: they run at least once per event.
+        # The log's own methods, without a wrapper call: they run at least once per event.
         self.stage = self.log.stage
         self.stage_run = self.log.stage_run
         self.write = self.log.write
@@ -75,17 +75,17 @@ class MessageStore:
 
     @classmethod
     def open(cls, disk: Disk, options: StoreOptions, now_ms: int) -> MessageStore:
-        """Load and recover what is in the folder of *disk*; an empty folder becomes a store.
+        """Open and recover the store in the folder of *disk*; an empty folder becomes a new store.
 
-        What had to be repaired is told by `recovered`.
+        `recovered` reports the repairs.
 
         Raises:
             StoreError: the folder cannot be a store; the text says what to do.
-            DiskFailed: the disk refused.
+            DiskFailed: the disk reported an error.
         """
         return cls(open_store(disk, options), options, now_ms)
 
-    # --- where things are
+    # --- positions and state
 
     @property
     def written(self) -> Position:
@@ -94,7 +94,7 @@ class MessageStore:
 
     @property
     def start(self) -> Position:
-        """Where the oldest record begins."""
+        """Start of the oldest record."""
         return Position(self._files.start)
 
     @property
@@ -104,32 +104,32 @@ class MessageStore:
 
     @property
     def last_store_ms(self) -> int:
-        """Store time of the newest record. Later ones never get an earlier time."""
+        """Store time of the newest record. Later records never get an earlier time."""
         return self.log.store_ms
 
     @property
     def fault(self) -> str | None:
-        """Why the store takes no writes until it is restarted; None while it takes them."""
+        """Why the store accepts no writes until it is restarted; None while it accepts them."""
         return self.log.fault
 
     @property
     def writable(self) -> bool:
-        """Whether the store takes writes. Once it does not, only a restart helps."""
+        """Whether the store accepts writes. If not, only a restart helps."""
         return self.log.fault is None
 
     @property
     def disk_full(self) -> bool:
-        """Whether writes are refused because the disk is nearly full, as of the last look."""
+        """Whether writes are refused because the disk is nearly full, as of the last measurement."""
         return self._room.is_spent(self.log.written)
 
     @property
     def shortage(self) -> str | None:
-        """Which index write the disk refused for want of space; None while all succeed. It ends without a restart."""
+        """The index write that the disk refused for lack of space; None while all succeed. Ends without a restart."""
         return self._room.shortage
 
     @property
     def disk_use(self) -> DiskUse:
-        """How full the disk is, as of the last look."""
+        """Disk use at the last measurement."""
         return self._room.use
 
     @property
@@ -139,25 +139,25 @@ class MessageStore:
 
     @property
     def index_behind(self) -> int:
-        """Bytes of the confirmed log that the key index has not seen yet."""
+        """Bytes of the confirmed log that are not in the key index yet."""
         return self.confirmed - self._indexer.indexed
 
     @property
     def checkpoint_behind(self) -> int:
-        """Bytes of the log behind the checkpoint: after a crash these are read again."""
+        """Bytes of the log after the checkpoint: recovery reads them again after a crash."""
         return self.log.written - max(self._housekeeper.marked, self._files.start)
 
     # --- queues
 
     def queue(self, topic: str, queue_id: int) -> QueueLog:
-        """Return the handle of a physical queue, making it when it is new. It is good until its topic is deleted."""
+        """Return the handle of a physical queue; create it if needed. It is valid until its topic is deleted."""
         return self._table.get(topic, queue_id)
 
     def set_batched(self, topic: str) -> None:
-        """Let the queues of *topic*, which has none yet, be indexed by record.
+        """Index the queues of *topic*, which has none yet, by record.
 
-        The folder does not say so before the first entry is written: whoever calls this has made sure that the topic's
-        configuration, on disk, does.
+        The folder does not show the kind before the first entry is written: the caller must have persisted it in the
+        topic's configuration.
 
         Raises:
             StoreError: it has queues that are indexed by message.
@@ -165,19 +165,19 @@ class MessageStore:
         self._table.set_batched(topic)
 
     def find_kind(self, topic: str) -> bool | None:
-        """Return whether the queues of *topic* are indexed by record; None when it has none."""
+        """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
         return self._table.find_kind(topic)
 
     def find_queue(self, topic: str, queue_id: int) -> QueueLog | None:
-        """Return a queue, or None when nothing was ever stored in it."""
+        """Return a queue, or None if nothing was ever stored in it."""
         return self._table.find(topic, queue_id)
 
     def list_queues(self) -> Iterator[QueueLog]:
-        """Return all queues that hold or held anything."""
+        """Return all queues that hold or ever held messages."""
         return iter(self._table)
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of *topic*; handles of them are dead. Its records go with their log files."""
+        """Remove the queues of *topic*; their handles become invalid. Its records go when their log files do."""
         self._note_deleted(topic, self.log.staged_end)
         dead = {queue for queue in self._table if queue.topic == topic}
         self.log.forget(dead)
@@ -185,16 +185,16 @@ class MessageStore:
         self._table.remove_topic(topic)
 
     def erase_queue(self, topic: str, queue_id: int) -> None:
-        """Empty one queue, which then begins at 0 again; handles of it stay good. Its records go with their log files.
+        """Empty one queue, which then begins at 0 again; its handles stay valid. Its records go with their log files.
 
-        Nothing may be staged or unconfirmed for it.
+        It must not have staged or unconfirmed records.
         """
         queue = self._table.find(topic, queue_id)
         if queue is not None and queue.next_offset:
             self._erase(queue, self.log.staged_end)
 
     def _erase(self, queue: QueueLog, position: int) -> None:
-        """Empty a queue: what is before *position* is of an earlier life."""
+        """Empty a queue: its records before *position* are void."""
         self._note_deleted(erased_key(queue.topic, queue.queue_id), position)
         self.log.forget({queue})
         self._housekeeper.forget({queue})
@@ -204,7 +204,7 @@ class MessageStore:
         """Persist that the records of *name* before *position* are void.
 
         Raises:
-            DiskFailed: nothing has changed. In memory alone, a later deletion would persist this one too.
+            DiskFailed: nothing has changed. A change in memory alone would be persisted by a later deletion.
         """
         deleted = self._deleted | {name: position}
         save_deleted(self._disk, deleted)
@@ -214,17 +214,17 @@ class MessageStore:
 
     @property
     def replica(self) -> ReplicaLog:
-        """The log of a replica, which is written by `append` and never staged.
+        """The log of a replica, which is written with `append` and never staged.
 
         Raises:
-            StoreError: this store is a master's.
+            StoreError: this store belongs to a master.
         """
         if not isinstance(self.log, ReplicaLog):
-            raise StoreError("only the log of a replica takes another broker's bytes")
+            raise StoreError("this store belongs to a master: only a replica's log accepts another broker's bytes")
         return self.log
 
     def begin_at(self, position: int) -> None:
-        """Let the empty log of a replica begin at *position*.
+        """Start the empty log of a replica at *position*.
 
         Raises:
             StoreError: it is not empty, or cannot begin there.
@@ -234,13 +234,13 @@ class MessageStore:
         self._indexer.indexed = position
 
     def cut_back(self, position: int) -> None:
-        """Let a replica forget everything from *position* on: it is not what the master has."""
+        """Truncate a replica's log at *position*, from where on it differs from the master's."""
         self.replica.cut_back(position)
         self.confirmed = self.replica.begun
         self._indexer.indexed = min(self._indexer.indexed, self.confirmed)
 
     def has_room(self) -> bool:
-        """Say whether the disk has room for what an event may write, and take it. Asked before anything is staged."""
+        """Return whether the disk has space for an event's writes, and reserve it. Call before anything is staged."""
         if self.log.fault is None:
             if self.log.written <= self._room.sure:
                 return True
@@ -251,7 +251,7 @@ class MessageStore:
         return not self.disk_full
 
     def confirm(self, position: int) -> list[QueueLog]:
-        """Make everything before *position*, the end of some write, readable. Return the queues that grew."""
+        """Make everything before *position*, the end of a write, readable. Return the queues that grew."""
         batches = self.log.batches
         grown: dict[QueueLog, None] = {}
         while batches and batches[0][0] <= position:
@@ -263,17 +263,17 @@ class MessageStore:
             try:
                 queue.settle()
             except DiskFailed as error:
-                # The entries stay readable in memory, and recovery makes them again; but no more may pile up.
+                # The entries stay readable in memory, and recovery rebuilds them; but accept no more records.
                 self._index_failed(error)
         self._housekeeper.note_grown(grown)
         return list(grown)
 
     def fail(self, reason: str) -> None:
-        """Take no more writes: a sync or an index write has failed, and what the disk holds is no longer known."""
+        """Accept no more writes: a sync or an index write has failed, so the content of the disk is unknown."""
         self.log.fault = self.log.fault or reason
 
     def _index_failed(self, error: DiskFailed) -> None:
-        """Take no more records: until there is space again if that is all that is missing, else until a restart."""
+        """Accept no more records: on lack of space until there is some, otherwise until a restart."""
         if isinstance(error, DiskFull):
             self._room.begin_shortage(str(error))
         else:
@@ -282,9 +282,9 @@ class MessageStore:
     # --- reading
 
     def view(self, position: int, size: int) -> memoryview | None:
-        """Return bytes of the confirmed log without copying; None when they are cleaned or not confirmed.
+        """Return bytes of the confirmed log without copying; None if they are cleaned or not confirmed.
 
-        May wait for the disk: ask `is_hot` first.
+        May block on the disk: check `is_hot` first.
         """
         if size < 0 or position + size > self.confirmed:
             return None
@@ -296,9 +296,9 @@ class MessageStore:
         return file.view(at, at + size) if at + size <= files.size else None
 
     def hot_view(self, position: int, size: int) -> memoryview | None:
-        """Return bytes of whole records without copying and without waiting.
+        """Return bytes of whole records without copying or blocking.
 
-        None when they are cold, not yet checked, cleaned or not confirmed: then `cold_read` tells which.
+        None if they are cold, not yet verified, cleaned or not confirmed: then call `cold_read`, which distinguishes.
         """
         is_sure = position >= self._verified.tail_start and position >= self.confirmed - self.options.hot_window
         if not is_sure and self.hot_end(position) < position + size:
@@ -306,11 +306,11 @@ class MessageStore:
         return self.view(position, size)
 
     def is_hot(self, position: int) -> bool:
-        """Return whether the record at *position* was checked and is most likely in memory."""
+        """Return whether the record at *position* is verified and most likely in memory."""
         return self.hot_end(position) > position
 
     def hot_end(self, position: int) -> int:
-        """Return up to where records from *position* on may be viewed on the loop; *position* when it may not."""
+        """Return the end of the range from *position* on that may be viewed on the loop; *position* if it is empty."""
         verified_end = self._verified.find_end(position)
         if verified_end is None:
             return position
@@ -324,9 +324,9 @@ class MessageStore:
         return position
 
     def cold_read(self, position: int, end: int) -> tuple[File, int, int] | None:
-        """Return (file, start, end) of [position, end), as far as one file and the confirmed log reach.
+        """Return (file, start, end) of [position, end), limited to one file and the confirmed log.
 
-        None when the record is gone. Both ends should be ends of records, or `verify` sees less than was read.
+        None if the record is gone. Both ends should be ends of records, or `verify` covers less than was read.
         """
         found = self._files.find(position)
         if found is None or position >= self.confirmed:
@@ -335,14 +335,14 @@ class MessageStore:
         return found.file, position - found.start, end - found.start
 
     def verify(self, position: int, data: bytes | memoryview, *, is_guess: bool = False) -> int:
-        """Check the records in *data*, read from *position*; return the end of the last whole one.
+        """Verify the records in *data*, read from *position*; return the end of the last whole one.
 
-        Every good one may be viewed from now on, and is taken to be in memory for a while. Bytes that are no record are
-        no damage if *is_guess*.
+        Verified records may be viewed from now on, and count as in memory for a while. With *is_guess*, bytes that are
+        not a record are not reported as corrupt.
 
         Raises:
-            CorruptRecord: a record is damaged. Those before it are good, and so are those behind it that could be
-                reached: reading them again, apart from it, succeeds.
+            CorruptRecord: a record is corrupt. The records before it are verified, and so are later ones that could be
+                reached: reading them again, without it, succeeds.
         """
         view = memoryview(data)
         file_end = position - position % self._files.size + self._files.size
@@ -373,10 +373,10 @@ class MessageStore:
                 self._recent.popitem(last=False)
 
     def read_record(self, position: int) -> StoredRecord | None:
-        """Return one record, checked and decoded; None when there is none at *position*. May wait for the disk.
+        """Return one record, verified and decoded; None if there is none at *position*. May block on the disk.
 
         Raises:
-            CorruptRecord: there is one, and it is damaged.
+            CorruptRecord: the record is corrupt.
         """
         head = self.view(position, 8)
         if head is None or position < 0:
@@ -390,23 +390,23 @@ class MessageStore:
             raise CorruptRecord(position, error.reason) from error
         return record if record.position == position else None
 
-    # --- looking for things: steps, as what they need may not be in memory
+    # --- searches: steps, because the bytes they need may not be in memory
 
     def store_time(self, queue: QueueLog, offset: int) -> Steps[int | None]:
-        """Return when the message at *offset* was stored; None when it is gone."""
+        """Return the store time of the message at *offset*; None if it is gone."""
         return find_time(queue, offset)
 
     def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> Steps[int]:
-        """Return the first offset stored at or after *time_ms*, `offset_max` when there is none.
+        """Return the first offset stored at or after *time_ms*, or `offset_max` if there is none.
 
-        With *upper* the last offset stored at or before it, `offset_min` when there is none.
+        With *upper* return the last offset stored at or before it, or `offset_min` if there is none.
         """
         return find_offset_at(queue, time_ms, upper=upper)
 
     def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
-        """Return where records with *key* are that were stored in [begin_ms, end_ms], newest first.
+        """Return the positions of records with *key* that were stored in [begin_ms, end_ms], newest first.
 
-        Looks through a bounded part of what is not indexed yet.
+        First indexes a bounded part of the log that is not indexed yet.
         """
         try:
             self._indexer.catch_up(self.confirmed)
@@ -417,9 +417,9 @@ class MessageStore:
     # --- housekeeping
 
     def housekeep(self, now_ms: int) -> Housekeeping:
-        """Do a bounded piece of the work that is due. Return when to call again and what to sync meanwhile.
+        """Do a bounded piece of the work that is due. Return when to call again and which files to sync meanwhile.
 
-        A failing disk stops writes; it is not raised. A shortage of space ends here, once the index writes succeed.
+        Disk errors are not raised: they stop writes. A shortage of space ends here, once the index writes succeed.
         """
         try:
             self._room.measure()
@@ -435,21 +435,21 @@ class MessageStore:
         return work
 
     def checkpoint(self, now_ms: int) -> None:
-        """Take note that what `housekeep` asked to sync is on disk."""
+        """Record that the files which `housekeep` returned are synced."""
         try:
             self._housekeeper.synced(now_ms)
         except DiskFailed as error:
             self._index_failed(error)
 
     def warmed(self) -> None:
-        """Take note that what `housekeep` asked to read is in memory."""
+        """Record that the range which `housekeep` returned has been read and is in memory."""
         self._housekeeper.warmed()
 
     def clean(self, now_ms: int) -> list[str]:
-        """Remove what has expired, and more when the disk is full. Return the paths of what was removed."""
+        """Remove expired log files, and more if the disk is full. Return the paths of removed files."""
         is_forced = self._room.measure().is_forced or self.disk_full
         count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=is_forced)
-        # Looked at only when something could go: a file is read.
+        # Checked only if something could be removed, because it reads a file.
         if count and (hold := find_hold(self._disk)) is not None:
             count = min(count, max(0, hold - self._files.start) // self._files.size)
         try:
@@ -463,9 +463,9 @@ class MessageStore:
         return removed
 
     def roll(self) -> bool:
-        """Let the next record, which is to be staged in this event, begin a file: retention never takes the last one.
+        """Start a new file with the next record, which must be staged in this event: retention keeps the last file.
 
-        False when the disk has no room for another file.
+        Return False if the disk has no space for another file.
         """
         self._room.measure()
         if self._room.has_next:
@@ -473,9 +473,9 @@ class MessageStore:
         return self._room.has_next
 
     def close(self, now_ms: int) -> None:
-        """End in order: everything is synced and noted, so that the next start need not look for it.
+        """Shut down cleanly: sync everything and record where it ends, so that the next start need not recover.
 
-        After a fault, and on a disk without space, nothing is noted: the next start recovers.
+        After a fault, and on a full disk, nothing is recorded: the next start recovers.
         """
         self.discard()
         if self.fault is not None:

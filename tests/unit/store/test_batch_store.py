@@ -235,7 +235,7 @@ def test_a_batch_whose_offsets_cannot_be_right_is_told_of(before_end: int, damag
 
     again = open_store(disk)
 
-    assert [damage.reason for damage in again.recovered.damages] == ["a batch whose offsets cannot be right"]
+    assert [damage.reason for damage in again.recovered.damages] == ["a batch with invalid offsets"]
     assert again.queue("orders", 0).offset_max == 10
 
 
