@@ -3,10 +3,10 @@
     records   single | batch of 3         | single | batch of 2
     rows      single | item | item | item | single | item | item       item i has the offset of its record + i
 
-Compressed batches are first decompressed in place, so that all rows lie in one block, in order. Then each size leads to
-the next item. If all items of a batch have one size, the usual case, their sizes are compared at once. Counts and sizes
-are validated before they are used, because the bytes are not trusted. A corrupt batch does not prevent the others from
-being read.
+First, a block is built in which compressed batches are decompressed, so that all rows lie in one block, in order. Then
+each size leads to the next item. If all items of a batch have one size, the usual case, their sizes are compared at
+once. Counts and sizes are validated before they are used, because the bytes are not trusted. A corrupt batch does not
+prevent the others from being read.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def take_slices(block: Block, starts: Places, ends: Places) -> pa.BinaryArray:
 
 
 def find_size(sizes: Places) -> int | None:
-    """Return the size that all pieces share; None if the sizes differ, are 0 or there is no piece."""
+    """Return the size that all pieces share; None if the sizes differ or there is no piece."""
     return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
 
 

@@ -1,6 +1,6 @@
 """The log engine: a commit log with consume queues and a key index, on a `Disk` that its caller passes in.
 
-Words: the log holds *records*. A record may be *staged* (in memory), *written* (in a file, readable by replicas) or
+Words: the log holds *records*. A record may be *staged* (in memory), *written* (in a log file) or
 *confirmed* (indexed, readable by consumers). An *entry* is one element of a consume queue. A *position* is a byte
 address in the log, an *offset* counts the messages of a queue. *Hot* bytes are in memory; *cold* bytes may not be.
 

@@ -298,7 +298,7 @@ class MessageStore:
     def hot_view(self, position: int, size: int) -> memoryview | None:
         """Return bytes of whole records without copying or blocking.
 
-        None if they are cold, not yet verified, cleaned or not confirmed: then call `cold_read`, which distinguishes.
+        None if they are cold, not yet verified, cleaned or not confirmed; `cold_read` returns None for the last two.
         """
         is_sure = position >= self._verified.tail_start and position >= self.confirmed - self.options.hot_window
         if not is_sure and self.hot_end(position) < position + size:
@@ -463,7 +463,7 @@ class MessageStore:
         return removed
 
     def roll(self) -> bool:
-        """Start a new file with the next record, which must be staged in this event: retention keeps the last file.
+        """Start a new file with the next record, to be staged in this event. Retention always keeps the last file.
 
         Return False if the disk has no space for another file.
         """

@@ -21,7 +21,7 @@ class LogRange(msgspec.Struct, frozen=True):
     """Bytes of the commit log: whole records, or the start of a record. The answer is b"" when they are gone.
 
     Attributes:
-        is_guess: Only the caller expects a record there. If there is none, nothing is damaged.
+        is_guess: The position is a guess of the caller. If no record begins there, nothing is corrupt.
     """
 
     position: int

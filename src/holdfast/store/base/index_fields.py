@@ -76,7 +76,7 @@ def with_inner_base(properties: bytes, offset: int) -> bytes:
 def inner_span(sys_flag: int, properties: bytes, offset: int) -> tuple[int, int]:
     """Return the first offset and the count of a stored record's messages; the count is 0 if the record is invalid.
 
-    *offset* is the record's own offset, used unless it is a batch.
+    *offset* is the record's own offset, used unless a batch states another.
     """
     if sys_flag & INNER_BITS != INNER_BITS:
         return offset, 1

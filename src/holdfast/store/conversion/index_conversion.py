@@ -119,7 +119,7 @@ class IndexConversion:
         target = _place(to, topic, disk, options)
         if disk.list(target.folder):
             raise StoreError(f"{target.folder} exists already, although topic {topic} has the other kind: move it away")
-        self._sync()  # Make the clean shutdown durable: later, a broker may refuse to start and repair.
+        self._sync()  # Make the clean shutdown durable: later, a broker may refuse to start, so it could not recover.
         self._note(Progress(topic=topic, to=to, state="planning"))
         for name in ("new", "old", "stale"):
             disk.remove(f"{self._folder}/{name}")

@@ -1,7 +1,8 @@
 """Convert pieces of an index: read, convert, verify, write, sync, read back.
 
 A craft converts and verifies. `PieceCraft` in this module uses only the standard library; others may be faster. All of
-them turn the same entries into the same bytes, so that a piece may be converted again, elsewhere, or by two at a time.
+them turn the same entries into the same bytes, so that a piece may be converted again, elsewhere, or by two runs at
+once.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from holdfast.wire.records.record import StoredRecord, decode_record
 SLICE_RECORDS = 256
 WARM_SIZE = 4 << 20
 QUERY_RECORDS = 1024
-"""Records that a query indexes first: it blocks the loop for so long."""
+"""The most records that a query indexes first, because that blocks the loop."""
 HITS_MAX = 10_000
 """Hits of a hash that a query examines. The limit matters because clients choose the keys."""
 

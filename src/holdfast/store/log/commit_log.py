@@ -187,7 +187,7 @@ class CommitLog:
         return properties, count
 
     def roll(self) -> None:
-        """Start the next record in a new file. Does nothing if the log ends at the end of a file."""
+        """Start the next record in a new file, unless it does so anyway. Nothing is written before it is staged."""
         if self._next % self.files.size:
             self._roll(0)
 

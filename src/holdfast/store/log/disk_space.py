@@ -6,9 +6,9 @@
                                    ^ MARGIN before its end
 
 If the disk refuses a write, the store accepts no writes until a restart: the disk content is unknown, and so is which
-decisions of the event already took effect. So records are refused while there is still space for all work in progress.
-A file is created before it is needed: when half of the last file is used, at the latest at its margin. If that fails, no
-write had started; the creation is retried at every check, and writing resumes once it succeeds.
+decisions of the event already took effect. So records are refused while there is space for all work in progress. A file
+is created before it is needed: when half of the last file is used, at the latest at its margin. If that fails, no write
+had started; the creation is retried at every check, and writing resumes once it succeeds.
 
 Creating a log file allocates its disk space. Disk use is measured after each creation, however many there are in a
 second, and periodically because other programs use the disk, too.

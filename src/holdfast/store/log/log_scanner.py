@@ -67,7 +67,7 @@ class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
 
 def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
     """Validate the record at byte *at* of *data*: *position* in the log, *left* bytes before the end of its file."""
-    # A million plain records lie between a crash and readiness: this fast path handles that kind.
+    # Recovery may validate a million records before the store is ready: nearly all take this fast path.
     if len(data) - at >= RECORD_SIZE_MIN:
         size, magic, crc, queue_id, offset, own, sys_flag, store_ms, body_size = _unpack_plain(data, at)
         end = at + size

@@ -7,9 +7,8 @@
 Ages come from the records, not from the files: copying a folder must not make it young (hazard H7). Above one limit of
 disk use the oldest files are removed whatever their age; above another, writes are refused.
 
-An archive job that copies the log records its progress in a file of the folder. No log file that it still needs is
-removed, however old it is and however full the disk. Without that file nothing is held; an unreadable one holds
-everything.
+An archive job writes its progress to a file of the folder. No log file that it still needs is removed, however old it
+is and however full the disk. Without that file nothing is held; an unreadable one holds everything.
 """
 
 from __future__ import annotations

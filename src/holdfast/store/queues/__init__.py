@@ -7,6 +7,6 @@ may be a batch of many messages. Each queue has one of the two.
     queue_log               `QueueLog`, the interface of one queue of either kind
     consume_queue           The index by message
     batch_consume_queue     The index by record
-    time_search             Search of an offset by store time
+    time_search             Search for an offset by store time
     queue_table             All queues of a store
 """

@@ -1,4 +1,4 @@
-"""Search of an offset by store time: a binary search of a queue, with the times read from the records.
+"""Search for an offset by store time: a binary search of a queue, with the times read from the records.
 
 Store times never decrease along the log, so they never decrease along a queue. A record that is gone counts as older
 than any time. Entries and records that are not in memory are requested in steps. This module knows neither files nor
