@@ -1,7 +1,9 @@
-"""Bytes to values and back: RocketMQ's remoting protocol and record format. No I/O.
+"""Encode and decode RocketMQ's remoting protocol and record format. Contains no I/O.
 
-frames/    Frames and commands of RocketMQ's remoting protocol, and the encodings they are made of
-records/   Stored records and batches, byte for byte
-cluster/   What brokers and name servers tell each other
-requests/  Headers and bodies of requests, by subject
+Every format that leaves the process has its codec here: the layout of headers, bodies and stored records.
+
+    frames/      frames, commands, and the encodings of their headers and bodies
+    records/     stored records and message batches, byte for byte
+    cluster/     what brokers and name servers exchange: registrations, routes, mappings, leases, replication
+    requests/    headers and bodies of the remaining requests, by subject
 """

@@ -1,10 +1,12 @@
-"""Frames and commands of RocketMQ's remoting protocol, and the encodings they are made of.
+"""Frames and commands of RocketMQ's remoting protocol, and the encodings of their headers and bodies.
 
-codes      Request and response codes
-host       Host and port as records and message ids hold them
-fields     Custom headers
-java_json  JSON as Java peers write it (fastjson 1.x), which is not always JSON
-versions   The versions of RocketMQ that peers claim to speak
-frame      Cut a byte stream into frames
-command    One request or response
+A *frame* is a delimited run of bytes. A *command* is the request or response decoded from it.
+
+    codes        request and response codes, and the protocol version that we announce
+    versions     conversion of RocketMQ version numbers to text
+    host         host and port as records and message ids store them
+    fields       custom headers: structs to text fields and back
+    java_json    a decoder for fastjson 1.x output, which is not always valid JSON
+    frame        splitting a byte stream into frames
+    command      one request or response, in the JSON or the binary header encoding
 """

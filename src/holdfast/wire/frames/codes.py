@@ -1,6 +1,6 @@
 """Request and response codes.
 
-Codes are dispatched per role: 328 and 329 mean one thing to a name server's clients and another to a Java broker.
+The meaning of a code depends on the role: 328 and 329 differ between a name server's clients and a Java broker.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -105,7 +105,7 @@ class RequestCode(IntEnum):
     BROKER_HEARTBEAT = 904
     GET_BROKER_HA_STATUS = 907
 
-    # Ours alone: logical queues, between operators and brokers and among brokers.
+    # Holdfast's own codes for logical queues: between operators and brokers, and among brokers.
     MOVE_QUEUES = 7001
     LIST_MOVES = 7002
     CANCEL_MOVE = 7003
@@ -139,7 +139,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -168,14 +168,14 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
     NOT_LEADER_FOR_QUEUE = 501
-    # Ours: of sinks that want every row once. Behind: the remark says how far the broker is.
+    # Holdfast's own codes for exactly-once sinks. The remark of SINK_BEHIND says how far the broker is.
     SINK_BEHIND = 7040
     SINK_REFUSED = 7041
     ILLEGAL_OPERATION = 604
 
 
 VERSION = 479
-"""The protocol version that we claim: the ordinal of 5.3.3. Peers switch behaviour on it."""
+"""The protocol version that we announce: the ordinal of 5.3.3. Peers switch behaviour on it."""
 
 LANGUAGE_NAMES = (
     "JAVA",
@@ -195,4 +195,4 @@ LANGUAGE_NAMES = (
 )
 OUR_LANGUAGE = "PYTHON"
 FIRST_5 = 413
-"""The version of RocketMQ 5.0.0, as requests and answers carry it."""
+"""The version number of RocketMQ 5.0.0 in requests and answers."""

@@ -1,8 +1,8 @@
-"""One request or response: code, correlation number, named fields and a body; and its two header encodings.
+"""One request or response: code, correlation number, named fields and body, in two header encodings.
 
-This is the general path, for everything but the hottest requests (`send.py`, `pull.py`, `route.py` decode those
-straight into their own structs). It accepts what real peers send: field values that are numbers or booleans, headers
-without fields, unknown languages.
+This is the general path. The hottest requests (`send.py`, `pull.py`, `route.py`) are decoded straight into their own
+structs instead. The decoder accepts what real peers send: field values that are numbers or booleans, headers without
+fields, unknown languages.
 
 Binary header:
 
@@ -33,7 +33,7 @@ _FieldValue = str | Int64 | float | bool | None
 
 
 class Command(msgspec.Struct, kw_only=True):
-    """A decoded request or response. Owns its bytes: it may outlive the event that brought it."""
+    """A decoded request or response. Owns its bytes, so it may outlive the event that delivered it."""
 
     code: int
     opaque: int = 0
@@ -57,7 +57,7 @@ class Command(msgspec.Struct, kw_only=True):
 
 
 class _JsonHeader(msgspec.Struct):
-    """A JSON header as strangers write it."""
+    """A JSON header as other implementations write it."""
 
     code: Int32 = 0
     opaque: Int32 = 0
@@ -76,7 +76,7 @@ def decode_command(frame: Frame) -> Command:
     """Decode a frame of either encoding.
 
     Raises:
-        RemoteProtocolError: the header cannot be understood.
+        RemoteProtocolError: the header is malformed.
     """
     command = _from_json(frame.header) if frame.serializer == JSON else _from_binary(frame.header)
     command.body = bytes(frame.body)
@@ -85,19 +85,19 @@ def decode_command(frame: Frame) -> Command:
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the whole frame of *command*, header written with its serializer.
+    """Return the whole frame of *command*, with the header encoding that `command.serializer` names.
 
     Raises:
-        LocalProtocolError: the binary encoding cannot carry it.
+        LocalProtocolError: the binary encoding cannot represent *command*.
     """
     return encode_head(command, len(command.body)) + command.body
 
 
 def encode_head(command: Command, body_size: int) -> bytes:
-    """Return what goes before a body of *body_size* bytes that need not be copied.
+    """Return the frame up to its body, so that a body of *body_size* bytes need not be copied.
 
     Raises:
-        LocalProtocolError: the binary encoding cannot carry it.
+        LocalProtocolError: the binary encoding cannot represent *command*.
     """
     header = _to_json(command) if command.serializer == JSON else _to_binary(command)
     return frame_prefix(command.serializer, len(header), body_size) + header
@@ -111,7 +111,7 @@ def response(
     fields: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Command:
-    """Return the answer to *request*, in the encoding it came in."""
+    """Return the answer to *request*, in the request's header encoding."""
     return Command(
         code=code,
         opaque=request.opaque,
@@ -143,14 +143,14 @@ def _from_json(header: memoryview) -> Command:
 
 
 def _text(value: _FieldValue) -> str:
-    """Return a field value as the string that other peers would have sent."""
+    """Return a field value as the text that other peers would have sent."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
 
 
 def _to_json(command: Command) -> bytes:
-    # Keys in upstream's order. What is not there is left out, never written as null.
+    # Keys are in upstream's order. Absent members are left out, never written as null.
     header: dict[str, object] = {"code": command.code}
     if command.fields:
         header["extFields"] = command.fields
@@ -163,7 +163,7 @@ def _to_json(command: Command) -> bytes:
 def _from_binary(header: memoryview) -> Command:
     try:
         code, language, version, opaque, flag, remark_size = _BINARY_START.unpack_from(header, 0)
-        remark, at = _take(header, _BINARY_START.size, remark_size)
+        remark, at = _read_text(header, _BINARY_START.size, remark_size)
         (fields_size,) = _I32.unpack_from(header, at)
         at += 4
         if fields_size < 0 or at + fields_size > len(header):
@@ -187,16 +187,16 @@ def _binary_fields(data: memoryview) -> dict[str, str]:
     at = 0
     while at < len(data):
         (key_size,) = _I16.unpack_from(data, at)
-        key, at = _take(data, at + 2, key_size)
+        key, at = _read_text(data, at + 2, key_size)
         (value_size,) = _I32.unpack_from(data, at)
-        value, at = _take(data, at + 4, value_size)
+        value, at = _read_text(data, at + 4, value_size)
         if key:
             fields[key] = value
     return fields
 
 
-def _take(data: memoryview, at: int, size: int) -> tuple[str, int]:
-    """Return the text of *size* bytes at *at*, and where it ends."""
+def _read_text(data: memoryview, at: int, size: int) -> tuple[str, int]:
+    """Return the text of *size* bytes at *at*, and its end."""
     if size < 0 or at + size > len(data):
         raise RemoteProtocolError(f"text of {size} bytes does not fit its header")
     return str(data[at : at + size], "utf-8"), at + size

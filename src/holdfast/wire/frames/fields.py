@@ -1,7 +1,7 @@
-"""Custom headers: a struct's attributes to and from a command's text fields.
+"""Custom headers: convert a struct's attributes to a command's text fields and back.
 
-Each conversation declares its request and response headers as structs with the wire's names (`rename`). Every value
-travels as text. Peers differ in how they write it: booleans come as `true`, `TRUE` or `1`, numbers with leading zeros.
+Each request declares its request and response headers as structs with the wire's names (`rename`). Every value is sent
+as text. Peers write values differently: booleans as `true`, `TRUE` or `1`, numbers with leading zeros.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _Header = TypeVar("_Header", bound=msgspec.Struct)
 
 
 class BadField(HoldfastError):
-    """A request lacks a field or has one that cannot be read. Answered, not fatal: the frame itself was sound."""
+    """A request lacks a field or has an unreadable one. It is answered with an error: the frame itself was valid."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to read one field."""
+    """How to decode one field."""
 
     attribute: str
     wire_name: str
@@ -52,7 +52,7 @@ def _plan(header: type[msgspec.Struct]) -> tuple[_Plan, ...]:
 
 
 def _kind(annotation: Any) -> tuple[type, int]:
-    """Return str, int or bool, whatever else the annotation says about absence; and the largest number."""
+    """Return the field's type (str, int or bool) without its optionality, and its largest number."""
     if get_origin(annotation) in {Union, types.UnionType}:
         (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
     number_max = _INT32_MAX if annotation == Int32 else _INT64_MAX
@@ -64,10 +64,10 @@ def _kind(annotation: Any) -> tuple[type, int]:
 
 
 def from_fields(header: type[_Header], fields: dict[str, str]) -> _Header:
-    """Read a custom header out of a command's fields; unknown fields are ignored.
+    """Decode a custom header from a command's fields; unknown fields are ignored.
 
     Raises:
-        BadField: a required field is missing, or a number is none or too large.
+        BadField: a required field is missing, or a number is invalid or out of range.
     """
     values: dict[str, Any] = {}
     for plan in _plan(header):
@@ -100,7 +100,7 @@ def _number(plan: _Plan, text: str) -> int:
 
 
 def to_fields(header: msgspec.Struct) -> dict[str, str]:
-    """Return *header* as text fields; what is None is left out."""
+    """Return *header* as text fields, without those that are None."""
     fields = {}
     for plan in _plan(type(header)):
         value = getattr(header, plan.attribute)

@@ -1,9 +1,9 @@
-"""Cut a byte stream into frames. Contains no I/O.
+"""Split a byte stream into frames. Contains no I/O.
 
     | frame_size u32 | serializer u8 | header_size u24 | header | body |
 
-`frame_size` counts everything after itself. The serializer says how the header is written: 0 JSON, 1 binary.
-What a header says is `command.py`'s business.
+`frame_size` counts everything after itself. The serializer names the header's encoding: 0 JSON, 1 binary.
+`command.py` decodes the header.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX_SIZE: Final = _SIZES.size
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One whole frame, as views of the buffer it was received in."""
+    """One complete frame, as views of the receive buffer."""
 
     serializer: int
     header: memoryview
@@ -37,13 +37,14 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 def split_frames(
     received: memoryview, filled: int | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
 ) -> tuple[list[Frame], int]:
-    """Return every whole frame in the first *filled* bytes of *received*, as views, and the number of bytes they took.
+    """Return every complete frame in the first *filled* bytes of *received*, as views, and the number of bytes used.
 
-    The views live as long as the receive buffer is left alone: until the read event that brought them is answered.
+    The views are valid until the receive buffer is reused, that is, until the read event that delivered them has been
+    answered.
 
     Raises:
-        RemoteProtocolError: a declared size is impossible, or a serializer unknown. Judged before the bytes arrive:
-            a peer that lies about its length must not make us buffer the lie.
+        RemoteProtocolError: a declared size is impossible, or a serializer is unknown. Sizes are validated before the
+            bytes arrive: a peer that declares a false length must not make us buffer that much.
     """
     frames: list[Frame] = []
     start = 0
@@ -58,7 +59,7 @@ def split_frames(
         if end > filled:
             return frames, start
         frames.append(Frame(word >> 24, received[start + PREFIX_SIZE : body_start], received[body_start:end]))
-        if end == filled:  # As mostly: a read is whole frames.
+        if end == filled:  # The common case: a read delivers whole frames.
             return frames, end
         start = end
     if filled - start >= _SIZE.size:
@@ -69,7 +70,7 @@ def split_frames(
 
 
 def _find_fault(frame_size: int, word: int, frame_size_max: int) -> RemoteProtocolError:
-    """Say what is wrong with a frame's first eight bytes."""
+    """Return the error that describes the invalid first eight bytes of a frame."""
     if not 4 <= frame_size <= frame_size_max:
         return RemoteProtocolError(f"frame size {frame_size} is outside 4..{frame_size_max}")
     if word >> 24 > BINARY:
@@ -78,12 +79,12 @@ def _find_fault(frame_size: int, word: int, frame_size_max: int) -> RemoteProtoc
 
 
 def frame_prefix(serializer: int, header_size: int, body_size: int) -> bytes:
-    """Return the eight bytes that go before a header."""
+    """Return the eight bytes that precede a header."""
     return _SIZES.pack(4 + header_size + body_size, serializer << 24 | header_size)
 
 
 def frame_size_wanted(unfinished: memoryview) -> int:
-    """Return how many bytes the frame that starts in *unfinished* has in all; 0 when not even its size is there."""
+    """Return the total size of the frame that starts in *unfinished*; 0 if its size field is still incomplete."""
     if len(unfinished) < _SIZE.size:
         return 0
     (frame_size,) = _SIZE.unpack_from(unfinished, 0)

@@ -1,8 +1,8 @@
-"""Host and port as records and message ids hold them.
+"""Host and port as records and message ids store them.
 
     | IPv4 4 bytes | port i32 |   8 bytes        | IPv6 16 bytes | port i32 |   20 bytes
 
-Knows only numeric addresses: names are resolved before they come here.
+Accepts numeric addresses only: callers resolve names first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def pack_host(address: str) -> bytes:
     """Return `1.2.3.4:5` or `[::1]:5` as bytes.
 
     Raises:
-        LocalProtocolError: it is not a numeric address with a port.
+        LocalProtocolError: *address* is not a numeric address with a port.
     """
     text, _, port = address.rpartition(":")
     try:
@@ -29,7 +29,7 @@ def pack_host(address: str) -> bytes:
 
 
 def format_host(host: bytes) -> str:
-    """Return *host* as people and clients write it, IPv6 in brackets."""
+    """Return *host* as `address:port`, an IPv6 address in brackets."""
     address = ipaddress.ip_address(host[:-4])
     port = int.from_bytes(host[-4:], "big")
     return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"

@@ -1,12 +1,12 @@
-"""JSON as Java peers write it (fastjson 1.x), which is not always JSON.
+"""Decode JSON as Java peers write it (fastjson 1.x), which is not always valid JSON.
 
     {"brokerAddrs":{0:"1.1.1.1:10911"}}                          bare numbers as keys
     {"offsetTable":{{"brokerName":"b","queueId":0}:{...}}}        objects as keys
-    {"dataVersion":{...},"mappingDataVersion":{"$ref":"$.dataVersion"}}   references to what was written before
+    {"dataVersion":{...},"mappingDataVersion":{"$ref":"$.dataVersion"}}   references to earlier values
 
-We accept all three and write none, but for object keys: some peers understand those in no other form (`object_map`).
-What is not JSON is first rewritten as JSON: only keys are touched, so that a large body of Java's costs a few times
-what a proper one does, and not a hundred times.
+We accept all three. We write object keys only, because some peers understand those maps in no other form
+(`object_map`). Invalid JSON is first rewritten as JSON. Only keys are changed, so decoding a large body from Java costs
+a few times, not a hundred times, as much as decoding a valid one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from holdfast.model.errors import RemoteProtocolError
 _T = TypeVar("_T")
 
 DEPTH_MAX = 64
-# Keys in keys are read once per level around them, and their quotes are escaped anew: each level doubles the work.
+# A key inside a key is decoded once per enclosing level and its quotes are escaped again: each level doubles the work.
 KEY_DEPTH_MAX = 2
 
-# Strings are matched so as to be stepped over, and possessively: a string of megabytes leaves no trail to go back on.
+# Strings are matched only to skip them, and possessively: a string of megabytes leaves no backtracking states.
 _STEP = re.compile(
     rb"""
     (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[\s:,]*+)++
@@ -44,10 +44,10 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
-    """Decode a body into *kind*, numbers in strings allowed.
+    """Decode a body into *kind*, accepting numbers in strings.
 
     Raises:
-        RemoteProtocolError: it is not even Java's JSON, or does not have the shape of *kind*.
+        RemoteProtocolError: the body is not even Java's JSON, or does not have the shape of *kind*.
     """
     try:
         return msgspec.convert(loads(data), kind, strict=False)
@@ -56,10 +56,10 @@ def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Decode a body into plain values. An object that was a key becomes its own JSON text, keys sorted.
+    """Decode a body into plain values. An object that is a key becomes its own JSON text, with sorted keys.
 
     Raises:
-        RemoteProtocolError: it is not even Java's JSON.
+        RemoteProtocolError: the body is not even Java's JSON.
     """
     return _loads(bytes(data), 0)
 
@@ -80,12 +80,12 @@ def _decode_java(raw: bytes, depth: int) -> Any:
 
 
 def object_map(items: Iterable[tuple[msgspec.Struct, object]]) -> msgspec.Raw:
-    """Return a map whose keys are objects, in the only form that every fastjson reads."""
+    """Return a map whose keys are objects, in the only form that every fastjson version reads."""
     return msgspec.Raw(b"{" + b",".join(encode(key) + b":" + encode(value) for key, value in items) + b"}")
 
 
 def _to_json(raw: bytes, depth: int) -> bytes:
-    """Return *raw* with every key that is a number or an object turned into text."""
+    """Return *raw* with every number key and object key converted to text."""
     if depth > KEY_DEPTH_MAX:
         raise RemoteProtocolError(f"JSON has keys in keys deeper than {KEY_DEPTH_MAX}")
     pieces: list[bytes] = []
@@ -98,7 +98,7 @@ def _to_json(raw: bytes, depth: int) -> bytes:
 
 
 def _find_edits(raw: bytes, depth: int) -> list[tuple[int, int, bytes]]:
-    """Return what to put in place of which bytes, from left to right."""
+    """Return the replacements (start, end, new bytes), from left to right."""
     edits: list[tuple[int, int, bytes]] = []
     opened: list[int] = []
     for found in _STEP.finditer(raw):
@@ -112,26 +112,26 @@ def _find_edits(raw: bytes, depth: int) -> list[tuple[int, int, bytes]]:
                 if len(opened) > DEPTH_MAX:
                     raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
             case "endless":
-                # Nothing behind it can be read. To look for strings there all the same takes the square of its size.
-                raise RemoteProtocolError("body is not JSON: a text has no end")
+                # Nothing after it can be parsed, and searching on for strings takes quadratic time.
+                raise RemoteProtocolError("body is not JSON: a string is not terminated")
             case _ if opened:
                 start, end = opened.pop(), found.end("close")
                 if found["key"] is not None:
                     while edits and edits[-1][0] > start:
-                        edits.pop()  # It is part of the key, which is read as a whole.
+                        edits.pop()  # It lies inside the key, which is decoded as a whole.
                     edits.append((start, end, _as_key(_loads(raw[start:end], depth + 1))))
     return edits
 
 
 def _as_key(value: object) -> bytes:
-    """Return an object as the JSON text of a text: its own JSON, keys sorted."""
+    """Return an object key as a JSON string that holds the object's own JSON, with sorted keys."""
     return encode(msgspec.json.encode(value, order="sorted").decode())
 
 
 class _Resolver:
-    """Replaces references by what they point to.
+    """Replaces references by their targets.
 
-    A few references to references can stand for more than any memory holds, so the work is bounded.
+    A few nested references can expand to more than fits into memory, so the work is bounded.
     """
 
     def __init__(self, root: Any, work_max: int) -> None:
@@ -142,7 +142,7 @@ class _Resolver:
         """Return *value* without references."""
         self._work_left -= 1
         if depth > DEPTH_MAX or self._work_left < 0:
-            raise RemoteProtocolError("JSON references go round in a circle, or there is no end to them")
+            raise RemoteProtocolError("JSON references are circular or expand too far")
         if isinstance(value, list):
             return [self.resolve(item, depth + 1) for item in value]
         if not isinstance(value, dict):

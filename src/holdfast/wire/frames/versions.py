@@ -1,7 +1,7 @@
-"""The versions of RocketMQ that peers claim to speak: a number on the wire, `V5_3_3` in texts, 5.3.3 to people.
+"""Convert the RocketMQ versions that peers announce: a number on the wire, `V5_3_3` in texts, 5.3.3 for people.
 
-The number is a place in upstream's list of versions. From 4.0.0 on it has ten patches of ten minor versions each, and a
-snapshot before every release.
+The number is an index into upstream's list of versions. From 4.0.0 on, the list has ten patches of each of ten minor
+versions, and a snapshot before every release.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _END: Final = 611  # 5.9.9
 
 
 def version_text(number: int) -> str:
-    """Return the version that *number* stands for."""
+    """Return the version with the wire number *number*, for people."""
     for major, base in _BASES.items():
         if base - 1 <= number <= _END:
             minor, patch = divmod((number + 1 - base) // 2, 10)
@@ -22,7 +22,7 @@ def version_text(number: int) -> str:
 
 
 def version_name(name: str | None) -> str | None:
-    """Return upstream's name of a version, such as V4_9_7 or V3_0_0_BETA1, as people write it."""
+    """Return upstream's name of a version, such as V4_9_7 or V3_0_0_BETA1, for people."""
     if name is None or not name.startswith("V") or "_" not in name:
         return name
     major, minor, *rest = name[1:].split("_", 2)

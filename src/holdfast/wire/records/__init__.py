@@ -1,9 +1,11 @@
-"""Stored records and batches, byte for byte.
+"""Stored records and message batches, byte for byte.
 
-properties   The properties of a message as one text
-compression  Compressed bodies
-message_id   The offset message id
-record       One stored message, as the commit log and the body of a pull answer both have it
-batch        Many messages in one body
-inner_batch  A batch that stays one record
+An *item* is one message inside a batch. An *inner batch* is a batch that brokers store and serve as a single record.
+
+    properties     a message's properties as one text
+    compression    compressed bodies
+    message_id     the offset message id
+    record         one stored message, as in the commit log and in the body of a pull answer
+    batch          many messages in one body
+    inner_batch    a batch that stays one record
 """

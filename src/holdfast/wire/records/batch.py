@@ -1,11 +1,11 @@
-"""Many messages in one body: what a batch send (320) carries, and what an inner batch record holds.
+"""Many messages in one body: the body of a batch send (320) or of an inner batch record.
 
     size i32 | 0 i32 | 0 i32 | flag i32 | body size i32 | body | properties size i16 | properties
 
-Items stand one behind the other, without a count. `size` counts the whole item. The two zeros are a magic and a
-checksum that nobody reads. Topic, queue and times are those of the request that carries the batch.
+Items follow each other without a count. `size` covers the whole item. The two zeros are a magic and a checksum that no
+reader inspects. Topic, queue and times are those of the request that carries the batch.
 
-Pure struct work on the hot path; knows nothing of what the properties say.
+Pure struct work on the hot path; does not interpret the properties.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOUR: Final = range(_SIZE.size)
 _SIZES = struct.Struct(">i12xi")  # of an item and of its body
 _PROPERTIES_SIZE = struct.Struct(">H")
 ITEM_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
-"""What an item takes beyond its body and properties."""
+"""The size of an item without its body and properties."""
 _PROPERTIES_SIZE_MAX: Final = 0x7FFF
 
 
@@ -35,10 +35,10 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
     """Return the body of a batch of (flag, body, properties).
 
     Raises:
-        LocalProtocolError: the properties of an item are larger than their size field can say.
+        LocalProtocolError: the properties of an item exceed their size field.
     """
     pieces: list[Piece] = []
-    # Messages of a producer are mostly alike: only what differs from the item before is packed again.
+    # A producer's messages are mostly alike: heads are packed again only when a size or flag changes.
     last: tuple[int, int, int] | None = None
     head = properties_head = b""
     for flag, body, properties in items:
@@ -54,12 +54,12 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
 
 
 def encode_columns(flags: Sequence[int], bodies: Sequence[Piece], *properties: Sequence[bytes]) -> bytes:
-    """Do the same for whoever has flags, bodies and pieces of properties in lists of their own, one of each per item.
+    """Return the body of a batch whose flags, bodies and pieces of properties come in separate columns.
 
-    Every list is put into its places at once: where all items are of one size nothing is done for each of them.
+    Each column has one value per item. Columns are copied by slice: items of equal size need no work per item.
 
     Raises:
-        LocalProtocolError: the properties of an item are larger than their size field can say.
+        LocalProtocolError: the properties of an item exceed their size field.
     """
     count = len(bodies)
     if not count:
@@ -87,7 +87,7 @@ def encode_columns(flags: Sequence[int], bodies: Sequence[Piece], *properties: S
 
 
 def count_items(body: Piece, *, count_max: int) -> int:
-    """Return how many items a batch has, by nothing but their sizes.
+    """Return the number of items in a batch, reading only their sizes.
 
     Raises:
         RemoteProtocolError: the sizes do not add up, or there are more than *count_max*.
@@ -96,7 +96,7 @@ def count_items(body: Piece, *, count_max: int) -> int:
     end = len(view)
     unpack = _SIZE.unpack_from
     if end >= ITEM_OVERHEAD:
-        # Items are often of one size: then all of them say so, each in the same place.
+        # Items often have equal sizes. Then each size field holds the same value, at a fixed distance.
         (size,) = unpack(view, 0)
         count = end // size if size >= ITEM_OVERHEAD and end % size == 0 else 0
         if 0 < count <= count_max and all(
@@ -110,13 +110,13 @@ def count_items(body: Piece, *, count_max: int) -> int:
             return count
         size = unpack(view, at)[0] if left >= ITEM_OVERHEAD else 0
         if not ITEM_OVERHEAD <= size <= left:
-            raise RemoteProtocolError(f"batch item {count}: {left} bytes are left, and it says {size}")
+            raise RemoteProtocolError(f"batch item {count}: {left} bytes are left, but its size is {size}")
         at += size
     raise RemoteProtocolError(f"a batch holds more than {count_max} items")
 
 
 def split_properties(body: Piece) -> list[bytes]:
-    """Return the properties of every item, in a third of the time that all of it would take.
+    """Return the properties of every item, in a third of the time that decoding whole items takes.
 
     Raises:
         RemoteProtocolError: the sizes do not add up.
@@ -136,11 +136,11 @@ def split_properties(body: Piece) -> list[bytes]:
 
 
 def measure_items(body: bytes, *, count_max: int) -> array[int]:
-    """Return where each item of a batch ends, for whoever wants a few of them at a time.
+    """Return the end of each item of a batch, for callers that read a few items at a time.
 
     Raises:
-        RemoteProtocolError: the sizes do not add up, there are more than *count_max*, or the properties of one are
-            larger than those of a record can be.
+        RemoteProtocolError: the sizes do not add up, there are more than *count_max* items, or the properties of an
+            item are larger than a record allows.
     """
     end = len(body)
     ends = array("I")
@@ -166,8 +166,8 @@ def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int,
     """Return every item of a batch as (flag, body, properties). The bodies are views of *body*.
 
     Raises:
-        RemoteProtocolError: the sizes do not add up, or there are more than *count_max*. Nothing of such a batch is to
-            be used.
+        RemoteProtocolError: the sizes do not add up, or there are more than *count_max* items. The whole batch is then
+            invalid.
     """
     view = memoryview(body)
     end = len(view)
@@ -184,7 +184,7 @@ def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int,
             raise RemoteProtocolError(f"batch item {len(items)}: body of {body_size} bytes does not fit")
         item_end = body_end + 2 + unpack_size(view, body_end)[0]
         if item_end > end or item_end - at != size:
-            raise RemoteProtocolError(f"batch item {len(items)}: says {size} bytes, its parts make {item_end - at}")
+            raise RemoteProtocolError(f"batch item {len(items)}: size is {size}, parts add up to {item_end - at}")
         if len(items) == count_max:
             raise RemoteProtocolError(f"a batch holds more than {count_max} items")
         items.append((flag, view[body_start:body_end], bytes(view[body_end + 2 : item_end])))

@@ -1,10 +1,10 @@
-"""Compressed bodies: which codec, told by three bits of a message's sys flag.
+"""Compressed bodies. Three bits of a message's sys flag name the codec.
 
     bit 0         the body is compressed
-    bits 8..10    0 zlib (as clients before 4.9.4 leave it), 1 LZ4 frame, 2 Zstandard, 3 zlib
+    bits 8..10    0 zlib (clients before 4.9.4 leave these bits unset), 1 LZ4 frame, 2 Zstandard, 3 zlib
 
-Only clients come here: a broker stores and serves compressed bodies as they are. What comes out is bounded, because a
-few bytes of a stranger can claim to be gigabytes.
+Only clients use this: a broker stores and serves compressed bodies unchanged. The decompressed size is bounded, because
+a few untrusted bytes can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _zlib: Any
 try:
     from isal import isal_zlib as _zlib
 
-    _ZLIB_LEVEL = 1  # measured: nearly zlib 5's ratio at eight times its speed
+    _ZLIB_LEVEL = 1  # Measured: nearly the ratio of zlib 5 at eight times its speed.
 except ImportError:  # The same format, several times slower.
     import zlib as _zlib
 
@@ -38,7 +38,7 @@ _ZSTD_LEVEL: Final = 1
 
 
 class Codec(IntEnum):
-    """How a body is compressed. The numbers are those of the sys flag."""
+    """The compression of a body. The numbers are those of the sys flag."""
 
     LZ4 = 1
     ZSTD = 2
@@ -56,15 +56,15 @@ def compress(body: Piece, codec: Codec) -> bytes:
 
 
 def flag_of(codec: Codec) -> int:
-    """Return the bits of the sys flag that say so."""
+    """Return the sys flag bits of a body that is compressed with *codec*."""
     return COMPRESSED | codec << _CODEC_SHIFT
 
 
 def decompress(body: Piece, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """Return *body* as it was before *sys_flag* says it was compressed; a copy when it was not.
+    """Return *body* decompressed as *sys_flag* says; a copy if it is not compressed.
 
     Raises:
-        RemoteProtocolError: the bytes are not of that format, are cut short, or would be more than *size_max*.
+        RemoteProtocolError: the bytes have another format, are cut short, or would expand to more than *size_max*.
     """
     if not sys_flag & COMPRESSED:
         return bytes(body)
@@ -75,14 +75,14 @@ def decompress(body: Piece, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
         if kind == Codec.LZ4:
             return _from_lz4(body, size_max)
         if kind in {0, Codec.ZLIB}:
-            return _take(_zlib.decompressobj(), body, size_max)
+            return _decompress_all(_zlib.decompressobj(), body, size_max)
     except (_zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
         raise RemoteProtocolError(f"compressed body cannot be read: {error}") from error
     raise RemoteProtocolError(f"body is compressed with codec {kind}, which is unknown")
 
 
-def _take(decompressor: Any, body: Piece, size_max: int) -> bytes:
-    """Return everything that comes out, if it is whole and not too much."""
+def _decompress_all(decompressor: Any, body: Piece, size_max: int) -> bytes:
+    """Return the decompressed *body*, if it is complete and not too large."""
     plain: bytes = decompressor.decompress(body, size_max + 1)
     if len(plain) > size_max:
         raise RemoteProtocolError(f"compressed body would be more than {size_max} bytes")
@@ -95,13 +95,13 @@ def _from_lz4(body: Piece, size_max: int) -> bytes:
     declared = lz4.frame.get_frame_info(body)["content_size"]
     if declared > size_max:
         raise RemoteProtocolError(f"compressed body would be {declared} bytes, more than {size_max}")
-    # As much room as is allowed is made at once: what it says that it needs is less, if it says anything.
-    return _take(lz4.frame.LZ4FrameDecompressor(), body, declared or size_max)
+    # The decompressor allocates the maximum at once, so pass the declared size, which is smaller, if there is one.
+    return _decompress_all(lz4.frame.LZ4FrameDecompressor(), body, declared or size_max)
 
 
 def _from_zstd(body: Piece, size_max: int) -> bytes:
     declared = zstandard.frame_content_size(body)
     if declared > size_max:
         raise RemoteProtocolError(f"compressed body would be {declared} bytes, more than {size_max}")
-    # A frame that does not declare its size gets no more room than is allowed; not fitting is an error there.
+    # A frame that does not declare its size gets a buffer of the maximum; the library fails if it does not suffice.
     return zstandard.ZstdDecompressor().decompress(body, max_output_size=size_max)

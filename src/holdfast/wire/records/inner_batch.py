@@ -1,17 +1,17 @@
-"""A batch that stays one record: closed by its producer, opened by its consumer, and by nobody in between.
+"""A batch that stays one record: its producer packs it, its consumer unpacks it, and brokers never open it.
 
-    sys flag     0x40 and 0x80: the body is items (`wire.batch`); the bits of `wire.compression` speak of all of them
+    sys flag     0x40 and 0x80: the body is items (`records.batch`), compressed together (bits: `records.compression`)
     properties   UNIQ_KEY   of the batch; each item has its own
-                 INNER_NUM  how many items
-                 KEYS       every key of every item, each once
+                 INNER_NUM  the number of items
+                 KEYS       every distinct key of the items
                  TAGS       the tag of the items, if all have the same one
-                 INNER_IDS  `next`: the ids of the items follow that of the batch, one by one; `none`: they have none
-                 INNER_BASE the offset of the first; the broker adds it. Item i has the offset of the record + i
+                 INNER_IDS  `next`: the items' ids follow the id of the batch, one by one; `none`: they have no ids
+                 INNER_BASE the offset of the first item; the broker adds it. Item i has this offset + i
 
-So a broker knows all that it needs without looking inside, which it could not do if the batch is compressed. Java's
-producer says neither count nor keys nor tags; its broker counts the items.
+So a broker need not open the body, which it could not do if the batch is compressed. Java's producer sends neither
+count nor keys nor tags; Java's broker counts the items.
 
-What others closed is not trusted: neither how large it says it is, nor how many items it says it has.
+Batches from other peers are untrusted: both the declared size and the declared number of items are validated.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from holdfast.wire.records.compression import DECOMPRESSED_SIZE_MAX, Codec, comp
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, find_property
 
 INNER_BATCH: Final = 0x40 | 0x80
-"""Both bits of the sys flag: a batch, kept whole."""
+"""Both sys flag bits of an inner batch."""
 COUNT_MAX: Final = 0x7FFF
 """An index entry has 16 bits for the count."""
 OPENED_SIZE_MAX: Final = 15 * 1024 * 1024
-"""How large the items may be together: whoever opens a batch for others hands an item on in a frame."""
+"""Limit for the items together: a client that unpacks a batch for others passes the items on in one frame."""
 NO_IDS: Final = "none"
-"""Said of the ids of items that have none."""
+"""The value of INNER_IDS if the items have no ids."""
 OPENS_FIELD: Final = "opensBatches"
-"""In a request: what whoever asks makes of a batch. See `Opening`."""
-# What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
+"""The request field in which a reader says how it handles inner batches. See `Opening`."""
+# Reserved for what brokers add to the properties of a record: INNER_BASE, the region, the cluster and others.
 _BROKERS_SHARE: Final = 1024
 KEYS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _BROKERS_SHARE - 1024
-"""How much room there is for the keys of all items, with their blanks, beside what else is said outside."""
+"""Limit for the keys of all items, with separators, beside the other properties of the batch."""
 
 _COUNT: Final = names.INNER_COUNT.encode()
 
 
 class Opening(Enum):
-    """What a reader makes of a batch that was kept whole. The texts are those of the field.
+    """How a reader handles an inner batch. The values are those of the request field.
 
     Attributes:
-        NONE: Nothing: it gets single messages.
-        ALL: It opens it and takes everything that is in it, also what is before the offset that it asked for.
-        WANTED: It opens it and takes what it asked for.
+        NONE: It does not open batches: the broker sends it single messages.
+        ALL: It opens a batch and uses every item, also items before the requested offset.
+        WANTED: It opens a batch and uses only the requested items.
     """
 
     NONE = "false"
@@ -63,7 +63,7 @@ class Opening(Enum):
 
 
 class InnerBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch as its request carries it."""
+    """A batch as a send request carries it."""
 
     body: bytes
     sys_flag: int
@@ -71,7 +71,7 @@ class InnerBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Say whether a record with *sys_flag* is a batch that was kept whole."""
+    """Return whether a record with *sys_flag* is an inner batch."""
     return sys_flag & INNER_BATCH == INNER_BATCH
 
 
@@ -86,20 +86,20 @@ def wrap_items(
     ids_follow: bool = False,
     has_ids: bool = True,
 ) -> InnerBatch:
-    """Return *items*, which `wire.batch` encoded, as one record.
+    """Return *items*, encoded by `records.batch`, as one record.
 
     Args:
-        items: The items.
-        count: How many.
+        items: The encoded items.
+        count: The number of items.
         batch_id: The unique key of the batch.
         keys: All keys of all items.
-        tags: All tags of all items; None stands for those without.
-        codec: How to compress them together, if that makes them smaller; None for not at all.
-        ids_follow: Say that the ids of the items follow *batch_id* one by one, so that they are found by them.
-        has_ids: False says that the items have none, so that nobody looks for them inside.
+        tags: All tags of all items; None stands for an item without a tag.
+        codec: How to compress the items together, if that makes them smaller; None for no compression.
+        ids_follow: Declare that the items' ids follow *batch_id* one by one, so that lookups by id work.
+        has_ids: False declares that the items have no ids, so that no reader searches the body for them.
 
     Raises:
-        LocalProtocolError: they are too many or too large, or their keys need more room than properties have.
+        LocalProtocolError: there are too many items, they are too large, or their keys do not fit into the properties.
     """
     if not 1 <= count <= COUNT_MAX:
         raise LocalProtocolError(f"an inner batch holds 1 to {COUNT_MAX} messages, not {count}")
@@ -134,11 +134,11 @@ def unwrap_items(
         body: The body of the record.
         sys_flag: Its sys flag.
         properties: Its properties.
-        size_max: How large the items may be together. More never comes to be in memory.
+        size_max: Limit for the items together. No more than that is ever held in memory.
 
     Raises:
-        RemoteProtocolError: it cannot be uncompressed, is too large, its sizes do not add up, or it does not hold as
-            many items as it says. Nothing of it is to be used: the index counts what it says.
+        RemoteProtocolError: it cannot be decompressed, is too large, its sizes do not add up, or its number of items
+            differs from the declared one. The whole batch is then invalid: the index relies on the declared count.
     """
     said = _count_all(properties)
     items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=said)
@@ -149,10 +149,10 @@ def unwrap_items(
 def unwrap_some(
     body: Piece, sys_flag: int, properties: bytes, *, size_max: int = DECOMPRESSED_SIZE_MAX
 ) -> tuple[bytes, array[int]]:
-    """Return the items as they stand, and where each ends, for whoever wants a few of them at a time.
+    """Return the encoded items and the end of each, for callers that read a few items at a time.
 
     Raises:
-        RemoteProtocolError: as `unwrap_items`; and the properties of one are larger than those of a record can be.
+        RemoteProtocolError: as for `unwrap_items`; or the properties of an item are larger than a record allows.
     """
     said = _count_all(properties)
     items = decompress(body, sys_flag, size_max=size_max)
@@ -162,24 +162,24 @@ def unwrap_some(
 
 
 def _count_all(properties: bytes) -> int:
-    return count_said(properties) or 1  # Java's broker takes one that does not say, and counts one.
+    return count_said(properties) or 1  # Java's broker accepts a batch without a count, and counts it as one message.
 
 
 def _check_count(said: int, found: int) -> None:
     if said != found:
-        raise RemoteProtocolError(f"an inner batch says that it holds {said} messages, and holds {found}")
+        raise RemoteProtocolError(f"an inner batch declares {said} messages, but holds {found}")
 
 
 def count_said(properties: bytes) -> int | None:
-    """Return how many items an inner batch says that it holds; None when it does not say.
+    """Return the number of items that an inner batch declares; None if it declares none.
 
     Raises:
-        RemoteProtocolError: it is no number of items.
+        RemoteProtocolError: the declared count is invalid.
     """
     text = find_property(properties, _COUNT)
     if text is None:
         return None
     count = parse_count(text.decode("latin-1"), 0)
     if not 1 <= count <= COUNT_MAX:
-        raise RemoteProtocolError(f"an inner batch says that it holds {text[:20]!r} messages")
+        raise RemoteProtocolError(f"an inner batch declares {text[:20]!r} messages; not a valid count")
     return count

@@ -1,8 +1,8 @@
-"""The offset message id: where a record lies, as upper-case hex.
+"""The offset message id: the location of a record, as upper-case hex.
 
     | address 4 or 16 bytes | port i32 | position i64 |   32 or 56 characters
 
-The address is the record's store host. Clients dial it to view the message, so it must be one that they can reach.
+The address is the record's store host. Clients dial it to view the message, so it must be reachable for them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class MessageId(msgspec.Struct, frozen=True):
     """A decoded id.
 
     Attributes:
-        host: Address and port as they are stored in records, 8 or 20 bytes.
-        position: Where the record begins in that broker's log.
+        host: Address and port in the form stored in records, 8 or 20 bytes.
+        position: The record's position in that broker's log.
     """
 
     host: bytes
@@ -42,10 +42,10 @@ def format_message_id(host: bytes, position: int) -> str:
 
 
 def parse_message_id(text: str) -> MessageId:
-    """Return what *text* says.
+    """Decode the offset message id *text*.
 
     Raises:
-        RemoteProtocolError: it is no offset message id.
+        RemoteProtocolError: *text* is not an offset message id.
     """
     if len(text) not in _LENGTHS:
         raise RemoteProtocolError(f"message id {text[:64]!r} has {len(text)} characters, wanted 32 or 56")
@@ -57,5 +57,5 @@ def parse_message_id(text: str) -> MessageId:
         raise RemoteProtocolError(f"message id {text!r} is not hexadecimal")
     (position,) = _POSITION.unpack_from(raw, len(raw) - 8)
     if position < 0:
-        raise RemoteProtocolError(f"message id {text!r} names position {position}")
+        raise RemoteProtocolError(f"message id {text!r} has the negative position {position}")
     return MessageId(raw[:-8], Position(position))

@@ -2,8 +2,8 @@
 
     name 0x01 value 0x02 name 0x01 value 0x02 ...
 
-The last 0x02 may be missing. A piece without a name, a value or a 0x01 between them means nothing and is dropped, as
-upstream drops it; of two pieces with one name the later one counts. Knows nothing of what the names mean.
+The last 0x02 may be missing. A piece without a name, a value or the 0x01 between them is dropped, as upstream drops it;
+of two pieces with the same name the later one counts. Does not interpret the names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROPERTIES_SIZE_MAX = 32767
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the properties in *text*, in the order in which they stand there."""
+    """Return the properties in *text*, in their order."""
     found: dict[str, str] = {}
     for piece in text.split(VALUE_END):
         name, _, value = piece.partition(NAME_END)
@@ -34,7 +34,7 @@ def format_properties(properties: Mapping[str, str]) -> str:
     """Return *properties* as one text that ends with 0x02; empty when there are none.
 
     Raises:
-        LocalProtocolError: a name or a value cannot be told apart from its neighbours in the text.
+        LocalProtocolError: a name or a value contains a separator, or a name is empty.
     """
     for name, value in properties.items():
         if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
@@ -44,17 +44,17 @@ def format_properties(properties: Mapping[str, str]) -> str:
 
 
 def find_property(text: AnyStr, name: AnyStr) -> AnyStr | None:
-    """Return the value of one property without looking at the others, or None. Takes text or its UTF-8 bytes."""
+    """Return the value of one property without parsing the others, or None. Accepts text or its UTF-8 bytes."""
     if isinstance(text, str):
         return find_marked(text, name + NAME_END, VALUE_END)
     return find_marked(text, name + b"\x01", b"\x02")
 
 
 def find_marked(text: AnyStr, marker: AnyStr, value_end: AnyStr) -> AnyStr | None:
-    """Return the value of one property, given its name with the 0x01 behind it: for whoever asks very often."""
+    """Return the value of one property, or None. *marker* is its name with 0x01 appended, prepared by hot callers."""
     at = text.rfind(marker)
     while at >= 0:
-        # The marker must be all of a name, not the end of a longer one or a part of a value.
+        # The marker must be a whole name, not the end of a longer one or a part of a value.
         if at == 0 or text[at - 1 : at] == value_end:
             start = at + len(marker)
             end = text.find(value_end, start)

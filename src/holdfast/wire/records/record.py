@@ -1,16 +1,16 @@
-"""One stored message, as the commit log and the body of a pull answer both have it.
+"""One stored message, as in the commit log and in the body of a pull answer.
 
     size i32 | magic i32 | body crc i32 | queue id i32 | flag i32 | queue offset i64 | position i64 | sys flag i32 |
     born time i64 | born host 8 or 20 | store time i64 | store host 8 or 20 | reconsume times i32 |
     prepared position i64 | body size i32 | body | topic size 1 (version 2: 2) | topic |
     properties size i16 | properties
 
-Everything is big-endian. Two bits of the sys flag tell which hosts are IPv6; a topic of more than 127 bytes makes
-a version 2 record. `size` counts the whole record. Behind the last record of a log file stands a blank:
+Everything is big-endian. Two bits of the sys flag mark IPv6 hosts; a topic of more than 127 bytes makes a version 2
+record. `size` counts the whole record. A blank follows the last record of a log file:
 
-    size i32: what is left of the file | magic i32 of a blank
+    size i32: the rest of the file | magic i32 of a blank
 
-Bytes here come from disks and strangers: every length is judged before it is followed. Knows no files.
+The bytes come from disks and untrusted peers: every length is validated before it is used. Does no file I/O.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BLANK_SIZE = 8
 BLANK = struct.Struct(">ii")
 
 FIXED_SIZE = 88
-"""Up to the body, both hosts IPv4."""
+"""The size of the fields before the body, with two IPv4 hosts."""
 RECORD_SIZE_MIN = FIXED_SIZE + 1 + 2
 TOPIC_SIZE_MAX_V1 = 127
 CRC_MASK = 0x7FFFFFFF
@@ -59,7 +59,7 @@ _HEAD = struct.Struct(">ii")
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record, decoded. Hosts are as stored: see `wire.host`. Properties are UTF-8 text: see `wire.properties`."""
+    """A decoded record. Hosts are as stored (see `frames.host`), properties are UTF-8 (see `records.properties`)."""
 
     size: int
     position: int
@@ -85,7 +85,7 @@ def body_crc(body: Piece) -> int:
 
 
 def topic_part(topic: str) -> tuple[int, bytes]:
-    """Return (magic, length and name) of a topic as its records hold it."""
+    """Return (magic, length and name) of a topic as its records store it."""
     raw = topic.encode()
     if len(raw) <= TOPIC_SIZE_MAX_V1:
         return MAGIC_V1, len(raw).to_bytes(1, "big") + raw
@@ -93,7 +93,7 @@ def topic_part(topic: str) -> tuple[int, bytes]:
 
 
 def encode_record(record: StoredRecord) -> bytes:
-    """Return the bytes of *record*. `size` and `body_crc` are computed; the host bits of the flag follow the hosts."""
+    """Return the bytes of *record*. `size`, `body_crc` and the host bits of the sys flag are computed."""
     magic, topic = topic_part(record.topic)
     hosts = (len(record.born_host) != 8) | (len(record.store_host) != 8) << 1
     layout = LAYOUTS[hosts]
@@ -118,21 +118,21 @@ def encode_record(record: StoredRecord) -> bytes:
 
 
 def decode_record(data: Piece, at: int = 0, *, check_body: bool = True) -> StoredRecord:
-    """Return the record that begins at byte *at* of *data*, its body a copy.
+    """Return the record that begins at byte *at* of *data*, with a copy of its body.
 
     Raises:
-        CorruptRecord: the bytes are no whole record, or its checksum is wrong.
+        CorruptRecord: the bytes are not a complete record, or the checksum is wrong.
     """
-    room = len(data) - at
-    if room < RECORD_SIZE_MIN:
-        raise CorruptRecord(at, f"{room} bytes are too few for a record")
+    available = len(data) - at
+    if available < RECORD_SIZE_MIN:
+        raise CorruptRecord(at, f"{available} bytes are too few for a record")
     (sys_flag,) = _SYS_FLAG.unpack_from(data, at + 36)
     layout = LAYOUTS[sys_flag >> 4 & 3]
     size, magic = _HEAD.unpack_from(data, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise CorruptRecord(at, f"magic is {magic & 0xFFFFFFFF:#x}")
-    if not layout.size + 3 <= size <= room:
-        raise CorruptRecord(at, f"size is {size}, there is room for {room}")
+    if not layout.size + 3 <= size <= available:
+        raise CorruptRecord(at, f"size is {size}, but {available} bytes are available")
     fields = layout.unpack_from(data, at)
     body_start = at + layout.size
     body, topic, properties = _variable_parts(data, at, body_start, fields[-1], size, wide=magic == MAGIC_V2)
@@ -173,10 +173,10 @@ def _variable_parts(
 
 
 def decode_records(data: Piece, *, check_body: bool = True) -> Iterator[StoredRecord]:
-    """Yield the records that stand one behind the other in *data*, as in a pull answer.
+    """Yield the records that follow each other in *data*, as in a pull answer.
 
     Raises:
-        CorruptRecord: as soon as the next bytes are no whole record.
+        CorruptRecord: the next bytes are not a complete record.
     """
     at = 0
     while at < len(data):

@@ -107,7 +107,7 @@ def test_references_cannot_stand_for_more_than_memory_holds():
     lines = [f'"l{n}":[{",".join([f"""{{"$ref":"$.l{n + 1}"}}"""] * 10)}]' for n in range(30)]
     text = "{" + ",".join(lines) + ',"l30":[]}'
 
-    with pytest.raises(RemoteProtocolError, match="no end"):
+    with pytest.raises(RemoteProtocolError, match="expand too far"):
         java_json.loads(text.encode())
 
 
