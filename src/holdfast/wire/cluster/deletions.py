@@ -1,10 +1,10 @@
 """Deletion markers on the wire.
 
-    103  hf.deletions=all markers, as text   broker <─> name server; in the answer only where the broker's differ
+    103  hf.deletions=all markers, as text   broker <─> name server; the answer has them only if the broker's differ
     105  hf.deletions=those of the topic     name server ─> broker that asks with hf.reports
          hf.deleted=true                     name server ─> client, beside TOPIC_NOT_EXIST: the topic was deleted
 
-A broker that sends no `hf.deletions` in 103 (Java's) knows of no markers.
+A broker that sends no `hf.deletions` in 103 (a Java broker) does not support markers.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NAME_MAX: Final = 255
 
 
 def encode_markers(markers: Sequence[Marker]) -> str:
-    """Return *markers* as they are sent and kept."""
+    """Return *markers* in the form in which they are sent and stored."""
     return msgspec.json.encode(markers).decode()
 
 
 def decode_markers(text: str) -> list[Marker]:
-    """Return the markers that *text* holds; an empty text holds none.
+    """Decode the markers in *text*; an empty text holds none.
 
     Raises:
-        RemoteProtocolError: it holds something else, or too much.
+        RemoteProtocolError: *text* is malformed or too large.
     """
     if not text:
         return []
@@ -46,5 +46,7 @@ def decode_markers(text: str) -> list[Marker]:
         raise RemoteProtocolError(f"{len(markers)} deletion markers, at most {MARKERS_MAX} are read")
     for marker in markers:
         if not marker.topic or max(len(marker.topic), len(marker.cluster)) > _NAME_MAX or marker.version < 0:
-            raise RemoteProtocolError(f"a deletion marker names {marker.topic[:80]!r} with version {marker.version}")
+            raise RemoteProtocolError(
+                f"a deletion marker for {marker.topic[:80]!r} is invalid, version {marker.version}"
+            )
     return markers

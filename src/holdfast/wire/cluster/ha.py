@@ -1,11 +1,11 @@
-"""The replication stream: a master's log on its way to a replica, in upstream's form. Contains no I/O.
+"""The replication stream: a master sends its log to a replica, in upstream's format. Contains no I/O.
 
-    replica -> master   | end i64 |                            how far its log reaches: first of all, then as it grows
-    master  -> replica  | position i64 | size i32 | bytes |    the log from a position on; no bytes: the master lives
+    replica -> master   | end i64 |                            the end of its log: at the start, then as it grows
+    master  -> replica  | position i64 | size i32 | bytes |    the log from a position; no bytes: a keep-alive
 
-There is no length of the whole, no version and no name: whoever connects to the port is a replica, and what it says
-first is where the stream begins. The bytes are those of the log, records cut anywhere. They are handed on as they come,
-so that no size that a master claims has to be believed, or to fit into memory.
+The stream has no total length, no version and no names: any peer that connects to the port is a replica, and the stream
+starts at the end that it reports first. The bytes are those of the log, with records cut anywhere. They are passed on
+as they arrive, so a size that a master declares need neither be trusted nor fit into memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HEAD_SIZE: Final = _HEAD.size
 
 
 class Stretch(msgspec.Struct, frozen=True, gc=False):
-    """Some of a master's log, or a sign of life.
+    """A stretch of a master's log, or a keep-alive.
 
     Attributes:
-        data: A view of what was received: to be used at once. Empty in a sign of life, which says where the master
-            will go on.
+        data: A view of the receive buffer, to be used at once. Empty in a keep-alive, which gives the position where
+            the master will continue.
     """
 
     position: int
@@ -35,38 +35,38 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_report(end: int) -> bytes:
-    """Return how a replica says where its log ends."""
+    """Return a replica's report of the end of its log."""
     return _REPORT.pack(end)
 
 
 def encode_head(position: int, size: int) -> bytes:
-    """Return what goes before *size* bytes of the log."""
+    """Return the head that precedes *size* bytes of the log."""
     return _HEAD.pack(position, size)
 
 
 class ReportReader:
-    """What a replica says, from reads that are cut anywhere."""
+    """Decodes a replica's reports from reads that are cut anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes | memoryview) -> list[int]:
-        """Return the ends that were told, oldest first.
+        """Return the reported ends, oldest first.
 
         Raises:
-            RemoteProtocolError: no log ends there: this is no replica.
+            RemoteProtocolError: an end is negative: the peer is not a replica.
         """
         received = self._rest + bytes(data)
         whole = len(received) - len(received) % _REPORT.size
         self._rest = received[whole:]
         ends = [end for (end,) in _REPORT.iter_unpack(received[:whole])]
         if ends and min(ends) < 0:
-            raise RemoteProtocolError(f"a replica says that its log ends at {min(ends)}")
+            raise RemoteProtocolError(f"a replica reports that its log ends at {min(ends)}")
         return ends
 
 
 class LogReader:
-    """What a master says, from reads that are cut anywhere."""
+    """Decodes a master's stream from reads that are cut anywhere."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -74,10 +74,10 @@ class LogReader:
         self._left = 0
 
     def feed(self, data: bytes | memoryview) -> list[Stretch]:
-        """Return what came of the log, and signs of life, in order.
+        """Return the received stretches of the log and keep-alives, in order.
 
         Raises:
-            RemoteProtocolError: a head says what cannot be: this is no master.
+            RemoteProtocolError: a head has a negative position or size: the peer is not a master.
         """
         stretches: list[Stretch] = []
         view = memoryview(data)

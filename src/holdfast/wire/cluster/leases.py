@@ -1,8 +1,9 @@
-"""Leases of logical queues: what a broker asks of every name server, and what it is told (7040).
+"""Leases of logical queues: a broker's request to every name server, and the answer (7040).
 
-    broker ─ I lead these, in these generations ─> name server ─ all but these; and these have lapsed ─> broker
+    broker ─ I lead these queues, in these generations ─> name server
+    broker <─ granted except these; these have expired ── name server
 
-A request names everything that the broker leads. What it names no more, it has given up.
+A request lists every queue that the broker leads. A queue that is no longer listed has been given up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """One logical queue that a broker leads, or is about to lead.
 
     Attributes:
-        handed_by: Who led it before, and handed it over by a move: it takes no writes any more. Empty after a force.
+        handed_by: The previous leader, which handed the queue over by a move and accepts no writes any more. Empty
+            after a forced move.
     """
 
     generation: Int32
@@ -29,9 +31,9 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7040.
 
     Attributes:
-        boot: The same as long as the process lives; higher than that of all processes before it.
-        number: Rises with every request of a process: one that was overtaken says nothing.
-        lease_ms: For how long the broker goes by the answer, from when it asked.
+        boot: Constant while the process lives; higher than that of every earlier process.
+        number: Rises with every request of a process. A request with a lower number than an earlier one is ignored.
+        lease_ms: How long the broker relies on the answer, counted from the request.
     """
 
     broker: str
@@ -42,7 +44,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds a logical queue, and in which generation."""
+    """The broker that holds a logical queue, and its generation."""
 
     broker: str
     generation: Int32
@@ -55,8 +57,9 @@ class LeaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7040.
 
     Attributes:
-        refused: Queues that somebody else holds, and who; nobody, where somebody may whom this name server forgot.
-        lapsed: Queues whose holder was silent for so long that it has stopped by itself.
+        refused: Queues that another broker holds, with that broker. `NOBODY` if another broker may hold the queue, but
+            this name server does not remember which.
+        lapsed: Queues whose holder has been silent for so long that it has stopped leading on its side, too.
     """
 
     refused: dict[str, dict[Int32, Holding]] = {}

@@ -1,14 +1,14 @@
-"""Static topics as upstream writes them: in registrations, in admin answers (351), in updates (513) and on disk.
+"""Static topics in upstream's encoding: in registrations, in admin answers (351), in updates (513) and on disk.
 
-    Item    one home of a logical queue        {"bname","endOffset","gen","logicOffset","queueId","startOffset",...}
+    Item    one segment of a logical queue     {"bname","endOffset","gen","logicOffset","queueId","startOffset",...}
     Info    what a broker registers            {"bname","currIdMap","dirty","epoch","scope","topic","totalQueues"}
-    Detail  what a broker knows                Info + "hostedQueues": {0:[item, ...]}
+    Detail  a broker's whole record            Info + "hostedQueues": {0:[item, ...]}
 
-Upstream has no place for exact ends, store times, expired and forced homes. Those go beside, under `holdfast`, which
-Java ignores when it reads and drops when it writes: every decoder here works without it. An exact end is never written
-as `endOffset`: upstream's tools refuse a home that begins exactly where the one before it ends.
+Upstream's encoding has no fields for exact ends, store times, expired and forced segments. We add them under
+`holdfast`, which Java ignores on reading and drops on writing: every decoder here works without it. An exact end is
+never written as `endOffset`: upstream's tools refuse a segment that begins exactly where the previous one ends.
 
-Keys are sorted, as fastjson sorts them. Integer keys are quoted, or bare where Java's own bytes are wanted.
+Keys are sorted, as fastjson sorts them. Integer keys are quoted, or bare where Java's exact bytes are required.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from holdfast.wire.frames import java_json
 
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 HOMES_MAX: Final = 4096
-"""How many homes of one logical queue are read: they are cleaned one after the other, nobody comes near."""
+"""Limit for the segments of one logical queue. Old ones are cleaned up, so real queues have far fewer."""
 GLOBAL_SCOPE: Final = "__global__"
 RECORD_VERSION: Final = "1"
-"""Of the form in which our files keep a broker's record of a static topic."""
+"""The version of the form in which our files store a broker's record of a static topic."""
 
 _T = TypeVar("_T")
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One home of a logical queue, in upstream's words."""
+    """One segment of a logical queue, in upstream's encoding."""
 
     broker: str = msgspec.field(name="bname", default="")
     end: Int64 = msgspec.field(name="endOffset", default=UNKNOWN)
@@ -50,7 +50,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Home(msgspec.Struct, frozen=True, array_like=True):
-    """One home of a logical queue, with everything we know of it."""
+    """One segment of a logical queue, with all of our fields."""
 
     generation: Int32
     broker: str
@@ -66,7 +66,7 @@ class Home(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
-    """Below which a forgotten logical queue may not begin again. See `model.floor`."""
+    """The offset at or above which a forgotten logical queue must begin again. See `model.floor`."""
 
     offset: Int64
     generation: Int32 = UNKNOWN_GENERATION
@@ -74,11 +74,11 @@ class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Extras(msgspec.Struct, frozen=True, kw_only=True):
-    """What upstream has no place for.
+    """The fields that upstream's encoding lacks.
 
     Attributes:
-        floors: Of logical queues that were forgotten; left out if there are none.
-        queues: All homes of each logical queue, expired ones too, oldest first.
+        floors: The floors of forgotten logical queues; left out if there are none.
+        queues: All segments of each logical queue, expired ones too, oldest first.
     """
 
     floors: dict[Int32, KnownFloor] | None = None
@@ -86,7 +86,7 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """What a broker registers of a static topic."""
+    """The part of a static topic that a broker registers."""
 
     broker: str = msgspec.field(name="bname", default="")
     led: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
@@ -99,10 +99,10 @@ class Info(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker knows of a static topic.
+    """A broker's whole record of a static topic.
 
     Attributes:
-        version: Of its form, in our files; upstream has none.
+        version: The version of this form in our files; upstream has none.
     """
 
     broker: str = msgspec.field(name="bname", default="")
@@ -118,7 +118,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MappedTopic(TopicConfig, frozen=True, kw_only=True):
-    """Body of the answer to 351: how a broker hosts a topic, and its part of the mapping if the topic is static."""
+    """Body of the answer to 351: a broker's configuration of a topic, and its mapping record if the topic is static."""
 
     mapping: Detail | None = msgspec.field(name="mappingDetail", default=None)
 
@@ -130,11 +130,11 @@ class MappingFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic_queue_mapping_info_map: dict[str, Detail] = {}
 
 
-# Values and upstream's words.
+# Conversion between model values and upstream's encoding.
 
 
 def to_item(segment: Segment) -> Item:
-    """Return a home in upstream's words, which leave out its end and times."""
+    """Return *segment* in upstream's encoding, without its end and times."""
     return Item(
         broker=segment.broker,
         generation=segment.generation,
@@ -145,7 +145,7 @@ def to_item(segment: Segment) -> Item:
 
 
 def to_segment(item: Item) -> Segment:
-    """Return a home that upstream's words describe."""
+    """Return the segment that *item* describes."""
     return Segment(
         generation=item.generation,
         broker=item.broker,
@@ -159,7 +159,7 @@ def to_segment(item: Item) -> Segment:
 
 
 def to_info(mapping: TopicMapping) -> Info:
-    """Return what the record's broker registers."""
+    """Return the registration of a broker's mapping record."""
     return Info(
         broker=mapping.broker,
         led=mapping.led,
@@ -172,7 +172,7 @@ def to_info(mapping: TopicMapping) -> Info:
 
 
 def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str | None = None) -> Detail:
-    """Return the record in upstream's words; the expired are only among the extras. `currIdMap` stays empty there."""
+    """Return the record in upstream's encoding. Only the extras have expired segments. `currIdMap` stays empty."""
     return Detail(
         broker=mapping.broker,
         epoch=mapping.epoch,
@@ -189,7 +189,7 @@ def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str |
 
 
 def to_extras(mapping: TopicMapping) -> Extras:
-    """Return what upstream has no place for."""
+    """Return the fields of a mapping record that upstream's encoding lacks."""
     return Extras(
         floors=to_floors(mapping.floors) or None,
         queues={
@@ -200,7 +200,7 @@ def to_extras(mapping: TopicMapping) -> Extras:
 
 
 def to_floors(floors: Mapping[int, Floor]) -> dict[int, KnownFloor]:
-    """Return floors as they are told and kept."""
+    """Return floors in the form in which they are sent and stored."""
     return {
         number: KnownFloor(floor.offset, floor.generation, list(floor.brokers))
         for number, floor in sorted(floors.items())
@@ -208,21 +208,21 @@ def to_floors(floors: Mapping[int, Floor]) -> dict[int, KnownFloor]:
 
 
 def from_floors(floors: Mapping[int, KnownFloor]) -> dict[int, Floor]:
-    """Return the floors that were told or kept. Not judged."""
+    """Decode floors that were received or stored, without validating them."""
     return {
-        number: Floor(offset=told.offset, generation=told.generation, brokers=tuple(told.brokers))
-        for number, told in sorted(floors.items())
+        number: Floor(offset=known.offset, generation=known.generation, brokers=tuple(known.brokers))
+        for number, known in sorted(floors.items())
     }
 
 
 def from_detail(detail: Detail) -> TopicMapping:
-    """Return the record that a detail describes. Not judged: `check` of the model does that.
+    """Return the record that a detail describes, not yet validated: the model's `check` does that.
 
-    Where somebody changed the homes and left our extras as they were, the homes count, and extras only of those that
-    are still the same.
+    If a tool changed the segments and left our extras unchanged, the segments count, and the extras apply only to those
+    segments that are still the same.
 
     Raises:
-        RemoteProtocolError: it is marked dirty, or larger than any mapping is.
+        RemoteProtocolError: it is marked dirty, or exceeds the limits for mappings.
     """
     _require_sane(detail)
     known = {} if detail.extras is None else detail.extras.queues
@@ -234,12 +234,12 @@ def from_detail(detail: Detail) -> TopicMapping:
 
 
 def from_info(info: Info) -> TopicMapping:
-    """Return the record that a registration describes. Not judged: `check` of the model does that.
+    """Return the record that a registration describes, not yet validated: the model's `check` does that.
 
-    Without our extras only the present home of each led queue is known, and not since when.
+    Without our extras, only the current segment of each led queue is known, and not its start.
 
     Raises:
-        RemoteProtocolError: it is marked dirty, or larger than any mapping is.
+        RemoteProtocolError: it is marked dirty, or exceeds the limits for mappings.
     """
     _require_sane(info)
     known = {} if info.extras is None else info.extras.queues
@@ -253,7 +253,7 @@ def from_info(info: Info) -> TopicMapping:
 
 
 def to_home(segment: Segment) -> Home:
-    """Return a home with everything we know of it."""
+    """Return *segment* with all of our fields."""
     return Home(
         segment.generation,
         segment.broker,
@@ -270,19 +270,20 @@ def to_home(segment: Segment) -> Home:
 
 
 def from_home(home: Home) -> Segment:
-    """Return the segment that a home describes. Not judged."""
+    """Return the segment that *home* describes, not validated."""
     return Segment(**{name: getattr(home, name) for name in home.__struct_fields__})
 
 
-def _enrich(told: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
-    """Return homes as upstream told them, with what we know beside."""
+def _enrich(reported: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
+    """Return the segments from upstream's encoding, completed from our own fields."""
     if not homes:
-        return tuple(told)
+        return tuple(reported)
     ours = {segment.generation: segment for segment in map(from_home, homes)}
-    filled = [_fill(segment, ours.get(segment.generation)) for segment in told]
-    generations = {segment.generation for segment in told}
-    # Expired homes are never told. One that was opened again, or is as new as the newest, is no longer what we knew.
-    live = {segment.place for segment in told if segment.is_decided}
+    filled = [_fill(segment, ours.get(segment.generation)) for segment in reported]
+    generations = {segment.generation for segment in reported}
+    # Upstream's encoding never has expired segments. An expired segment is dropped if its queue is in use again, or if
+    # its generation is not older than the newest.
+    live = {segment.place for segment in reported if segment.is_decided}
     expired = [
         segment
         for generation, segment in ours.items()
@@ -291,14 +292,14 @@ def _enrich(told: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
         and not (generation in generations or segment.place in live)
     ]
     if not expired:
-        return tuple(filled)  # In the order they came, were it wrong: that is for `check` to find.
+        return tuple(filled)  # Unsorted, so that `check` can detect a wrong order.
     return tuple(sorted((*expired, *filled), key=lambda segment: segment.generation))
 
 
-def _fill(told: Segment, ours: Segment | None) -> Segment:
-    """Return what we know of a home, if it is still the same home."""
-    if ours is None or ours.expired or (ours.place, ours.start, ours.first) != (told.place, told.start, told.first):
-        return told
+def _fill(item: Segment, ours: Segment | None) -> Segment:
+    """Return our version of the segment that upstream's *item* describes; *item* if they differ."""
+    if ours is None or ours.expired or (ours.place, ours.start, ours.first) != (item.place, item.start, item.first):
+        return item
     return ours
 
 
@@ -315,7 +316,7 @@ def _to_mapping(stamp: Info | Detail, queues: dict[int, LogicalQueue]) -> TopicM
 
 
 def _require_sane(stamp: Info | Detail) -> None:
-    """Refuse what nobody can have, before any of it is walked through."""
+    """Refuse impossible records before iterating over them."""
     extras = {} if stamp.extras is None else stamp.extras.queues
     hosted: Mapping[int, list[Item]] = stamp.hosted if isinstance(stamp, Detail) else {}
     if stamp.dirty:
@@ -325,17 +326,19 @@ def _require_sane(stamp: Info | Detail) -> None:
         raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} claims {stamp.total} queues")
     counts = [*(len(items) for items in hosted.values()), *(len(homes) for homes in extras.values())]
     if counts and not 1 <= min(counts) <= max(counts) <= HOMES_MAX:
-        raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} has a queue of no home, or too many")
+        raise RemoteProtocolError(
+            f"the mapping of {stamp.topic} on {stamp.broker} has a queue of no segment, or too many"
+        )
 
 
-# Bytes.
+# Conversion to and from bytes.
 
 
 def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
-    """Decode what a broker registered (`Info`), the body of a 513 (`Detail`) or of the answer to a 351 (`MappedTopic`).
+    """Decode a registration (`Info`), the body of a 513 (`Detail`) or of the answer to a 351 (`MappedTopic`).
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: *data* is too large or is not a *kind*.
     """
     if len(data) > BODY_SIZE_MAX:
         raise RemoteProtocolError(f"{kind.__name__} has {len(data)} bytes, at most {BODY_SIZE_MAX} are read")
@@ -343,19 +346,19 @@ def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
 
 
 def convert_info(plain: Any) -> Info:
-    """Return the registration that an already decoded *plain* object is.
+    """Convert an already decoded *plain* object to a registration.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is not a registration.
     """
     return _convert(plain, Info)
 
 
 def convert_detail(plain: Any) -> Detail:
-    """Return the detail that an already decoded *plain* object is.
+    """Convert an already decoded *plain* object to a detail.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is not a detail.
     """
     return _convert(plain, Detail)
 
@@ -368,7 +371,7 @@ def _convert(plain: Any, kind: type[_T]) -> _T:
 
 
 def encode(value: Item | Info | Detail | MappedTopic, *, bare_keys: bool = False) -> bytes:
-    """Return upstream's JSON of *value*; with *bare_keys* exactly as Java writes it."""
+    """Return *value* as upstream's JSON; with *bare_keys* exactly as Java writes it."""
     plain = to_plain(value)
     return _java_text(plain).encode() if bare_keys else java_json.encode(plain)
 
@@ -379,7 +382,7 @@ def encode_file(file: MappingFile) -> bytes:
 
 
 def to_plain(value: msgspec.Struct) -> dict[str, Any]:
-    """Return *value* as plain objects, keys sorted, what is absent left out."""
+    """Return *value* as plain objects with sorted keys, without absent members."""
     plain = _without_absent(msgspec.to_builtins(value))
     assert isinstance(plain, dict), "a struct becomes an object"
     return plain
@@ -392,7 +395,7 @@ def _without_absent(plain: Any) -> Any:
 
 
 def _java_text(plain: Any, line: str = "") -> str:
-    """Return *plain* as fastjson writes it: integer keys bare; in lines and tabs when *line* is a line end."""
+    """Return *plain* as fastjson writes it: integer keys bare; pretty-printed if *line* is a line end."""
     inner = line and line + "\t"
     if isinstance(plain, dict) and plain:
         members = (f"{_java_key(key)}:{_java_text(value, inner)}" for key, value in plain.items())

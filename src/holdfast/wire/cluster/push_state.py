@@ -1,12 +1,12 @@
-"""How a name server tells clients of changed routes, as an operator asks for it (7050).
+"""The state of a name server's route pushes, as operators query it (7050).
 
 319                      operator ─> name server
-     its settings                 <─              with the key `brokerEvents` where routes are pushed
+     its settings                 <─              with the key `brokerEvents` if it pushes routes
 7050                              ─>
      a `PushState`                <─
 
-The first question is one that every name server knows: Java's before 5.0 do not even refuse what they do not know, and
-whoever asks waits until the time is up.
+The first request is one that every name server supports. Java name servers before 5.0 do not even refuse an unknown
+code: the caller would wait until its timeout.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from holdfast.wire.frames import java_json
 
 UNKNOWN: Final = "unknown"
 PUSH_KEY: Final = "brokerEvents"
-"""What only the settings of a name server that pushes routes have."""
+"""A key that only the settings of a name server that pushes routes contain."""
 Percent = float | Literal["unknown"]
 
 
 class ReadingsTold(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy the machine is, in percent of what there is."""
+    """How busy the machine is, in percent of its capacity."""
 
     memory: Percent = UNKNOWN
     load: Percent = UNKNOWN
@@ -32,22 +32,22 @@ class ReadingsTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkCapacityTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What the network is measured by, in megabits a second, and how the name server knows it."""
+    """The network capacity in megabits per second, and how the name server knows it."""
 
     mbit: int | Literal["unknown"] = UNKNOWN
     source: Literal["stated", "detected", "unknown"] = UNKNOWN
 
 
 class PushState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who watches, who waits to be told, and how often they are.
+    """How many clients watch routes, how many wait for a notice, and how often notices are sent.
 
     Attributes:
         broker_events: `spread` or `off`.
         watching_clients: Connections that watch at least one topic.
-        pending_clients: Those of them that are owed a notice.
-        notices_sent: Frames, since the name server was started.
+        pending_clients: Those that wait for a notice.
+        notices_sent: Frames sent since the name server started.
         pace: `every second`, `every 10 s` or `paused`.
-        reason: The readings that are to blame for the pace; empty at full pace.
+        reason: The readings that cause the pace; empty at full pace.
     """
 
     broker_events: str = ""
@@ -63,7 +63,7 @@ class PushState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def to_percent(reading: float | None) -> Percent:
-    """Return a reading as it is told."""
+    """Return a reading in the form in which it is sent."""
     return UNKNOWN if reading is None else round(reading, 1)
 
 
@@ -76,6 +76,6 @@ def decode_push_state(body: bytes) -> PushState:
     """Decode the body of the answer to 7050.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: the body is not a push state.
     """
     return java_json.decode(body, PushState)

@@ -1,7 +1,7 @@
-"""A broker presents itself to name servers: 103, 104, 322, 904, 901, 217.
+"""Registrations of brokers with name servers: 103, 104, 322, 904, 901, 217.
 
-The body of 103 comes in three shapes: JSON; zlib over a packed form, with `compressed=true` in the header (4.x); and
-the same zlib form under a header that denies it (5.x). The first byte tells.
+The body of 103 comes in three forms: JSON; a packed form in zlib, with `compressed=true` in the header (4.x); and the
+same packed form in zlib although the header denies compression (5.x). The first byte identifies the form.
 
     packed: | i32 size, data version JSON | i32 topics | each: i32 size, "name read write perm filter [attributes]" |
             | i32 size, filter server list JSON | from version 413 on: i32 mappings | each: i32 size, mapping JSON |
@@ -58,10 +58,10 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Header of the answer to 103.
 
     Attributes:
-        wants_single: A topic that changed alone shall be registered alone. Our own name server says so where it takes a
-            registration of more than one topic for the start of a broker.
-        units: What is open, where the broker knows less.
-        deletions: The deletion markers, where the broker has others.
+        wants_single: Asks the broker to register a single changed topic alone. Our name server sets it if it treats a
+            registration of more than one topic as the start of a broker.
+        units: The DR switch, if the broker's is older.
+        deletions: The deletion markers, if they differ from the broker's.
     """
 
     ha_server_addr: str | None = None
@@ -72,7 +72,7 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 104, 322 and 904: which broker speaks."""
+    """Header of 104, 322 and 904: the sending broker."""
 
     broker_name: str
     broker_addr: str
@@ -102,9 +102,9 @@ _VOLATILE: Final = b'"mappingDataVersion":'
 
 
 def registration_digest(body: bytes) -> int:
-    """Return a number that is equal for bodies that say the same, within this process.
+    """Return a number that, within this process, is equal for registrations with equal content.
 
-    Java brokers stamp every body with the time of sending, in `mappingDataVersion`: that part does not count.
+    Java brokers put the time of sending into `mappingDataVersion` of every body, so that member is left out.
     """
     start = body.find(_VOLATILE)
     end = body.find(b"}", start)
@@ -120,7 +120,7 @@ def decode_registration(body: bytes, *, version: int) -> Registration:
     """Decode the body of a 103 of any broker.
 
     Raises:
-        RemoteProtocolError: none of the three shapes fits.
+        RemoteProtocolError: the body has none of the three forms.
     """
     if not body:
         return Registration()
@@ -139,17 +139,17 @@ def decode_registration(body: bytes, *, version: int) -> Registration:
 
 
 def _from_json(body: bytes) -> Registration:
-    # Ten thousand topics are nothing special: straight into structs, unless Java took one of its liberties.
+    # Ten thousand topics are common: decode straight into structs, unless the body is not standard JSON.
     if b'"$ref"' not in body:
         try:
             return _decode_standard(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass  # The tolerant reader below tells what is wrong, if anything is.
+            pass  # The tolerant decoder below accepts it or reports the fault.
     return java_json.decode(body, Registration)
 
 
 class _Unpacker:
-    """Walks the packed form."""
+    """Reads the packed form field by field."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -177,7 +177,7 @@ def _unpack(packed: _Unpacker, *, with_mappings: bool) -> Registration:
     mappings: list[dict[str, Any]] = []
     if with_mappings:
         count = packed.number()
-        # Each belongs to a topic. Empty ones take next to nothing in a compressed body, and seconds to read.
+        # Each mapping belongs to a topic. Compressed empty mappings are tiny on the wire, but take seconds to decode.
         if count > len(topics) + _STRAY_MAPPINGS_MAX:
             raise RemoteProtocolError(f"packed registration has {count} mappings for {len(topics)} topics")
         mappings = [java_json.decode(packed.text(), dict[str, Any]) for _ in range(count)]

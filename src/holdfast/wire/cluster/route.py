@@ -1,4 +1,4 @@
-"""Asking a name server: routes (105), clusters (106), topics (206, 224) and the KV store (100, 101, 102, 219)."""
+"""Queries to a name server: routes (105), clusters (106), topics (206, 224) and the KV store (100, 101, 102, 219)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frames.frame import JSON, frame_prefix
 
-# From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
+# From 4.9.4 on clients accept quoted integer keys; at least one older client in use accepts only bare ones.
 QUOTED_KEYS_VERSION: Final = 401
 QUEUES_MAX: Final = 65_536
 _ROUTE_QUEUES_MAX: Final = 1_000_000  # of all brokers together
 MAPPING_FIELD: Final = "hf.mapping"
-"""The field with which a client that is not Java says that it reads mappings of static topics."""
+"""The field in which a client that is not Java says that it supports mappings of static topics."""
 REPORTS_FIELD: Final = "hf.reports"
-"""The field with which a broker asks for all that was ever registered of a static topic and still counts, by the living
-and the dead, also where that is no route for clients."""
-_MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients read mappings.
+"""The field in which a broker asks for every valid registration of a static topic, from live and dead brokers, even if
+it makes no route for clients."""
+_MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients support mappings.
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
 
@@ -39,7 +39,7 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     Attributes:
         scope: The client's unit; empty for none.
         zone: The client's zone, which upstream's clients send with every request.
-        zone_mode: Whether the client wants only brokers of its zone, in Java's words.
+        zone_mode: Whether the client wants only brokers of its zone: `true` in any case.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
 
     @property
     def wanted_zone(self) -> str:
-        """The zone whose brokers the client wants; empty for those of all zones."""
+        """The zone to which the client restricts the route; empty for all zones."""
         return self.zone if self.zone_mode.lower() == "true" and self.zone.strip() else ""
 
 
@@ -69,7 +69,7 @@ decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
 
 
 class AskerFields(msgspec.Struct, gc=False, kw_only=True):
-    """Header fields of 105 in which a client says what it can read, and a broker that it wants to know everything."""
+    """Header fields of 105 that describe the caller: a client with mapping support, or a broker that wants reports."""
 
     reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
     wants_reports: bool = msgspec.field(default=False, name=REPORTS_FIELD)
@@ -77,7 +77,7 @@ class AskerFields(msgspec.Struct, gc=False, kw_only=True):
 
 
 class AskerHeader(msgspec.Struct, gc=False, kw_only=True):
-    """Who sent a route query. Apart from `RouteHeader`, because only queries for static topics need it."""
+    """The caller of a route query. Separate from `RouteHeader`, because only queries for static topics need it."""
 
     version: Int32 = 0
     language: str | Int32 | None = None
@@ -88,18 +88,18 @@ decode_route_asker = msgspec.json.Decoder(AskerHeader, strict=False).decode
 
 
 def is_mapping_aware(language: str | int | None, version: int) -> bool:
-    """Return whether a client can find its way by the mapping of a static topic, though it does not say so.
+    """Return whether a client supports mappings of static topics although it sends no such field.
 
-    A version alone proves nothing: clients in other languages claim high ones.
+    A version alone is no proof: clients in other languages announce high ones.
     """
     return version >= _MAPPING_VERSION and language in {"JAVA", 0}
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A whole JSON frame that answers a 105, but for the request's number.
+    """A whole JSON frame that answers a 105, except for the opaque.
 
-    The answer to request n is `heads[len(digits)] + digits + tail`, where digits is n in decimal. It is rendered once
-    and sent thousands of times a second, so the sizes in front are made for every possible count of digits.
+    The answer to opaque n is `heads[len(digits)] + digits + tail`, where digits is n in decimal. It is rendered once
+    and sent thousands of times per second, so heads, which include the frame's sizes, exist for every count of digits.
     """
 
     heads: tuple[bytes, ...]
@@ -107,7 +107,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def body(self) -> bytes:
-        """The body alone, for an answer with another header."""
+        """The body alone, for an answer with a different header."""
         return self.tail[len(_TAIL) :]
 
 
@@ -130,9 +130,9 @@ def render_answer(body: bytes) -> RouteAnswer:
 
 
 def watching_head(answer: RouteAnswer, digit_count: int) -> bytes:
-    """Return what goes in place of `answer.heads[digit_count]` to whoever watches the topic.
+    """Return the head that replaces `answer.heads[digit_count]` for a client that watches the topic.
 
-    Made for every answer: it takes less time than it would take memory to keep a dozen for each topic.
+    It is computed per answer: that is cheaper than the memory for a dozen heads per topic.
     """
     header_size = len(_WATCHING_HEAD) + digit_count + len(_TAIL)
     return frame_prefix(JSON, header_size, len(answer.tail) - len(_TAIL)) + _WATCHING_HEAD
@@ -150,7 +150,7 @@ def encode_route(route: Route) -> bytes:
 
 
 def encode_broker(broker: BrokerData) -> bytes:
-    """Return one broker of a route or of a cluster, addresses by ascending id."""
+    """Return one broker of a route or of a cluster, with addresses in ascending order of ids."""
     addresses = {str(number): broker.broker_addrs[number] for number in sorted(broker.broker_addrs)}
     parts: dict[str, object] = {
         "brokerAddrs": addresses,
@@ -164,7 +164,7 @@ def encode_broker(broker: BrokerData) -> bytes:
 
 
 def encode_queue(queue: QueueData) -> bytes:
-    """Return the queues that one broker has of a topic."""
+    """Return one broker's queues of a topic."""
     return java_json.encode(queue)
 
 
@@ -176,17 +176,17 @@ def join_route(
     order_topic_conf: str | None = None,
     mappings: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """Return the body of a route answer made of parts that are already encoded.
+    """Return the body of a route answer, assembled from encoded parts.
 
-    What is absent is left out, because null and empty mean different things to Java clients: an empty
-    `orderTopicConf`, for one, hides the mapping of a static topic from producers.
+    Absent members are left out, because null and empty mean different things to Java clients: for example, an empty
+    `orderTopicConf` hides the mapping of a static topic from producers.
 
     Args:
         brokers: From `encode_broker`.
         queues: From `encode_queue`.
-        filter_servers: Broker address to class filter servers; always told, usually empty.
+        filter_servers: Broker address to class filter servers; always sent, usually empty.
         order_topic_conf: `broker:count;...` of an ordered topic.
-        mappings: Broker name to its part of a static topic, as that broker registered it.
+        mappings: Broker name to its record of a static topic, as that broker registered it.
     """
     pieces = [b'{"brokerDatas":[', b",".join(brokers), b'],"filterServerTable":', java_json.encode(filter_servers)]
     if order_topic_conf is not None:
@@ -199,13 +199,13 @@ def join_route(
 
 
 def join_cluster_info(brokers: Mapping[str, bytes], clusters: Mapping[str, list[str]]) -> bytes:
-    """Return the body of the answer to 106; bare integer keys, as upstream has them for every caller.
+    """Return the body of the answer to 106, with bare integer keys, as upstream sends them to every caller.
 
     Args:
-        brokers: Broker name to what `encode_broker` made of it.
+        brokers: Broker name to the result of `encode_broker`.
         clusters: Cluster name to broker names.
     """
-    # Only inside the brokers: a broker's own name is a text, even one that looks like a number.
+    # Only inside the brokers: a broker's name is always a string, even if it looks like a number.
     members = _join_members({name: bare_keys(text) for name, text in brokers.items()})
     return b"".join((b'{"brokerAddrTable":', members, b',"clusterAddrTable":', java_json.encode(clusters), b"}"))
 
@@ -216,7 +216,7 @@ def _join_members(members: Mapping[str, bytes]) -> bytes:
 
 
 def bare_keys(body: bytes) -> bytes:
-    """Return *body* with bare integer keys in `brokerAddrs`, as old clients want it."""
+    """Return *body* with bare integer keys in `brokerAddrs`, as old clients require."""
     return _QUOTED_ID.sub(rb"\1:", body)
 
 
@@ -234,22 +234,22 @@ def decode_route(body: bytes) -> Route:
     """Decode the body of a route answer of any name server.
 
     Raises:
-        RemoteProtocolError: it is not a route, or claims more queues than anybody can have.
+        RemoteProtocolError: it is not a route, or declares more queues than the limits allow.
     """
-    told = java_json.decode(body, RouteBody)
+    decoded = java_json.decode(body, RouteBody)
     route = Route(
-        broker_datas=told.broker_datas,
-        queue_datas=told.queue_datas,
-        filter_server_table=told.filter_server_table,
-        order_topic_conf=told.order_topic_conf,
-        mappings=_to_mappings(told.topic_queue_mapping_by_broker or {}),
+        broker_datas=decoded.broker_datas,
+        queue_datas=decoded.queue_datas,
+        filter_server_table=decoded.filter_server_table,
+        order_topic_conf=decoded.order_topic_conf,
+        mappings=_to_mappings(decoded.topic_queue_mapping_by_broker or {}),
     )
     _check_counts(route)
     return route
 
 
 def _check_counts(route: Route) -> None:
-    """Refuse a route with more queues than anybody can have: clients make a list of all of them."""
+    """Refuse a route with too many queues: clients build a list of all of them."""
     for data in route.queue_datas:
         if not (0 <= data.read_queues <= QUEUES_MAX and 0 <= data.write_queues <= QUEUES_MAX):
             raise RemoteProtocolError(f"broker {data.broker_name} claims {data.read_queues}/{data.write_queues} queues")
@@ -260,10 +260,10 @@ def _check_counts(route: Route) -> None:
 
 
 def _to_mappings(infos: Mapping[str, Info]) -> dict[str, TopicMapping]:
-    """Return what brokers registered of a static topic.
+    """Return the records that brokers registered of a static topic.
 
-    Of a record that cannot be one, or is another broker's, only the claims are left out: that the topic is static is
-    still true, and its other queues are not to blame.
+    An invalid record, or one that names another broker, is kept without its queues: the topic is still static, and the
+    records of other brokers are still valid.
     """
     return {name: _to_mapping(name, info) for name, info in infos.items()}
 
@@ -338,7 +338,7 @@ class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who shares a broker name, in the answer to 901."""
+    """The brokers that share a name, in the answer to 901."""
 
     broker_addrs: dict[int, str]
     broker_name: str
@@ -352,6 +352,6 @@ class MemberGroupAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Body that is one map of texts: answers to 219, 28, 103."""
+    """Body with one map of strings: answers to 219, 28, 103."""
 
     table: dict[str, str] = {}

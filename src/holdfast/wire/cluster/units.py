@@ -1,11 +1,11 @@
-"""Units on the wire: how a client says which is its own, and how the switch for the loss of a site travels.
+"""Units on the wire: how a client names its unit, and how the DR switch is distributed.
 
-    105  scope=NAME, hf.group=NAME          client ─> name server   my unit, and the group that I consume for
-    7051 body: the switch                   operator ─> name servers and brokers; one that has a newer refuses
-    7052 ─> body: `UnitState`               what is open, and which units are there, as far as this server knows?
+    105  scope=NAME, hf.group=NAME          client ─> name server   the client's unit, and its consumer group
+    7051 body: the switch                   operator ─> name servers and brokers; a server with a newer switch refuses
+    7052 ─> body: `UnitState`               which units are open, and which exist, as far as this server knows?
     103  hf.units=the switch, as text       broker <─> name server, in the request and in its answer
 
-A switch that was never used is not told at all.
+A switch that was never used is not sent.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TEXT_MAX: Final = 1024 * 1024
 
 
 class KnownUnit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a name server knows of a unit.
+    """What a name server knows about a unit.
 
     Attributes:
-        brokers: Those of it that are alive.
-        topics: The static topics that are fixed in it, also where all their brokers are dead.
+        brokers: Its live brokers.
+        topics: The static topics that are fixed in this unit, even if all their brokers are dead.
     """
 
     brokers: list[str] = []
@@ -36,11 +36,11 @@ class KnownUnit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnitState(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of the answer to 7052. A broker knows of no units.
+    """Body of the answer to 7052. A broker reports no units.
 
     Attributes:
-        age_ms: How long this server has been there: brokers come back to one that was just started within seconds.
-            None where it does not tell.
+        age_ms: How long this server has been running: brokers register again with a restarted one within seconds.
+            None if it does not report it.
     """
 
     switch: Switch = CLOSED
@@ -49,15 +49,15 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_switch(switch: Switch) -> bytes:
-    """Return the switch as it is sent and kept."""
+    """Return the switch in the form in which it is sent and stored."""
     return msgspec.json.encode(switch)
 
 
 def decode_switch(data: bytes | str) -> Switch:
-    """Return the switch that *data* is; nothing at all is one that was never used.
+    """Decode a switch; empty *data* is a switch that was never used.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: *data* is not a valid switch.
     """
     if not data:
         return CLOSED

@@ -1,12 +1,12 @@
-"""Watching routes: a client asks once, and is told when the route of a topic changed.
+"""Watching routes: a client subscribes once, and is notified when the route of a topic changes.
 
-    105  watch=true              client ─> name server   tell me the route, and of its changes, on this connection
-         watching=true                  <─               in the answer, whatever its code: I will; absent: poll
-    328  topics=A;B;C                   <─               oneway: these routes changed; ask for them
-    329  topics=A;B;C                   ─>               tell me of these no more
+    105  watch=true              client ─> name server   send the route, and notify me of changes on this connection
+         watching=true                  <─               in the answer, whatever its code: accepted; absent: poll
+    328  topics=A;B;C                   <─               oneway: these routes changed; query them
+    329  topics=A;B;C                   ─>               stop watching these
 
-To a Java broker 328 and 329 mean other things: these are spoken between name servers and their clients only. Names of
-topics hold no semicolon. What would be longer than `TEXT_MAX` goes in several requests.
+To a Java broker 328 and 329 have other meanings: these are only used between name servers and their clients. Topic
+names contain no semicolon. Names that would exceed `TEXT_MAX` are split over several requests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ WATCH_FIELD: Final = "watch"
 WATCHING_FIELD: Final = "watching"
 TOPICS_FIELD: Final = "topics"
 TEXT_MAX: Final = 64 * 1024
-"""What the names of one request may take, in bytes; a header with more would not be taken by everybody."""
+"""Limit for the names in one request, in bytes; not every peer accepts a larger header."""
 
 
 def join_topics(topics: Iterable[str]) -> Iterator[str]:
-    """Return the texts, one for each request, that name all *topics*."""
+    """Yield texts that together name all *topics*, one for each request."""
     names: list[str] = []
     size = 0
     for topic in topics:

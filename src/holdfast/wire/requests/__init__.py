@@ -1,15 +1,17 @@
 """Headers and bodies of requests, by subject.
 
-relay         Requests that one broker passes on to another
-forward       Messages of a broker's own making, sent to the leader of their logical queue
-exchange      Requests that wait for their answers on one connection
-send          Sending
-send_request  Encode sends (310, 320, 325) and decode their answers
-pull          Pulling
-offsets       Offsets and lookups
-sink          What a writer that wants every row exactly once says about a batch of messages, and what each
-record keeps of it
-moves         What brokers, and operators, say to each other about moving logical queues
-heartbeat     Who is there
-admin         What tools ask a broker
+An *envelope* carries a client's frames from one broker to another. A *move* changes the leader of logical queues. A
+*sink* is a writer that stores each of its rows exactly once.
+
+    relay           requests that a broker relays to another broker (7020)
+    forward         messages that a broker sends to the leader of their logical queue (7021)
+    exchange        pending requests of one connection, matched with their answers
+    send            sends and their answers, on the broker's side
+    send_request    sends and their answers, on the client's side
+    pull            pulls and their answers
+    offsets         offsets, lookups, and the locks of ordered consumption
+    sink            the stamps of exactly-once sinks in requests and records
+    moves           moves of logical queues, floors, and the state that brokers copy to each other (7001 and others)
+    heartbeat       heartbeats, group membership and subscription checks
+    admin           requests of administration tools to a broker
 """

@@ -1,7 +1,7 @@
-"""What tools ask a broker: headers and bodies of its administration codes.
+"""Headers and bodies of the administration requests to a broker.
 
-Maps whose keys are queues travel as objects with object keys (`java_json.object_map`), the only form that every Java
-client reads; in the structs they are `msgspec.Raw`.
+Maps whose keys are queues are encoded with object keys (`java_json.object_map`), the only form that every Java client
+reads; the structs hold them as `msgspec.Raw`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTopicFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 17. Attributes come as `+name=value,-name`."""
+    """Header of 17. Attributes have the form `+name=value,-name`."""
 
     topic: str
     default_topic: str = ""
@@ -48,7 +48,7 @@ class TopicConfigs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 21 and 201 from 5.5 on; older callers want everything."""
+    """Header of 21 and 201 from 5.5 on; older callers request everything."""
 
     topic_seq: int = 0
     max_topic_num: int | None = None
@@ -57,7 +57,7 @@ class PageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def cut_page(table: dict[str, _Row], start: int, count: int | None) -> dict[str, _Row]:
-    """Return *count* rows of *table* from number *start* on; all of them when no count was asked for."""
+    """Return *count* rows of *table* from row *start* on; all of them if *count* is None."""
     if count is None:
         return table
     start = max(0, start)
@@ -71,7 +71,7 @@ class GroupConfigs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GroupFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of 303, 343, 345, 352; the topic where one is asked for."""
+    """Header of 303, 343, 345, 352; some of them name a topic, too."""
 
     group: str
     topic: str = ""
@@ -96,7 +96,7 @@ class ConsumeStatsFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     consumer_group: str
     topic: str = ""
     topic_list: str = ""
-    is_logical: bool = msgspec.field(default=False, name="lo")  # True: of static topics logical queues and offsets.
+    is_logical: bool = msgspec.field(default=False, name="lo")  # True: logical queues and offsets of static topics.
 
 
 class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,7 +111,7 @@ class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ConsumerStatusFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 223 and 221. What is called an address is a client id."""
+    """Header of 223 and 221. `client_addr` holds a client id."""
 
     topic: str
     group: str
@@ -119,7 +119,7 @@ class ConsumerStatusFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class AskClientFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 307 and 309, as tools send it and as the client gets it."""
+    """Header of 307 and 309, as tools send it and as the client receives it."""
 
     consumer_group: str
     client_id: str | None = None
@@ -219,7 +219,7 @@ class GroupSubscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class TopicOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the answer to 202 says of a queue."""
+    """One queue in the answer to 202."""
 
     min_offset: int
     max_offset: int
@@ -227,15 +227,15 @@ class TopicOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueEnds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Body of the answer to 202 as it is read; a queue that is a key comes as its own JSON text."""
+    """Body of the answer to 202 after decoding; an object key becomes its own JSON text."""
 
     offset_table: dict[str, TopicOffset] = {}
 
     def rows(self) -> list[tuple[MessageQueue, TopicOffset]]:
-        """Return every queue and what is told of it.
+        """Return every queue with its offsets.
 
         Raises:
-            RemoteProtocolError: a key is no queue.
+            RemoteProtocolError: a key is not a queue.
         """
         return [(java_json.decode(key.encode(), MessageQueue), ends) for key, ends in self.offset_table.items()]
 
@@ -248,11 +248,11 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ConsumerOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the answer to 208 says of a queue.
+    """One queue in the answer to 208.
 
     Attributes:
-        gap: How many of the offsets in between never had, or no longer have, a message: no consumer is behind by these.
-            Ours alone, and only told where there is one.
+        gap: How many offsets in between never had a message, or have none any more: they do not count as lag. Only
+            Holdfast sends this, and only if there is a gap.
     """
 
     broker_offset: int
@@ -279,7 +279,7 @@ class BrokerConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the answer to 303 says of a queue."""
+    """One queue in the answer to 303."""
 
     message_queue: MessageQueue
     min_time_stamp: int
@@ -304,7 +304,7 @@ class OffsetMap(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CppOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One row of the body of 220 for C++ clients, which read no object keys."""
+    """One row of the body of 220 for C++ clients, which cannot read object keys."""
 
     topic: str
     broker_name: str
@@ -345,30 +345,30 @@ class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def offset_map(offsets: Mapping[MessageQueue, int]) -> msgspec.Raw:
-    """Return offsets by queue as Java reads them."""
+    """Return offsets by queue in the form that Java reads."""
     return java_json.object_map(offsets.items())
 
 
 def decode_status(body: bytes) -> msgspec.Raw:
-    """Return the queue table of a client's answer to 221, fit to be put into another body.
+    """Return the queue table of a client's answer to 221, ready to be embedded in another body.
 
     Raises:
-        RemoteProtocolError: it is not such an answer.
+        RemoteProtocolError: *body* has no queue table.
     """
     data: Any = java_json.loads(body)
     table = data.get("messageQueueTable", {}) if isinstance(data, dict) else None
     if not isinstance(table, dict):
         raise RemoteProtocolError("a consumer's status must hold a table of queues")
-    # The keys were objects and are their own text now.
+    # The keys were objects; decoding turned them into their JSON text.
     rows = [key.encode() + b":" + java_json.encode(value) for key, value in table.items()]
     return msgspec.Raw(b"{" + b",".join(rows) + b"}")
 
 
 def parse_attributes(text: str) -> tuple[dict[str, str], set[str]]:
-    """Return (to set, to remove) of a change of attributes, `+name=value,-name`.
+    """Return the attributes to set and to remove by a change of the form `+name=value,-name`.
 
     Raises:
-        RemoteProtocolError: it cannot be read.
+        RemoteProtocolError: a part has another form.
     """
     put: dict[str, str] = {}
     removed: set[str] = set()

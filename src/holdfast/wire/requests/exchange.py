@@ -1,14 +1,15 @@
-"""Requests that wait for their answers on one connection.
+"""Pending requests of one connection, matched with their answers.
 
-    begin(waiter, deadline) -> opaque ... finish(opaque) -> waiter        the answer came
-                                      ... expire(now)    -> waiters       it did not come in time
-                                      ... abandon()      -> waiters       the connection is gone
+    begin(waiter, deadline) -> opaque ... finish(opaque) -> waiter        the answer arrived
+                                      ... expire(now)    -> waiters       it did not arrive in time
+                                      ... abandon()      -> waiters       the connection is lost
 
-Answers are matched by the correlation number alone and may come in any order. Deadlines are values: whoever has a
-clock asks `next_deadline_ms` and calls `expire` then. There is no heap and no timer per request; the earliest deadline
-is remembered and everything is looked at when it passes, which is rare because most requests are answered long before.
+Answers are matched by the correlation number alone and may arrive in any order. Deadlines are values: a caller with a
+clock reads `next_deadline_ms` and calls `expire` then. There is no heap and no timer per request: only the earliest
+deadline is remembered, and all requests are scanned when it passes. That is rare, because most requests are answered
+long before.
 
-Does not know what a waiter is, nor bytes, nor time.
+Waiters are opaque values. Contains no clock and no bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _OPAQUE_LIMIT = 0x7FFFFFFF
 
 
 class Exchange(Generic[_Waiter]):
-    """The waiting requests of one connection."""
+    """The pending requests of one connection."""
 
     __slots__ = ("_earliest_ms", "_last", "_waiting")
 
@@ -39,11 +40,11 @@ class Exchange(Generic[_Waiter]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next at the latest; None while nothing waits."""
+        """When to call `expire` next at the latest; None while no request is pending."""
         return self._earliest_ms if self._waiting else None
 
     def next_opaque(self) -> int:
-        """Return a number that no waiting request has; for requests that want no answer, too."""
+        """Return a correlation number that no pending request has; also for oneway requests."""
         opaque = self._last
         while True:
             opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 1
@@ -52,7 +53,7 @@ class Exchange(Generic[_Waiter]):
                 return opaque
 
     def begin(self, waiter: _Waiter, deadline_ms: int) -> int:
-        """Let *waiter* wait until *deadline_ms* and return the opaque of its request."""
+        """Add a pending request until *deadline_ms* and return its opaque."""
         opaque = self.next_opaque()
         self._waiting[opaque] = (waiter, deadline_ms)
         if self._earliest_ms is None or deadline_ms < self._earliest_ms:
@@ -60,12 +61,12 @@ class Exchange(Generic[_Waiter]):
         return opaque
 
     def finish(self, opaque: int) -> _Waiter | None:
-        """Return who waits for *opaque* and forget it. None: nobody does, or no longer."""
+        """Remove the request *opaque* and return its waiter; None if no such request is pending (any more)."""
         found = self._waiting.pop(opaque, None)
         return None if found is None else found[0]
 
     def expire(self, now_ms: int) -> list[_Waiter]:
-        """Return and forget everybody whose deadline has come."""
+        """Remove all requests whose deadline has passed and return their waiters."""
         if self._earliest_ms is None or now_ms < self._earliest_ms:
             return []
         late = [opaque for opaque, (_, deadline_ms) in self._waiting.items() if deadline_ms <= now_ms]
@@ -74,7 +75,7 @@ class Exchange(Generic[_Waiter]):
         return waiters
 
     def abandon(self) -> list[_Waiter]:
-        """Return and forget everybody."""
+        """Remove all requests and return their waiters."""
         waiters = [waiter for waiter, _ in self._waiting.values()]
         self._waiting.clear()
         self._earliest_ms = None

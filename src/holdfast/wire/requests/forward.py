@@ -1,10 +1,10 @@
-"""Messages of a broker's own making, sent to the leader of their logical queue: 7021.
+"""Messages that a broker sends to the leader of their logical queue: 7021.
 
     7021 | topic queueId ... properties | body        a delayed message that is due, a half message that was committed
-         | source stream position       |             where it stood before: its name, for ever
-         | settled                      |             of that stream nothing below will come again
+         | source stream position       |             where it was stored before: its permanent name
+         | settled                      |             no position of that stream below this will be sent again
 
-The receiver takes a name once. Knows nothing of how messages are delayed or decided about.
+The receiver deduplicates by that name. Does not depend on why messages are forwarded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.model.numbers import Int32, Int64
 
 
 class ForwardName(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forwarded message is recognised by.
+    """The permanent name of a forwarded message, by which the receiver deduplicates.
 
     Attributes:
-        source: The broker that forwards.
-        stream: What it stood in there: messages of a stream are forwarded more or less in order.
-        position: Where, in the log of that broker.
+        source: The broker that forwards the message.
+        stream: The stream of that broker that held the message: its messages are forwarded roughly in order.
+        position: The message's position in that broker's log.
     """
 
     source: str
@@ -32,7 +32,7 @@ class ForwardFields(ForwardName, frozen=True, kw_only=True):
     """Header of 7021.
 
     Attributes:
-        settled: Nothing of the stream before this position will come again.
+        settled: No message of the stream before this position will be forwarded again.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class ForwardFields(ForwardName, frozen=True, kw_only=True):
 
 
 class ForwardMark(ForwardName, frozen=True, kw_only=True):
-    """A name that was taken, and the logical queue in which the message is."""
+    """The name of a forwarded message that was accepted, and the logical queue that stores the message."""
 
     topic: str
     queue: Int32

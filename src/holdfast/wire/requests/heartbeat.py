@@ -1,4 +1,4 @@
-"""Who is there: heartbeats (34), good-byes (35), membership (38, 40) and subscription checks (46)."""
+"""Client liveness and groups: heartbeats (34), unregistration (35), membership (38, 40), subscription checks (46)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.model.group import Subscription
 from holdfast.wire.frames import java_json
 
 CAPABILITIES_FIELD: Final = "capabilities"
-"""In the answer to a heartbeat: what a broker can beyond what every broker can, joined with commas."""
+"""In the answer to a heartbeat: optional features that the broker supports, joined with commas."""
 KEEPS_BATCHES_WHOLE: Final = "innerBatch"
-"""One of them: it takes batches as one record, in topics that are indexed by batch."""
+"""The feature of storing a batch as one record, in topics that are indexed by batch."""
 
 
 class ConsumeType(IntEnum):
-    """How a group gets its messages. The order is upstream's: some clients send the number."""
+    """How a group receives its messages. The order is upstream's: some clients send the number."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = 1
@@ -50,7 +50,7 @@ class ProducerData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A consumer group of the client. Enum values travel by name."""
+    """A consumer group of the client. Enum values are sent by name."""
 
     group_name: str
     consume_type: str = ConsumeType.CONSUME_PASSIVELY.name
@@ -61,7 +61,7 @@ class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything a client is."""
+    """A client with all of its groups."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_data_set: list[ProducerData] = []
@@ -71,7 +71,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UnregisterFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 35. One of the groups; the other is absent or empty."""
+    """Header of 35. Names one of the groups; the other is absent or empty."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
@@ -91,7 +91,7 @@ class ConsumerList(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ClientConfigCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Body of 46: may this subscription be used?"""
+    """Body of 46: asks whether this subscription is valid."""
 
     client_id: str
     group: str
@@ -100,10 +100,10 @@ class ClientConfigCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 def decode_heartbeat(body: bytes) -> Heartbeat:
-    """Decode a heartbeat of any client: enums by name or number, parts that are absent.
+    """Decode a heartbeat of any client: enums may be names or numbers, members may be absent.
 
     Raises:
-        RemoteProtocolError: it has not the shape of a heartbeat.
+        RemoteProtocolError: the body does not have the shape of a heartbeat.
     """
     data = java_json.loads(body)
     if not isinstance(data, dict):
@@ -117,7 +117,7 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
 
 
 def _name_enums(consumer: dict[str, Any]) -> None:
-    """Replace the numbers that C++ clients send by the names that Java sends."""
+    """Replace the enum numbers that C++ clients send by the names that Java sends."""
     kinds: tuple[tuple[str, type[IntEnum]], ...] = (
         ("consumeType", ConsumeType),
         ("messageModel", MessageModel),
@@ -135,5 +135,5 @@ def _name_enums(consumer: dict[str, Any]) -> None:
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects in a list; what else a stranger puts there is left for the decoder to refuse."""
+    """Return the objects in a list; the decoder refuses any other value later."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,11 +1,12 @@
-"""What brokers, and operators, say to each other about moving logical queues. Bodies are JSON objects of our own.
+"""Requests among brokers and operators about moves of logical queues, and about the state that brokers copy.
 
     operator ─7001 move─> old leader ─7010 prepare─> new leader
                                      ─7011 open────>
                           old leader <─7012 ask────  (after a restart: what became of it?)
                                      ─7013 abort──>
 
-Numbers here are logical unless they are called physical. Knows no bytes on disk and no order of things.
+Bodies are JSON objects of our own. Numbers are logical unless they are called physical. The order of requests is
+decided elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7001: move these queues, which the receiver leads, to another broker. Answered with a `Move`."""
+    """7001: move these queues, which the receiver leads, to another broker. The answer is a `Move`."""
 
     topic: str
     queues: list[Int32]
@@ -36,13 +37,13 @@ class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One group of queues on its way, as operators see it.
+    """One group of queues that is being moved, as operators see it.
 
     Attributes:
         state: planned, prepared, granted, done, failed or cancelled.
-        reason: Why it failed, or what it waits for.
-        copied: Bytes of messages in the new homes from before they took sends, as their broker counted them when it
-            opened them. None before that, and where the answer was lost, or came from a broker that does not count.
+        reason: Why it failed, or the event that it waits for.
+        copied: Bytes of messages that the new segments held before they accepted sends, as the target counted them when
+            it opened them. None before that, if the answer was lost, or if the target does not count.
     """
 
     id: str
@@ -58,7 +59,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of the answers to 7005 and 7011: what `Move.copied` is."""
+    """Header of the answers to 7005 and 7011, with the value of `Move.copied`."""
 
     copied: Int64 | None = None
 
@@ -70,7 +71,7 @@ class MoveList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveName(msgspec.Struct, frozen=True, kw_only=True):
-    """7003 and 7004: cancel or take up again a move by its id."""
+    """7003 and 7004: cancel or resume a move by its id."""
 
     id: str
 
@@ -79,7 +80,7 @@ class Mappings(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7007: every static topic as the broker records it, and the moves that it drives.
 
     Attributes:
-        draining: It shall get no more queues, unless somebody names it.
+        draining: The broker gets no more queues, unless an operator names it as the target.
     """
 
     topics: list[MappedTopic] = []
@@ -95,17 +96,17 @@ class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueHomes(msgspec.Struct, frozen=True, kw_only=True):
-    """One logical queue and all its homes, oldest first."""
+    """One logical queue and all its segments, oldest first."""
 
     queue: Int32
     homes: list[Home]
 
 
 class Prepare(msgspec.Struct, frozen=True, kw_only=True):
-    """7010: be ready to lead these queues. The homes end with the old leader's open one.
+    """7010: prepare to lead these queues. Their segments end with the old leader's open one.
 
     Attributes:
-        address: Where the source is reached: what it holds is read from there, also when no name server is up.
+        address: The address of the source. The target reads the source's state there, even if no name server is up.
     """
 
     move: str
@@ -119,7 +120,7 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to 7010: the physical queue that each logical one will get."""
+    """Answer to 7010: the physical queue for each logical one."""
 
     physical: dict[Int32, Int32]
 
@@ -137,11 +138,11 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """7011: lead these queues from now on.
 
     Attributes:
-        queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
+        queues: Their segments end with the receiver's own, which begins exactly where the previous one ended.
         offsets: Committed offsets: group to queue to offset.
-        resets: Those that were set from outside, of which consumers have yet to hear: group to queues.
-        forwarded: Names of forwarded messages that are in these queues, and could come again.
-        sinks: What sinks that want every row once have written.
+        resets: Offsets that were reset from outside the group and not yet sent to its consumers: group to queues.
+        forwarded: Names of forwarded messages that are in these queues and could be sent again.
+        sinks: What exactly-once sinks have written.
     """
 
     move: str
@@ -159,7 +160,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """7012 and 7013: what became of this move; forget it."""
+    """7012 and 7013: what became of this move; abort it."""
 
     move: str
     topic: str
@@ -167,14 +168,14 @@ class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to 7012: `going on`, `granted` (then with the opening once more), or `unknown`."""
+    """Answer to 7012: `going on`, `granted` (then with the opening again), or `unknown`."""
 
     state: str
     opening: Opening | None = None
 
 
 class ForceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7005: lead these queues although their leader cannot be asked. The homes are the last that are known."""
+    """7005: lead these queues although their leader cannot be reached. The segments are the last known ones."""
 
     topic: TopicConfig
     scope: str
@@ -184,7 +185,7 @@ class ForceOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AbandonOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7006: give up what the dead leader may still hold behind this end (logical) of that generation."""
+    """7006: give up any records that the dead leader may hold past this logical end of that generation."""
 
     topic: str
     queue: Int32
@@ -193,7 +194,7 @@ class AbandonOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7014, to the leader and then to the home's broker: expire this closed home before its records are cleaned."""
+    """7014, to the leader, then to the segment's broker: expire this closed segment before its records are deleted."""
 
     topic: str
     queue: Int32
@@ -201,33 +202,33 @@ class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7015: that broker was removed; drop the expired homes that are listed for it. Old copies may still name it."""
+    """7015: that broker was removed; drop its expired segments. Old copies may still name it."""
 
     broker: str
 
 
 class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7016: the receiver shall get no more queues by plans that name nobody; or it may again."""
+    """7016: exclude the receiver from plans that name no target, or include it again."""
 
     draining: bool
 
 
 class FloorQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """7017: what do you know of the offsets that these queues have used?"""
+    """7017: what does the receiver know about the used offsets of these queues?"""
 
     topic: str
     queues: list[Int32]
 
 
 class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker knows of the offsets of one logical queue.
+    """What a broker knows about the offsets of one logical queue.
 
     Attributes:
-        floor: None of its offsets from there on was used, as far as this broker knows.
+        floor: No offset at or above it was used, as far as this broker knows.
         is_led: The broker leads the queue, or is about to open it.
-        offsets: Where groups are, as committed here or copied from the leader: group to offset.
-        resets: Groups whose offset was set from outside, and who have yet to hear of it.
-        copied: The generation of the leader whose word the offsets are.
+        offsets: Committed offsets, committed here or copied from the leader: group to offset.
+        resets: Groups whose offset was reset from outside and not yet sent to their consumers.
+        copied: The generation of the leader from which the offsets were copied.
     """
 
     queue: Int32
@@ -242,9 +243,9 @@ class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7017.
 
     Attributes:
-        epoch: Of the broker's record of the topic; -1 if it has none.
-        total: How many logical queues the topic has by that record.
-        queues: The queues of which anything is known.
+        epoch: The epoch of the broker's record of the topic; -1 if it has none.
+        total: The number of logical queues in that record.
+        queues: The queues about which anything is known.
     """
 
     epoch: Int64 = -1
@@ -253,7 +254,7 @@ class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
-    """7008: how many logical queues a topic has, and since which change."""
+    """7008: the number of logical queues of a topic, and the epoch since which it holds."""
 
     topic: TopicConfig
     scope: str
@@ -262,14 +263,14 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Members(msgspec.Struct, frozen=True, kw_only=True):
-    """7030: who is connected to a broker, in groups that read static topics. The whole list, every time.
+    """7030: the clients of a broker in groups that read static topics. Every report is complete.
 
     Attributes:
-        boot_ms: When the broker started: a later start makes earlier lists void.
+        boot_ms: When the broker started: a later start invalidates earlier lists.
         version: Rises with every change since then.
         groups: Group to client ids.
-        subscriptions: What each group wants, by the heartbeats of these members.
-        producers: Groups of producers of which some are connected.
+        subscriptions: The subscriptions of each group, by the heartbeats of these members.
+        producers: Producer groups with connected members.
     """
 
     broker: str
@@ -281,7 +282,7 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consumed(msgspec.Struct, frozen=True, kw_only=True):
-    """7035: which topics groups consume at a broker. Every report is complete.
+    """7035: the topics that groups consume at a broker. Every report is complete.
 
     Attributes:
         groups: Group to topics.
@@ -292,15 +293,15 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """How far groups have consumed one logical queue, by its leader's word.
+    """Committed offsets of one logical queue, as its leader reports them.
 
     Attributes:
-        generation: In which it leads.
-        boot_ms: When it started.
+        generation: The generation in which the leader leads.
+        boot_ms: When the leader started.
         number: Rises with every copy since then.
-        offsets: Group to offset: all of them.
-        resets: Groups whose offset was set from outside, and who have yet to hear of it.
-        own: Not the leader's word, but what groups committed at a replica of it while it was away: that is newer.
+        offsets: Group to offset, for all groups.
+        resets: Groups whose offset was reset from outside and not yet sent to their consumers.
+        own: True for offsets that groups committed at the leader's replica while the leader was away: they are newer.
     """
 
     topic: str
@@ -314,7 +315,7 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopiedOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """7031: keep these. Also the answer to 7032."""
+    """7031: store these copies. Also the answer to 7032."""
 
     copies: list[OffsetCopy]
 
@@ -323,8 +324,8 @@ class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7031.
 
     Attributes:
-        boot_ms: When the receiver started: what an earlier process was told last may be gone.
-        unknown: Topics of which nothing is kept, as they are not known there.
+        boot_ms: When the receiver started: copies sent to an earlier process may be lost.
+        unknown: Topics that the receiver does not know, so that it stored nothing for them.
     """
 
     boot_ms: Int64
@@ -332,14 +333,14 @@ class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """7032: what do you keep of these queues?"""
+    """7032: which copies does the receiver store for these queues?"""
 
     topic: str
     queues: list[Int32]
 
 
 def read_copied(answer: Command) -> int | None:
-    """Return what an answer to 7005 or 7011 says of copied bytes; None if it says nothing."""
+    """Return the copied bytes in an answer to 7005 or 7011; None if it has none."""
     try:
         return from_fields(OpenedFields, answer.fields).copied
     except BadField:
@@ -347,10 +348,10 @@ def read_copied(answer: Command) -> int | None:
 
 
 def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:
-    """Decode a body.
+    """Decode a body into *kind*.
 
     Raises:
-        RemoteProtocolError: it is none of that kind.
+        RemoteProtocolError: the body does not have that shape.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -359,5 +360,5 @@ def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:
 
 
 def encode_body(body: msgspec.Struct) -> bytes:
-    """Return the JSON of a body."""
+    """Return *body* as JSON."""
     return msgspec.json.encode(body)

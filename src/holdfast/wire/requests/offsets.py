@@ -1,6 +1,6 @@
 """Offsets and lookups: 12, 14, 15, 29-33, 43, and the locks of ordered consumption (41, 42).
 
-The queue of a static topic is a logical one, unless `lo` says false: then a broker asks another one for a physical one.
+Queues of a static topic are logical, unless `lo` is false: then a broker asks another broker for a physical queue.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TimestampAnswer(msgspec.Struct, frozen=True):
 
 
 class QueryMessageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 12. Who reads mappings asks every broker of a static topic himself."""
+    """Header of 12. A client that supports mappings queries every broker of a static topic separately."""
 
     topic: str
     key: str
@@ -119,7 +119,7 @@ class SendBackFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back; `lo` is false when passed on."""
+    """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back; `lo` is false if relayed."""
 
     producer_group: str
     tran_state_table_offset: int
@@ -133,7 +133,7 @@ class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
     @property
     def has_id(self) -> bool:
-        """Whether it tells more than a position."""
+        """Whether it has more than a position."""
         return bool(self.transaction_id or self.msg_id)
 
 

@@ -1,7 +1,7 @@
 """Pulling: codes 11 and 361, and their answer.
 
-Hot like sending: decoded straight from the receive buffer, answered from a template; the body of the answer is log
-bytes that nobody copies.
+A hot path like sending: requests are decoded straight from the receive buffer and answered from a template. The body
+of the answer is log bytes, which are not copied.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SUBSCRIPTION: Final = 4
 CLASS_FILTER: Final = 8
 LITE_PULL: Final = 16
 
-_OPENING_VERSION: Final = 413  # 5.0.0: from here on Java clients open batches.
+_OPENING_VERSION: Final = 413  # 5.0.0: from here on Java clients unpack inner batches.
 
 
 _OPENINGS: Final = {opening.value: opening for opening in Opening}
 
 
 class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """What a consumer asks for."""
+    """The fields of a consumer's pull."""
 
     consumer_group: str
     topic: str
@@ -49,10 +49,10 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
-    is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: of a static topic a physical queue.
+    is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: a physical queue of a static topic.
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
     opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
-    unit: str | None = msgspec.field(default=None, name=SCOPE_FIELD)  # the reader's
+    unit: str | None = msgspec.field(default=None, name=SCOPE_FIELD)  # the consumer's unit
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -67,11 +67,11 @@ class PullHeader(msgspec.Struct, gc=False, kw_only=True):
 
     @property
     def opening(self) -> Opening:
-        """What whoever pulls makes of batches: what it says, else what is known of Java's versions."""
-        told = self.fields.opens_batches
-        if told is not None:
-            return _OPENINGS.get(told, Opening.NONE)
-        # A version alone proves nothing: clients in other languages claim high ones.
+        """How the client handles inner batches: by its own field, else by its version if it is a Java client."""
+        stated = self.fields.opens_batches
+        if stated is not None:
+            return _OPENINGS.get(stated, Opening.NONE)
+        # A version alone is no proof: clients in other languages announce high ones.
         return Opening.ALL if self.version >= _OPENING_VERSION and self.language in {"JAVA", 0} else Opening.NONE
 
 
@@ -79,7 +79,7 @@ decode_pull = msgspec.json.Decoder(PullHeader, strict=False).decode
 
 
 def pull_header(command: Command) -> PullHeader:
-    """Return the same for a request that came the general way.
+    """Return the pull header of a request that was decoded on the general path.
 
     Raises:
         BadField: a field is missing or cannot be read.
@@ -95,7 +95,7 @@ def pull_header(command: Command) -> PullHeader:
 
 
 class PullAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What goes before the records of a pull answer. Always complete: clients read all four without asking."""
+    """Header of a pull answer. Always complete: clients read all four fields without checking."""
 
     suggest_which_broker_id: int = 0
     next_begin_offset: int
@@ -125,16 +125,16 @@ def pull_answer_head(
     body_size: int,
     offset_delta: int | None = None,
 ) -> bytes:
-    """Return everything of the answering frame that goes before its body.
+    """Return the frame of a pull answer up to its body.
 
     Args:
-        serializer: How the request was written.
+        serializer: The header encoding of the request.
         opaque: The request's.
         code: 0, 19, 20 or 21.
-        remark: The store's word for it, plain ASCII.
-        offsets: Where to pull next, the queue's lowest offset and its end.
+        remark: The store's result, plain ASCII.
+        offsets: The next offset to pull, the queue's lowest offset and its end.
         body_size: Size of the records that follow.
-        offset_delta: Of a logical queue: what its reader adds to the offsets in the records.
+        offset_delta: For a logical queue: the number that the consumer adds to the offsets in the records.
     """
     next_begin, offset_min, offset_max = offsets
     if serializer == JSON:
@@ -161,12 +161,12 @@ def pull_answer_head(
 
 
 def suggest_broker(head: bytes, serializer: int, broker_id: int) -> bytes:
-    """Return the head of an answer that lets its reader pull from another broker of the same name next.
+    """Return the head of an answer that directs the next pull to another broker of the same name.
 
     Args:
         head: From `pull_answer_head` or `prepared_answer_head`; the head of a refusal is returned unchanged.
-        serializer: How it is written.
-        broker_id: The number of that broker.
+        serializer: The encoding of the head.
+        broker_id: The id of that broker.
     """
     frame_size, _ = _PREFIX.unpack_from(head)
     header = head[_PREFIX.size :]
@@ -183,14 +183,14 @@ def suggest_broker(head: bytes, serializer: int, broker_id: int) -> bytes:
 
 
 def is_moved_answer(head: bytes, serializer: int) -> bool:
-    """Return whether an answer sends its reader to another offset."""
+    """Return whether an answer redirects the consumer to another offset."""
     if serializer == JSON:
         return head.startswith(_MOVED, _PREFIX.size)
     return int.from_bytes(head[_PREFIX.size : _PREFIX.size + 2], "big") == ResponseCode.PULL_OFFSET_MOVED
 
 
 def prepare_answer(offset_min: int, offset_delta: int) -> bytes:
-    """Return a JSON answer in which everything is written that is the same for many pulls of a logical queue."""
+    """Return a JSON answer template with the parts that many pulls of a logical queue share."""
     return _LOGICAL_ANSWER.replace(b'"minOffset":"%d"', b'"minOffset":"%d"' % offset_min).replace(
         b'"offsetDelta":"%d"', b'"offsetDelta":"%d"' % offset_delta
     )
@@ -199,6 +199,6 @@ def prepare_answer(offset_min: int, offset_delta: int) -> bytes:
 def prepared_answer_head(
     prepared: bytes, opaque: int, code: int, remark: str, next_begin: int, offset_max: int, body_size: int
 ) -> bytes:
-    """Return what `pull_answer_head` returns, made of what `prepare_answer` returned."""
+    """Return the head of a pull answer, as `pull_answer_head` does, from a template of `prepare_answer`."""
     header = prepared % (code, next_begin, offset_max, opaque, remark.encode())
     return frame_prefix(JSON, len(header), body_size) + header

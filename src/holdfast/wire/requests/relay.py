@@ -1,12 +1,12 @@
-"""Requests that one broker passes on to another: 7020.
+"""Requests that one broker relays to another: 7020.
 
     7020 | from boot number settled hops client | frame frame ...       whole frames, as the client wrote them
-         | topic queue generation               |                       what they are about, and who is believed to lead
-    ok   | boot                                 | frame frame ...       the answers, as the client gets them
-         | leader generation address            |                       who leads, by what the answering broker knows
+         | topic queue generation               |                       their queue, and its presumed generation
+    ok   | boot                                 | frame frame ...       the answers, as the client receives them
+         | leader generation address            |                       the leader, as far as the answering broker knows
 
-The receiver deduplicates by (from, boot, number): who got no answer may ask again. A receiver that leads the queue in
-an older generation than the sender has heard of is behind, and takes nothing.
+The receiver deduplicates by (from, boot, number), so a sender without an answer may retry. A receiver that leads the
+queue in an older generation than the sender knows of is outdated, and executes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.frame import Frame, frame_prefix, split_frames
 
 HOPS_MAX: Final = 2
-"""Between the broker that a client asked and the one that answers: more is a circle. A send is passed on once."""
+"""Limit between the broker that the client asked and the one that answers: more is a loop. A send is relayed once."""
 
 FRAMES_MAX: Final = 4096
 
@@ -33,15 +33,15 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
     """Header of 7020.
 
     Attributes:
-        source: The broker that passes on.
-        boot: Which process of that broker.
+        source: The broker that relays.
+        boot: The incarnation of that broker.
         number: Rises with every envelope of that process.
-        settled: Everything below this number was answered: nobody will ask again.
-        hops: The how-manieth passing on this is, from 1.
+        settled: Every envelope below this number was answered and will not be sent again.
+        hops: How often the requests were relayed, including this time.
         client: `host:port` of the client.
-        to_boot: For a repetition: the process that may have got it before.
-        topic, queue: The logical queue that the requests are about; if about several, one of them.
-        generation: In which the receiver is believed to lead it, at least; -1 when that is not known.
+        to_boot: In a retry: the receiver's process that may have received the envelope before.
+        topic, queue: The logical queue of the requests; if they have several, one of them.
+        generation: The lowest generation in which the receiver may lead it; -1 if it is not known.
     """
 
     source: str = msgspec.field(name="from")
@@ -60,10 +60,10 @@ class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Header of the answer to 7020.
 
     Attributes:
-        boot: Which process answered.
-        leader: The broker that leads the queue now, by what is known there; empty when nothing is.
-        generation: In which it leads.
-        address: Where it is reached, if that is known.
+        boot: The incarnation that answered.
+        leader: The broker that leads the queue now, as far as the receiver knows; empty if it does not know.
+        generation: The generation in which that broker leads.
+        address: The address of that broker, if it is known.
     """
 
     boot: Int64
@@ -73,24 +73,24 @@ class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEADER_FIELD: Final = "hf.leader"
-"""In the answer to a client that reads mappings, if its request was passed on: the broker that leads the queue.
+"""In a relayed answer to a client that supports mappings: the broker that leads the queue.
 
 A refusal names `__syslo__none__` if the queue has no leader.
 """
 
 GENERATION_FIELD: Final = "hf.generation"
-"""Beside it: the generation in which it leads."""
+"""The generation in which the broker in `LEADER_FIELD` leads."""
 
 
 def leader_in(answer: Command) -> Leader | None:
-    """Return who leads the queue, if an answer tells that."""
+    """Return the leader that an answer names, or None."""
     broker = answer.fields.get(LEADER_FIELD)
     generation = parse_count(answer.fields.get(GENERATION_FIELD), UNKNOWN_GENERATION)
     return None if broker is None else Leader(broker, generation)
 
 
 def copy_frame(frame: Frame) -> bytes:
-    """Return a frame as the bytes it came as; the views it has now are good for one event only."""
+    """Return a frame as bytes, because its views are valid for one event only."""
     return b"".join((frame_prefix(frame.serializer, len(frame.header), len(frame.body)), frame.header, frame.body))
 
 
@@ -98,7 +98,7 @@ def split_envelope(body: bytes) -> list[Frame]:
     """Return the frames in an envelope.
 
     Raises:
-        RemoteProtocolError: there are none, too many, or something that is none.
+        RemoteProtocolError: there are no frames, too many, or other bytes.
     """
     frames, taken = split_frames(memoryview(body))
     if taken != len(body) or not 0 < len(frames) <= FRAMES_MAX:
@@ -107,7 +107,7 @@ def split_envelope(body: bytes) -> list[Frame]:
 
 
 def count_frames(pieces: Iterable[bytes | bytearray | memoryview]) -> int:
-    """Return how many frames begin in *pieces*: whole frames, whose first bytes are never parted."""
+    """Return the number of frames that begin in *pieces*. No piece ends inside the size field of a frame."""
     count = rest = 0
     for piece in pieces:
         at = 0

@@ -1,8 +1,8 @@
 """Sending: codes 10, 310, 320 (a batch), 324 and 325 (a reply), and their answer.
 
-The hottest conversation, so it has a path of its own: a JSON header is decoded straight from the receive buffer into
-`SendHeader`, and the answer is a byte template. Version 2 of the header (310, 320, 325) has one-letter names; version
-1 (10, 324) says the same with long names and takes the general path.
+The hottest requests, so they have a separate path: a JSON header is decoded straight from the receive buffer into
+`SendHeader`, and the answer is a byte template. Version 2 of the header (310, 320, 325) has one-letter names. Version 1
+(10, 324) has the same fields with long names and uses the general path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHORT_NAMES: Final = {
 
 
 class SendFields(msgspec.Struct, gc=False, kw_only=True):
-    """What a sender says about one message, or about the batch in the body."""
+    """The fields of a send, for one message or for the batch in the body."""
 
     producer_group: str = msgspec.field(default="", name="a")
     topic: str = msgspec.field(name="b")
@@ -64,14 +64,14 @@ class SendHeader(msgspec.Struct, gc=False, kw_only=True):
     fields: SendFields = msgspec.field(name="extFields")
 
 
-# Numbers come as text from most clients and as numbers from some: both are read.
+# Most clients send numbers as text, some as numbers: both are decoded.
 decode_send = msgspec.json.Decoder(SendHeader, strict=False).decode
 
 _LONG_NAME_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 
 
 def send_header(command: Command) -> SendHeader:
-    """Return the same for a request that came the general way: long names, a binary header, JSON with liberties.
+    """Return the send header of a request from the general path: long names, a binary header, non-standard JSON.
 
     Raises:
         BadField: a field is missing or cannot be read.
@@ -98,29 +98,32 @@ _INNER_ANSWER: Final = _ANSWER.replace(b'"queueOffset":"%%d"', b'"queueOffset":"
 
 
 def inner_answer_template(store_host: bytes) -> bytes:
-    """Return the same for a batch that is kept whole, with its id behind the offset: letters and digits."""
+    """Return the JSON header of the answer to an inner batch: a template like `answer_template`, plus the batch's id.
+
+    Fill in the id after the queue offset. It must consist of letters and digits.
+    """
     return _INNER_ANSWER % (store_host.hex().upper().encode(), OUR_LANGUAGE.encode(), VERSION)
 
 
 def answer_template(store_host: bytes) -> bytes:
     """Return the JSON header of a plain answer, to be filled in with (queue id, position, queue offset, opaque).
 
-    The message id in it is the store host and the position, in hex: a sender's only trace of where its message is.
+    The message id in it is the store host and the position, in hex: it is the sender's only pointer to its message.
     """
     return _ANSWER % (store_host.hex().upper().encode(), OUR_LANGUAGE.encode(), VERSION)
 
 
 PREFIXES: Final = tuple(frame_prefix(JSON, header_size, 0) for header_size in range(1024))
-"""What goes before a JSON header of that size when there is no body."""
+"""The frame prefix for a JSON header of each size, without a body."""
 
 
 class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a broker says of a stored message.
+    """A broker's answer for a stored message.
 
     Attributes:
-        msg_id: Offset message id; those of a batch are joined with commas, unless it is kept whole.
-        transaction_id: The message's own unique key, where the sender gave one.
-        batch_uniq_id: The unique key of a batch that is kept whole.
+        msg_id: Offset message id; the ids of a batch are joined with commas, unless it is stored as an inner batch.
+        transaction_id: The message's unique key, if the sender set one.
+        batch_uniq_id: The unique key of an inner batch.
     """
 
     msg_id: str

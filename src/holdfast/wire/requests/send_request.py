@@ -1,9 +1,9 @@
-"""Encode sends (310, 320, 325) and decode their answers: the client's side of `send.py`, as thin as that one.
+"""Encode sends (310, 320, 325) and decode their answers: the client's counterpart of `send.py`.
 
-A producer says the same group, topic and broker again and again; only the numbers, the properties and the body differ.
-The constant part is put into a template once, in the order in which upstream writes it. An answer is decoded straight
-from the receive buffer into `SendReply`; what cannot be read that way (binary headers, JSON with liberties) goes
-through `Command`.
+A producer sends the same group, topic and broker again and again; only the numbers, the properties and the body change.
+The constant part becomes a template once, in upstream's field order. An answer is decoded straight from the receive
+buffer into `SendReply`; answers that this decoder cannot read (binary headers, non-standard JSON) are decoded as a
+`Command`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _to_json = msgspec.json.Encoder().encode
 
 
 class OutgoingFields(msgspec.Struct, gc=False):
-    """What differs from send to send."""
+    """The fields that differ from send to send."""
 
     queue_id: int
     sys_flag: int
@@ -34,13 +34,13 @@ class OutgoingFields(msgspec.Struct, gc=False):
 
 
 class SendTemplate:
-    """Sends of one producer group to one topic on one broker.
+    """Encodes sends of one producer group to one topic on one broker.
 
     Args:
-        producer_group: Who sends.
-        topic: Where to.
-        broker_name: Which broker is meant to take it.
-        reads_mappings: Say so: an answer that comes from another broker then names it.
+        producer_group: The producer group.
+        topic: The topic.
+        broker_name: The broker that is expected to accept the sends.
+        reads_mappings: Announce mapping support: an answer from another broker then names that broker.
     """
 
     __slots__ = ("_template",)
@@ -73,7 +73,7 @@ class SendTemplate:
         code: int = RequestCode.SEND_MESSAGE_V2,
         one_way: bool = False,
     ) -> bytes:
-        """Return everything of a request's frame that goes before its body."""
+        """Return the frame of a request up to its body."""
         header = self._template % (
             code,
             message.queue_id,
@@ -89,11 +89,11 @@ class SendTemplate:
 
 
 class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
-    """Where a message was stored. A refusal has none of it.
+    """Where a message was stored. All fields are absent in a refusal.
 
     Attributes:
-        leader: Who leads the queue, if that is another broker than the one that was asked.
-        generation: In which it leads.
+        leader: The leader of the queue, if it is not the broker that was asked.
+        generation: The generation in which it leads.
     """
 
     queue_id: Int32 | None = None
@@ -105,7 +105,7 @@ class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
 
 
 class SendReply(msgspec.Struct, gc=False):
-    """The answer to one send, or as much of any other header as it has in common with one."""
+    """The answer to one send, or the members of any other header that it shares with one."""
 
     code: Int32
     opaque: Int32
@@ -118,7 +118,7 @@ decode_send_reply = msgspec.json.Decoder(SendReply, strict=False).decode
 
 
 def send_reply(command: Command) -> SendReply:
-    """Return the same for an answer that came the general way. Numbers that are none are missing."""
+    """Return the reply in an answer that was decoded on the general path. Invalid numbers count as absent."""
     fields = command.fields
     found = SendReplyFields(msg_id=fields.get("msgId", ""), transaction_id=fields.get("transactionId"))
     queue_id, offset = parse_count(fields.get("queueId"), -1), parse_count(fields.get("queueOffset"), -1)

@@ -1,11 +1,12 @@
-"""What a writer that wants every row exactly once says about a batch of messages, and what each record keeps of it.
+"""Stamps of exactly-once sinks: a send request describes its rows, and each record keeps a part of that.
 
     a request     HOLDFAST_SINK 1 query batch partition first count before after last anew 2
     a record      HOLDFAST_SINK 1 query batch partition number checksum last 2
-                  or, if it is a batch that was kept whole, what its request said
+                  or, in an inner batch, the stamp of its request
 
 The rows of (query, batch, partition) for one queue are numbered from 0; the checksum runs over them. `before` and
-`after` are the checksums before the first and behind the last row of the request. Texts of properties, as everywhere.
+`after` are the checksums before the first and after the last row of the request. 1 and 2 are the separators of
+properties.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _STAMP_WORDS: Final = 9
 
 
 class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of its rows.
+    """A request's description of its rows.
 
     Attributes:
         first: The number of its first row.
-        count: How many there are.
+        count: The number of rows.
         before: The checksum of all rows before the first.
-        after: The checksum behind the last.
-        is_last: There are no more rows.
-        is_anew: Take the rows even if nobody knows what a dead broker took.
+        after: The checksum after the last row.
+        is_last: No rows follow.
+        is_anew: Accept the rows even if it is unknown which rows a dead broker accepted.
     """
 
     query: str
@@ -46,20 +47,20 @@ class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
     is_anew: bool = False
 
     def to_text(self) -> str:
-        """Return it as the value of a property."""
+        """Return the stamp as the value of a property."""
         numbers = (self.batch, self.partition, self.first, self.count, self.before, self.after)
         return f"{self.query} {' '.join(map(str, numbers))} {self.is_last:d} {self.is_anew:d}"
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a queue has taken of one partition of a query: the newest batch.
+    """How much of one partition of a query a queue has stored, for the newest batch.
 
     Attributes:
-        count: How many rows of it.
-        checksum: Of these rows.
-        is_over: All of it.
-        position: Where in the broker's log the last of them ends; of no meaning elsewhere.
-        changed_ms: When.
+        count: The number of stored rows of the batch.
+        checksum: The checksum of these rows.
+        is_over: The batch is complete.
+        position: Where the last of them ends in the broker's log; only valid on that broker.
+        changed_ms: When the state changed last.
     """
 
     queue: int
@@ -74,7 +75,7 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def find_stamp(properties: str) -> SinkStamp | None:
-    """Return the stamp of a request, or None when it has none that can be read."""
+    """Return the stamp of a request, or None if it has no valid one."""
     text = find_property(properties, SINK)
     words = [] if text is None else text.split(" ")
     if len(words) != _STAMP_WORDS or not all(word.isdecimal() and len(word) < 19 for word in words[1:]):
@@ -94,7 +95,7 @@ def find_stamp(properties: str) -> SinkStamp | None:
 
 
 def to_state(stamp: SinkStamp, queue: int) -> SinkState:
-    """Return what *queue* has taken once it took the rows of a request."""
+    """Return the state of *queue* after it has stored the rows of a request."""
     return SinkState(
         queue=queue,
         query=stamp.query,
@@ -109,15 +110,15 @@ def to_state(stamp: SinkStamp, queue: int) -> SinkState:
 def record_texts(
     query: str, batch: int, partition: int, first: int, checksums: Sequence[int], *, is_last: bool
 ) -> list[str]:
-    """Return what records keep that follow each other, as values of a property.
+    """Return the stamps of consecutive records, as values of a property.
 
     Args:
-        query: Of which query they are.
-        batch: Of which batch of it.
-        partition: Of which partition of it.
-        first: The number of the first of them.
-        checksums: The checksum behind each of them.
-        is_last: Nothing comes behind the last of them.
+        query: The query of the rows.
+        batch: The batch within the query.
+        partition: The partition of the query.
+        first: The number of the first row.
+        checksums: The checksum after each row.
+        is_last: No rows follow the last one.
     """
     prefix = f"{query} {batch} {partition} "
     texts = [f"{prefix}{number} {checksum} 0" for number, checksum in enumerate(checksums, first)]
@@ -127,7 +128,7 @@ def record_texts(
 
 
 def find_state(properties: bytes, queue: int) -> SinkState | None:
-    """Return what a record of *queue* says of the rows up to itself, or None when it is not of a sink."""
+    """Return the state of *queue* up to and including a record, or None if a sink did not write the record."""
     text = find_property(properties, _SINK_BYTES)
     words = [] if text is None else text.split(b" ")
     if text is not None and len(words) == _STAMP_WORDS:
