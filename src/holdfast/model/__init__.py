@@ -1,26 +1,29 @@
-"""The values everything else speaks in. Imports nothing of ours and nothing of the world.
+"""Values that every other package uses. Imports no other package of ours and does no I/O.
 
-dr_switch        The switch for the loss of a site
-spelling_hint    The known word that an unknown one may have been meant for
-leader_planning  Who should lead which logical queue
-delay            The fixed levels of delayed delivery
-deletion         Deletion markers
-errors           What can go wrong, as the caller sees it
-filter           What a consumer wants of a topic
-floor            The floor of a logical queue
-group            Consumer group configuration and what a group's members subscribe to
-java_hash        Java's `String.hashCode`, which the format uses for tags and keys
-leadership       Who leads each logical queue of a static topic, as far as a client can tell from what brokers
-registered
-logical_queue    Where the records of one logical queue live
-mapping          The logical queues of a static topic
-message          A message, before it is sent and after it was received
-numbers          How wide numbers are on the wire and on disk
-property_names   Names of the properties that mean something to the system
-queue            Names of queues
-route            Who serves a topic's queues
-scope            Where a static topic is fixed, and the broker names that its logical queues wear
-segment          A run of logical offsets that lives in one physical queue of one broker
-topic            Topic configuration, and the topic names that mean something to the system
-unique_id        The id that a client gives each message it sends, as upper-case hex
+A *static topic* has a fixed number of *logical queues*. A logical queue consists of *segments*; each segment maps a
+range of logical offsets to a physical queue of one broker. The broker of the newest segment is the *leader*. A *move*
+changes the leader; a *forced* move does so although the old leader cannot be reached.
+
+    numbers            the widths of numbers on the wire and on disk
+    queue              names of queues, offsets and positions
+    errors             the errors that callers see
+    property_names     the message properties that the system uses
+    java_hash          Java's `String.hashCode`, which tags and keys use
+    topic              topic configuration, and the names of system topics
+    group              consumer group configuration, and subscriptions
+    filter             tag expressions of subscriptions
+    message            a message before it is sent and after it is received
+    unique_id          the id that a client gives each message it sends
+    delay              the fixed levels of delayed delivery
+    spelling_hint      the known word that is closest to an unknown one
+    scope              where a static topic is fixed, and the mock broker names of its logical queues
+    segment            a range of logical offsets in one physical queue of one broker
+    logical_queue      the segments of one logical queue, and the steps of a move
+    floor              the lowest offset at which a logical queue may begin again
+    mapping            a broker's record of a static topic, and the merge of all brokers' records
+    leadership         the leader of each logical queue, derived from what brokers registered
+    route              the brokers and queues of a topic
+    leader_planning    plans for which broker leads which logical queue
+    deletion           markers of deleted topics
+    dr_switch          the switch that opens a lost site's queues to other units
 """

@@ -11,7 +11,7 @@ _LEVEL = re.compile(r"(\d+)([smhd])")
 
 
 class DelayLevels:
-    """How long a message of each level waits.
+    """The delay of each level.
 
     Raises:
         ConfigError: the text is not a list of times.
@@ -31,9 +31,9 @@ class DelayLevels:
         return len(self._delays_ms)
 
     def clamp(self, level: int) -> int:
-        """Return the nearest level that exists: too high a level means the longest wait, as upstream does."""
+        """Return the nearest existing level: too high a level means the longest delay, as upstream does."""
         return min(level, len(self._delays_ms))
 
     def delay_ms(self, level: int) -> int:
-        """Return how long a message of *level* waits."""
+        """Return the delay of *level*."""
         return self._delays_ms[level - 1]

@@ -1,14 +1,14 @@
-"""Deletion markers: topics that were deleted and must not come back by automatic creation.
+"""Deletion markers: topics that were deleted and must not be created again automatically.
 
     delete orders           mark(orders, version 7)             no broker creates it for a send
     create orders again     mark(orders, version 8, lifted)     automatic creation would work again
     delete it in unit east  mark(orders, east, version 9)       the other units keep theirs
 
-Name servers keep the markers and brokers carry them from one to the other. Of two markers for the same place the higher
-version counts, so every server that has heard the same markers, in whatever order, has the same table. A lifted marker
-stays: it overrules the older deletion that a server which was away brings back.
+Name servers store the markers, and brokers carry them from one name server to another. Of two markers for the same
+topic and cluster, the higher version counts, so servers with the same markers, received in any order, have the same
+table. A lifted marker stays: it overrules the older deletion that a server brings back after an outage.
 
-The table is bounded: beyond `MARKERS_MAX` the lifted markers go first, then the oldest.
+The table is bounded: beyond `MARKERS_MAX`, lifted markers are dropped first, then the oldest.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from holdfast.model.numbers import Int64
 from holdfast.model.topic import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
 
 MARKERS_MAX: Final = 1_000
-"""How many markers are kept: all of them travel in a header field of every registration."""
+"""Limit for the markers: all of them are sent in a header field of every registration."""
 
 EVERYWHERE: Final = ""
 
 
 class Marker(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """A topic was deleted, or created again after that.
+    """The deletion of a topic, or its creation after a deletion.
 
     Attributes:
         version: The highest one counts. A time in milliseconds, or one more than the version it overrules.
-        cluster: Where; empty for everywhere.
+        cluster: The cluster where the topic was deleted; empty for all clusters.
         is_lifted: Whether the topic was created again.
     """
 
@@ -50,7 +50,7 @@ class Deletions:
         self.merge(markers)
 
     def all(self) -> list[Marker]:
-        """Return every marker, in one order everywhere."""
+        """Return every marker, in an order that is the same on every server."""
         return sorted(marker for places in self._topics.values() for marker in places.values())
 
     def of(self, topic: str) -> list[Marker]:
@@ -58,7 +58,7 @@ class Deletions:
         return sorted(self._topics.get(topic, {}).values())
 
     def is_deleted(self, topic: str, cluster: str = EVERYWHERE) -> bool:
-        """Return whether *topic* was deleted in *cluster*; without one, whether its newest marker anywhere says so."""
+        """Return whether *topic* was deleted in *cluster*; without one, whether its newest marker is a deletion."""
         places = self._topics.get(topic)
         if not places:
             return False
@@ -70,14 +70,14 @@ class Deletions:
         self.merge([Marker(topic, self._next_version(topic, now_ms), cluster)])
 
     def lift(self, topic: str, cluster: str, now_ms: int) -> bool:
-        """Let *topic*, which was created again in *cluster*, be deleted there no more; return whether it was."""
+        """Lift the deletion of *topic*, which was created again in *cluster*; return whether it was deleted there."""
         if not self.is_deleted(topic, cluster):
             return False
         self.merge([Marker(topic, self._next_version(topic, now_ms), cluster, is_lifted=True)])
         return True
 
     def merge(self, markers: Iterable[Marker]) -> bool:
-        """Learn what another server knows; return whether that changed anything."""
+        """Add another server's markers; return whether that changed anything."""
         before = self.all()
         for marker in markers:
             places = self._topics.setdefault(marker.topic, {})
@@ -92,7 +92,7 @@ class Deletions:
         return max(now_ms, *(marker.version + 1 for marker in self.of(topic)), 0)
 
     def _drop_overruled(self, places: dict[str, Marker]) -> None:
-        """Drop the markers of single clusters that are older than one for everywhere."""
+        """Drop markers of single clusters that are older than the marker for all clusters."""
         everywhere = places.get(EVERYWHERE)
         if everywhere is not None:
             for cluster in [place for place, marker in places.items() if _rank(marker) < _rank(everywhere)]:
@@ -112,12 +112,12 @@ class Deletions:
 def is_marked_when_deleted(topic: str) -> bool:
     """Return whether the deletion of *topic* leaves a marker.
 
-    Brokers make their own topics, and those of a group that retries, whenever they need them.
+    Brokers create their own topics, and the retry topics of groups, whenever they need them.
     """
     own = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC or topic.startswith(SYSTEM_PREFIX)
     return not (own or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
 
 
 def _rank(marker: Marker) -> tuple[int, bool]:
-    # Of two with one version the deletion counts: an explicit create can be repeated.
+    # Of two markers with the same version the deletion counts: an explicit create can be repeated.
     return marker.version, not marker.is_lifted

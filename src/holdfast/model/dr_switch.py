@@ -1,12 +1,12 @@
-"""The switch for the loss of a site: which units' queues may be read from the other units.
+"""The disaster recovery switch: which units' queues clients of other units may read after the loss of a site.
 
     holdfast dr open --unit east                       east
     holdfast dr open --unit east --topic orders        east, only orders and what groups retry
     holdfast dr open --all --group billing             every unit, for one group
 
-A unit is a cluster that clients name as theirs. The whole switch is one value with a version. Name servers keep it,
-brokers carry it from one to the other, and everywhere the newest counts: whoever was away is told what was missed.
-Pure values; who sees which queues follows in `nameserver/routes/unit_visibility.py`.
+A unit is a cluster that clients name as their own. The whole switch is one value with a version. Name servers store it,
+brokers carry it from one name server to another, and the newest version counts everywhere, so a server catches up after
+an outage. Pure values; `nameserver/routes/unit_visibility.py` derives which clients see which queues.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from holdfast.model.topic import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 EVERY_UNIT: Final = "*"
 OPENINGS_MAX: Final = 256
-"""How many openings there may be: each is looked at for every route, and all of them travel in a header field."""
+"""Limit for the openings: each is checked for every route, and all of them are sent in a header field."""
 
 
 class SwitchRefused(HoldfastError):
-    """The switch stays as it is; the text says why."""
+    """The switch cannot be changed like this; the text says why."""
 
 
 class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """One unit that is open, or all of them.
+    """One open unit, or all units.
 
     Attributes:
-        unit: Its name, or `*`.
-        topic: The only topic that is opened; empty for all.
-        group: The only group for which it is; empty for all.
+        unit: The unit's name, or `*`.
+        topic: The only topic that is open; empty for all topics.
+        group: The only group for which it is open; empty for all groups.
     """
 
     unit: str
@@ -42,7 +42,7 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     group: str = ""
 
     def includes(self, other: Opening) -> bool:
-        """Return whether *other* opens nothing beyond this."""
+        """Return whether *other* opens nothing beyond this opening."""
         return (
             self.unit in {EVERY_UNIT, other.unit}
             and self.topic in {"", other.topic}
@@ -50,16 +50,16 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
         )
 
     def names(self, topic: str) -> bool:
-        """Return whether *topic* is opened for anybody.
+        """Return whether *topic* is open for any group.
 
-        What a group retries, and its dead letters, are opened with any topic: a message that fails while it is read
-        from another unit goes there, and would wait for the unit to be repaired.
+        Retry and dead-letter topics of a group are open whatever the opening's topic is: a message that fails while it
+        is read from another unit goes there, and would otherwise wait for the unit to be repaired.
         """
         owner = owner_of(topic)
         return self.topic in {"", topic} if owner is None else self.group in {"", owner}
 
     def serves(self, topic: str, group: str) -> bool:
-        """Return whether *topic* is opened for *group*; whoever tells no group gets only what is for all."""
+        """Return whether *topic* is open for *group*; an empty group only gets what is open for all groups."""
         return self.names(topic) and (owner_of(topic) is not None or self.group in {"", group})
 
     def __str__(self) -> str:
@@ -70,49 +70,49 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 
 
 class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is open.
+    """The openings of all units.
 
     Attributes:
-        version: Rises with every change; 0: it never was used.
+        version: Rises with every change; 0: never used.
     """
 
     version: Int64 = 0
     openings: tuple[Opening, ...] = ()
 
     def is_newer(self, other: Switch) -> bool:
-        """Return whether this counts and *other* does not. Of two changes at once all choose the same one."""
+        """Return whether this switch replaces *other*. All servers choose the same one of two concurrent changes."""
         return (self.version, self.openings) > (other.version, other.openings)
 
     def open(self, opening: Opening, now_ms: int) -> Switch:
         """Return the switch with *opening*.
 
         Raises:
-            SwitchRefused: it would change nothing, or there are too many.
+            SwitchRefused: it would change nothing, or there are too many openings.
         """
         if found := next((each for each in self.openings if each.includes(opening)), None):
             raise SwitchRefused(f"nothing would change: {found} is open already")
         kept = [each for each in self.openings if not opening.includes(each)]
         if len(kept) >= OPENINGS_MAX:
-            raise SwitchRefused(f"{OPENINGS_MAX} openings are all that is kept: open more at once, or close some")
+            raise SwitchRefused(f"{OPENINGS_MAX} openings are the maximum: open more with one opening, or close some")
         return self._change([*kept, opening], now_ms)
 
     def close(self, opening: Opening, now_ms: int) -> Switch:
-        """Return the switch without *opening* and all that it includes.
+        """Return the switch without *opening* and all openings that it includes.
 
         Raises:
-            SwitchRefused: nothing of it is open, or only as a part of something larger.
+            SwitchRefused: no such opening exists, or only as part of a larger one.
         """
         kept = [each for each in self.openings if not opening.includes(each)]
         if len(kept) == len(self.openings):
             if found := next((each for each in kept if each.includes(opening)), None):
                 raise SwitchRefused(f"{found} is open as a whole: close that, and open again what shall stay open")
             verb = "are" if opening.unit == EVERY_UNIT else "is"
-            rest = f"; what is open: {'; '.join(map(str, kept))}" if kept else ""
+            rest = f"; open now: {'; '.join(map(str, kept))}" if kept else ""
             raise SwitchRefused(f"nothing would change: {opening} {verb} not open{rest}")
         return self._change(kept, now_ms)
 
     def _change(self, openings: list[Opening], now_ms: int) -> Switch:
-        # Never lower, also when clocks go back.
+        # The version rises even if the clock goes back.
         return Switch(max(self.version + 1, now_ms), tuple(sorted(openings)))
 
 
@@ -120,7 +120,7 @@ CLOSED: Final = Switch()
 
 
 def owner_of(topic: str) -> str | None:
-    """Return the group to which a retry or dead-letter topic belongs; None for any other."""
+    """Return the group to which a retry or dead-letter topic belongs; None for other topics."""
     for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         if topic.startswith(prefix):
             return topic[len(prefix) :]

@@ -1,24 +1,24 @@
-"""What can go wrong, as the caller sees it.
+"""The errors that callers see.
 
 HoldfastError
-  ProtocolError           bytes that break the protocol
-    LocalProtocolError      ours: we were asked to say something that cannot be said
+  ProtocolError           bytes or values that violate the protocol
+    LocalProtocolError      ours: the protocol cannot represent what we were asked to send
     RemoteProtocolError     theirs: the peer's channel is closed
-  BrokerRefused           a server understood the request and said no
-  RouteNotFound           nobody serves the topic
-  RequestTimeout          no answer in time; whether it was carried out is unknown
-  ConnectionLost          the channel went away with the request on it
+  BrokerRefused           a server understood the request and refused it
+  RouteNotFound           no broker serves the topic
+  RequestTimeout          no answer in time; whether the request was executed is unknown
+  ConnectionLost          the channel closed while the request was pending
   SendFailed              a message could not be sent, after every attempt; says whether it may be stored
     SendManyFailed          some of many messages could not be sent; says which
-  ProducerFull            too much is waiting to be sent; nothing was taken
+  ProducerFull            the producer's buffer is full; the message was not accepted
   ForkedClient            a client that was opened before a fork is used in the child
   StoreError              the log engine
-    CorruptRecord           bytes on disk that are not what was written
-    DiskFailed              the disk refused; the store takes no more writes
-  PeerFailed              another server did not answer the one that asked it
+    CorruptRecord           bytes on disk differ from those that were written
+    DiskFailed              a disk operation failed; the store accepts no more writes
+  PeerFailed              another server did not answer a server's request
   MappingRefused          a change of logical queues that would break one of their rules
   ConfigError             a setting that cannot be used
-  PortTaken               somebody else listens where we should
+  PortTaken               another process listens on our port
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class HoldfastError(Exception):
 
 
 class ProtocolError(HoldfastError):
-    """Bytes or values that the protocol does not allow."""
+    """Bytes or values violate the protocol."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were asked to send something that the protocol cannot carry."""
+    """The protocol cannot represent a value that we were asked to send."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that cannot be understood; its channel is closed."""
+    """The peer sent malformed data; its channel is closed."""
 
 
 class BrokerRefused(HoldfastError):
@@ -47,8 +47,8 @@ class BrokerRefused(HoldfastError):
 
     Attributes:
         code: The response code, see `holdfast.wire.frames.codes.ResponseCode`.
-        remark: The server's own words.
-        address: Who refused, if known.
+        remark: The server's explanation.
+        address: The server that refused, if known.
     """
 
     def __init__(self, code: int, remark: str, *, address: str | None = None) -> None:
@@ -60,14 +60,14 @@ class BrokerRefused(HoldfastError):
 
 
 class NoLeader(BrokerRefused):
-    """A broker waited for a logical queue to get a leader, and knows of none: the queue has no mapping."""
+    """A broker waited for a logical queue to get a leader, but the queue has no mapping."""
 
 
 class UnreadableBatch(RemoteProtocolError):
-    """A batch that was kept whole cannot be opened. What was pulled beside it can be consumed.
+    """An inner batch cannot be unpacked. The other pulled messages can be consumed.
 
     Attributes:
-        offset: Of its first message.
+        offset: The offset of its first message.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -76,18 +76,18 @@ class UnreadableBatch(RemoteProtocolError):
 
 
 class RouteNotFound(HoldfastError):
-    """No name server knows who serves the topic."""
+    """No name server has a route for the topic."""
 
 
 class RequestTimeout(HoldfastError):
-    """No answer came in time. Whether the server carried the request out is unknown."""
+    """No answer arrived in time. Whether the server executed the request is unknown."""
 
 
 class ConnectionLost(HoldfastError):
     """The channel closed, or could not be opened.
 
     Attributes:
-        was_sent: Whether a request had left; then it may have been carried out.
+        was_sent: Whether a request was sent before; then it may have been executed.
     """
 
     def __init__(self, text: str, *, was_sent: bool = False) -> None:
@@ -96,11 +96,11 @@ class ConnectionLost(HoldfastError):
 
 
 class SendFailed(HoldfastError):
-    """A message could not be sent, after every attempt that was allowed.
+    """A message could not be sent, after every permitted attempt.
 
     Attributes:
-        cause: What ended the last attempt.
-        maybe_stored: Whether a broker may have stored the message all the same, because an attempt got no answer.
+        cause: The error of the last attempt.
+        maybe_stored: Whether a broker may have stored the message nevertheless, because an attempt got no answer.
             If so, sending it again may deliver it twice; if not, it certainly was not stored.
     """
 
@@ -113,7 +113,7 @@ class SendFailed(HoldfastError):
 
     @property
     def code(self) -> int | None:
-        """The response code, when a server refused; None otherwise."""
+        """The response code if a server refused the message; None otherwise."""
         return self.cause.code if isinstance(self.cause, BrokerRefused) else None
 
 
@@ -121,7 +121,7 @@ class SendManyFailed(SendFailed):
     """Some of many messages could not be sent.
 
     Attributes:
-        results: What became of each message, in the order given: a `SendResult`, or the `SendFailed` it ended with.
+        results: The result of each message, in the order given: a `SendResult`, or the `SendFailed` that ended it.
     """
 
     def __init__(self, results: Sequence[object]) -> None:
@@ -134,11 +134,11 @@ class SendManyFailed(SendFailed):
 
 
 class ProducerFull(HoldfastError):
-    """A producer holds as much as it may that is not acknowledged. The message was not taken; try it again later."""
+    """A producer's limit for unacknowledged messages is reached. The message was not accepted; try again later."""
 
 
 class ForkedClient(HoldfastError):
-    """A client was opened before this process was forked from its parent. Only the parent can use it."""
+    """A client was opened before this process was forked. Only the parent process can use it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -148,19 +148,19 @@ class ForkedClient(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """The log engine cannot do what was asked."""
+    """The log engine cannot execute the operation."""
 
 
 class RecordRefused(StoreError):
-    """A message cannot be stored: it passes a limit, or the store takes no writes. Nothing was changed."""
+    """A message cannot be stored: it exceeds a limit, or the store accepts no writes. Nothing was changed."""
 
 
 class CorruptRecord(StoreError):
-    """Bytes on disk are not what was written.
+    """Bytes on disk differ from those that were written.
 
     Attributes:
         position: Byte address in the commit log.
-        reason: What is wrong with it.
+        reason: What the check found.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -170,11 +170,11 @@ class CorruptRecord(StoreError):
 
 
 class DiskFailed(StoreError):
-    """The disk refused a write, a read or a sync. The store takes no more writes until it is restarted."""
+    """A write, a read or a sync failed. The store accepts no more writes until it is restarted."""
 
 
 class DiskFull(DiskFailed):
-    """The disk has no space left for a write or a new file. The same call can be made again later."""
+    """The disk has no space left for a write or a new file. The caller can retry later."""
 
 
 class MappingRefused(HoldfastError):
@@ -190,18 +190,18 @@ class MappingRefused(HoldfastError):
 
 
 class ConfigError(HoldfastError):
-    """A setting is unknown or has a value that cannot be used. The message names the nearest right one."""
+    """A setting is unknown or has an invalid value. The message names the closest valid one."""
 
 
 class PortTaken(HoldfastError):
-    """Somebody else listens where we should. The setting may be right: it is the machine that is not ready."""
+    """Another process listens on our port. The setting may be right: the machine is not ready."""
 
 
 class PeerFailed(HoldfastError):
-    """A server that was asked by another server did not answer.
+    """A server did not answer another server's request.
 
     Attributes:
-        is_unsent: It cannot have heard the question.
+        is_unsent: The request certainly did not reach the server.
     """
 
     def __init__(self, reason: str, *, is_unsent: bool = False) -> None:

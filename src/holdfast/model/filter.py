@@ -1,10 +1,10 @@
-"""What a consumer wants of a topic: tag expressions.
+"""Tag expressions of subscriptions.
 
     *            everything
     a || b       messages tagged a or b
 
-An index entry holds only the hash of a message's tag, so a broker lets through by hash and the client looks again at
-the text. SQL expressions are not evaluated here.
+An index entry holds only the hash of a message's tag, so a broker filters by hash and the client compares the text
+again. SQL expressions are not evaluated here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TAG = "TAG"
 
 
 def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subscription:
-    """Return the subscription that a tag expression means; an empty one means everything."""
+    """Return the subscription for a tag expression; an empty expression means everything."""
     text = (expression or "").strip() or EVERYTHING
     tags = frozenset() if text == EVERYTHING else frozenset(tag.strip() for tag in text.split("||") if tag.strip())
     return Subscription(
@@ -30,15 +30,15 @@ def parse_tags(topic: str, expression: str | None, *, version: int = 0) -> Subsc
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Say whether an expression of this type is a list of tags; no type means tags, as upstream has it."""
+    """Return whether an expression of this type is a list of tags; no type means tags, as upstream has it."""
     return not expression_type or expression_type == TAG
 
 
 def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
-    """Return the tag hashes that *subscription* lets through, or None when it lets everything through."""
+    """Return the tag hashes that *subscription* accepts, or None if it accepts everything."""
     if subscription.class_filter_mode or subscription.sub_string == EVERYTHING:
         return None
     if subscription.code_set:
         return subscription.code_set
-    # Some clients send the text alone.
+    # Some clients send only the text.
     return parse_tags(subscription.topic, subscription.sub_string).code_set or None

@@ -1,11 +1,11 @@
-"""The floor of a logical queue: the lowest offset that its next home may begin at.
+"""The floor of a logical queue: the lowest offset at which its next segment may begin.
 
     unset      every broker that recorded the queue keeps a floor: the end of the queue as far as it knows it
-    set        the next home begins at the highest floor that any broker, name server or committed offset gives,
-               in a later generation; a forced gap above it while a broker that held the queue cannot be asked
+    set        the next segment begins at the highest floor that any broker, name server or committed offset gives,
+               in a later generation; a forced gap above it if a broker that held the queue cannot be asked
 
-Without a floor, a queue that gets a new mapping would use its offsets again, and groups that consumed them would skip
-new messages. A floor only rises. It is deleted with its topic.
+Without a floor, a queue that gets a new mapping would reuse its offsets, and groups that consumed them would skip new
+messages. A floor only rises. It is deleted with its topic.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OFFSET_MAX: Final = 2**62
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """The offsets that a logical queue has used, as far as they are known.
+    """The known used offsets of a logical queue.
 
     Attributes:
-        offset: None at or above it was ever used.
-        generation: The newest home that is known; -1 if the queue never had one.
-        brokers: Who held the queue in that generation.
+        offset: No offset at or above it was ever used.
+        generation: The newest known segment's generation; -1 if the queue never had a segment.
+        brokers: The brokers that held the queue in that generation.
     """
 
     offset: int = 0
@@ -35,11 +35,11 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     brokers: tuple[str, ...] = ()
 
     def next_first(self, *, is_certain: bool) -> int:
-        """Return where the next home begins; *is_certain* when every broker that held the queue was asked."""
+        """Return the start of the next segment; *is_certain* if every broker that held the queue answered."""
         return self.offset if is_certain else self.offset + FORCED_GAP
 
     def next_generation(self, *, is_certain: bool) -> int:
-        """Return the generation of the next home. A forced one leaves one out, as a forced move does."""
+        """Return the generation of the next segment. A forced one skips a generation, as a forced move does."""
         return self.generation + (1 if is_certain else 2)
 
 
@@ -47,11 +47,11 @@ NO_FLOOR: Final = Floor()
 
 
 def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
-    """Return the floor that the record of a queue gives.
+    """Return the floor of a recorded queue.
 
     Args:
-        queue: The record.
-        end: The logical end of the leader's home, where it is known better than the record has it.
+        queue: The recorded queue.
+        end: The logical end of the leader's segment, if the caller knows it better than the record.
     """
     ends = [segment.static_max for segment in queue.segments if segment.is_decided]
     return Floor(
@@ -62,7 +62,7 @@ def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
 
 
 def highest(floors: Iterable[Floor]) -> Floor:
-    """Return the floor above all of *floors*; the holders are those of the newest generation."""
+    """Return the highest of *floors*; its brokers are those of the newest generation."""
     known = list(floors)
     generation = max((floor.generation for floor in known), default=NO_FLOOR.generation)
     holders = {broker for floor in known if floor.generation == generation for broker in floor.brokers}

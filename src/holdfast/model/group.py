@@ -1,4 +1,4 @@
-"""Consumer group configuration and what a group's members subscribe to. JSON names are upstream's."""
+"""Consumer group configuration, and the subscriptions of a group's members. JSON names are upstream's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import LEGAL_NAME, RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
 
-GROUP_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX - len(RETRY_PREFIX)  # The retry topic is a folder, and must fit too.
+GROUP_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX - len(RETRY_PREFIX)  # The retry topic is a folder name with a limit.
 RETRY_QUEUES_MAX: Final = 1024
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a broker treats a consumer group."""
+    """A broker's configuration of a consumer group."""
 
     group_name: str
     consume_enable: bool = True
@@ -33,7 +33,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a group wants of one topic. An empty tag set means everything."""
+    """A group's subscription to one topic. An empty tag set means everything."""
 
     topic: str
     sub_string: str = "*"

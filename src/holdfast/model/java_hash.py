@@ -1,9 +1,9 @@
-"""Java's `String.hashCode`, which the format uses for tags and keys.
+"""Java's `String.hashCode`, which RocketMQ's format uses for tags and keys.
 
     hash = sum of unit[i] * 31^(n-1-i), over UTF-16 units, wrapped to a signed 32-bit integer
 
-That is the number that the text spells in base 31, if only its digits were below 31. There are two ways to make them
-so, and `int` reads such numbers at the speed of C:
+This is the number that the text spells in base 31, if its digits were below 31. There are two ways to transform the
+text into such digits; `int` then parses them at the speed of C:
 
     all units are of [48, 79): digits and A to N     unit = 48 + digit               unique keys are hexadecimal
     all units are ASCII                              unit = 31 * high + low          two numbers
@@ -30,7 +30,7 @@ _HIGH = bytes(_DIGITS[unit // 31] if unit < 128 else _NO_DIGIT for unit in range
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """Return what `text.hashCode()` is in Java. The latest texts are remembered: tags repeat."""
+    """Return Java's `text.hashCode()`. The latest texts are cached, because tags repeat."""
     if text.isascii() and 0 < len(text) <= _TABLE_SIZE:
         units = text.encode()
         return _to_signed(int(units.translate(_LOW), 31) + 31 * int(units.translate(_HIGH), 31))
@@ -38,16 +38,16 @@ def java_hash(text: str) -> int:
 
 
 def hash_behind(prefix: int, text: bytes) -> int:
-    """Return the hash of *text*, which is UTF-8, behind a text whose hash is *prefix*, as an unsigned integer.
+    """Return the hash of a text followed by *text* (UTF-8), as an unsigned integer; *prefix* is the first text's hash.
 
-    What is not UTF-8 counts as replacement characters.
+    Invalid UTF-8 counts as replacement characters.
     """
     units = _to_units(text.decode(errors="replace"))
     return prefix * pow(31, len(units), 1 << 32) + hash_units(units) & _WRAP
 
 
 def hash_all_behind(prefixes: Sequence[int], texts: Sequence[bytes]) -> list[int]:
-    """Return `hash_behind` of many pairs at once, in a fraction of the time if all texts are of a simple kind."""
+    """Return `hash_behind` of many pairs at once. Fast if all texts are ASCII, fastest if all are short digits."""
     pairs = list(zip(prefixes, texts, strict=True))
     powers, shifts = _POWERS, _NARROW_SHIFTS
     try:
@@ -87,7 +87,7 @@ def _to_units(text: str) -> bytes | list[int]:
 
 
 def key_text(key: bytes) -> str:
-    """Return the text whose hash decides on the queue of a key that is bytes; what is not UTF-8 is read as Latin-1."""
+    """Return the text whose hash selects the queue of a bytes key; a key that is not UTF-8 is decoded as Latin-1."""
     try:
         return key.decode()
     except UnicodeDecodeError:

@@ -1,11 +1,11 @@
-"""Who should lead which logical queue: plans with the fewest moves, the same for the same question.
+"""Plan which broker leads which logical queue, with the fewest moves. Equal input gives equal plans.
 
-A plan is a list of moves. Nobody is asked and nothing is changed here; whoever carries a plan out may stop anywhere.
+A plan is a list of moves. Planning has no effects, and a plan may be executed in part.
 
     leaders   {0: "a", 1: "a", 2: "b"}        of one topic
     topics    {"orders": {0: "a", ...}, ...}  of a cluster
 
-Even means: the numbers of queues that any two brokers lead differ by one at most, in each topic and, where the whole
+Even means: the numbers of queues that any two brokers lead differ by at most one, in each topic and, if the whole
 cluster is planned, over all topics together.
 """
 
@@ -20,11 +20,11 @@ from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import QUEUES_MAX
 
 Leaders = Mapping[int, str]
-"""Logical queue to the broker that leads it."""
+"""Logical queue to its leader."""
 
 
 class Move(msgspec.Struct, frozen=True, order=True):
-    """A logical queue gets another leader; without a source it is new."""
+    """A change of a logical queue's leader; without a source the queue is new."""
 
     topic: str
     queue: int
@@ -38,23 +38,23 @@ def count_leads(topics: Mapping[str, Leaders]) -> Counter[str]:
 
 
 def apply_moves(leaders: Leaders, moves: Iterable[Move]) -> dict[int, str]:
-    """Return who leads after *moves*, which are all of one topic."""
+    """Return the leaders after *moves*, which must all be of one topic."""
     return {**leaders, **{move.queue: move.target for move in moves}}
 
 
 def plan_create(
     topic: str, total: int, brokers: Collection[str], *, load: Mapping[str, int] | None = None
 ) -> list[Move]:
-    """Return where the queues of a new topic go: evenly, and what is left over to the least loaded.
+    """Return the initial leaders of a new topic: evenly distributed, the remainder to the least loaded brokers.
 
     Args:
-        topic: Its name.
-        total: How many logical queues it gets.
-        brokers: Among whom.
-        load: Broker to how many queues of other topics it leads.
+        topic: The topic's name.
+        total: The number of its logical queues.
+        brokers: The brokers to choose from.
+        load: Broker to the number of queues of other topics that it leads.
 
     Raises:
-        MappingRefused: no brokers, or a number of queues that no topic can have.
+        MappingRefused: no brokers, or an invalid number of queues.
     """
     return plan_grow(topic, {}, total, brokers, load=load)
 
@@ -62,12 +62,12 @@ def plan_create(
 def plan_grow(
     topic: str, leaders: Leaders, total: int, brokers: Collection[str], *, load: Mapping[str, int] | None = None
 ) -> list[Move]:
-    """Return where new queues of a topic go, so that it has *total*: always to whoever leads the fewest of it.
+    """Return the leaders of new queues, so that a topic has *total*: each goes to the broker with the fewest.
 
-    Queues that are there stay where they are, also on brokers that are not asked for.
+    Existing queues keep their leaders, also leaders that are not in *brokers*.
 
     Raises:
-        MappingRefused: no brokers, fewer queues than there are, or more than a topic can have.
+        MappingRefused: no brokers, fewer queues than exist, or more than a topic can have.
     """
     _require_brokers(brokers, f"{topic} needs a broker for its queues: name one that is alive")
     if not 1 <= total <= QUEUES_MAX:
@@ -92,13 +92,13 @@ def plan_grow(
 def plan_move(
     topic: str, leaders: Leaders, targets: Collection[str], *, load: Mapping[str, int] | None = None
 ) -> list[Move]:
-    """Return the fewest moves after which *targets*, and nobody else, lead the topic evenly.
+    """Return the fewest moves after which only *targets* lead the topic, evenly.
 
     Args:
-        topic: Its name.
-        leaders: Who leads now.
-        targets: Who shall lead.
-        load: Broker to how many queues of other topics it leads; decides between equals.
+        topic: The topic's name.
+        leaders: The present leaders.
+        targets: The new leaders.
+        load: Broker to the number of queues of other topics that it leads; breaks ties.
 
     Raises:
         MappingRefused: no targets.
@@ -107,7 +107,7 @@ def plan_move(
     others = Counter(load or {})
     counts = Counter(leaders.values())
     share, rest = divmod(len(leaders), len(set(targets)))
-    # Whoever has more than its share keeps one more: that is a move less each.
+    # A broker with more than its share gets one of the extra queues: that saves a move.
     ranked = sorted(set(targets), key=lambda broker: (counts[broker] <= share, others[broker], broker))
     return _moves_to_quotas(topic, leaders, {broker: share + (rank < rest) for rank, broker in enumerate(ranked)})
 
@@ -116,12 +116,12 @@ def plan_drain(broker: str, topics: Mapping[str, Leaders], targets: Collection[s
     """Return the moves after which *broker* leads nothing. No other queue moves.
 
     Args:
-        broker: Who shall lead nothing.
-        topics: Who leads now.
-        targets: Who may take over; the drained broker itself is passed over.
+        broker: The broker to drain.
+        topics: The present leaders.
+        targets: The brokers that may take over; *broker* itself is ignored.
 
     Raises:
-        MappingRefused: there is something to move, and nobody to move it to.
+        MappingRefused: there are queues to move, but no target.
     """
     rest = [target for target in targets if target != broker]
     totals = count_leads(topics)
@@ -129,7 +129,7 @@ def plan_drain(broker: str, topics: Mapping[str, Leaders], targets: Collection[s
         return []
     _require_brokers(
         rest,
-        f"{broker} leads {totals[broker]} logical queues, and there is no other broker to take them: add one first",
+        f"{broker} leads {totals[broker]} logical queues, and there is no other broker to take over: add one first",
     )
     moves = []
     for topic, leaders in sorted(topics.items()):
@@ -146,29 +146,29 @@ def plan_spread(broker: str, topics: Mapping[str, Leaders], brokers: Collection[
     """Return the moves that give a new *broker* its share of every topic. No queue moves between the others.
 
     Args:
-        broker: Who shall get a share.
-        topics: Who leads now.
-        brokers: Between whom the topics are shared, with or without the new one.
+        broker: The new broker.
+        topics: The present leaders.
+        brokers: The brokers that share the topics, with or without the new one.
     """
     members = {broker, *brokers}
     totals = count_leads(topics)
     wanted = sum(len(leaders) for leaders in topics.values()) // len(members)
     moves: list[Move] = []
-    # First a whole share of each topic, then, up to its share of everything, one more of those with the largest rest.
+    # First the whole share of each topic; then, up to its share of everything, one more, by most extra queues.
     by_rest = sorted(topics, key=lambda topic: (-(len(topics[topic]) % len(members)), topic))
     for extra, names in ((0, sorted(topics)), (1, by_rest)):
         for topic in names:
             led = apply_moves(topics[topic], (move for move in moves if move.topic == topic))
             share = len(led) // len(members) + (extra if len(led) % len(members) else 0)
             while Counter(led.values())[broker] < share and (extra == 0 or totals[broker] < wanted):
-                move = _take_from_most_loaded(topic, led, broker, totals)
+                move = _move_from_most_loaded(topic, led, broker, totals)
                 led[move.queue] = broker
                 moves.append(move)
     return sorted(moves)
 
 
 def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> list[Move]:
-    """Return the fewest moves after which *brokers*, and nobody else, lead every topic and all together evenly.
+    """Return the fewest moves after which only *brokers* lead, evenly in each topic and over all topics.
 
     Raises:
         MappingRefused: no brokers.
@@ -190,11 +190,11 @@ def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> l
 
 
 class _Extras:
-    """Which brokers lead one more of a topic than its even share, so that nobody has two more of these than another.
+    """Chooses which brokers lead an extra queue of a topic, so that their numbers of extra queues differ by 0 or 1.
 
-    A topic with `rest` queues left over chooses that many brokers. Choosing one that has more than the share already
-    saves a move. The first choice saves the most; `level` then hands choices on from those with many to those with few,
-    over other brokers if need be, always on the way that costs the fewest moves.
+    A topic with `rest` queues left over chooses that many brokers. Choosing a broker that has more than the share
+    already saves a move. `add` makes the choices that save the most; `level` then hands choices over from brokers with
+    many to brokers with few, through other brokers if necessary, always on the path that costs the fewest moves.
     """
 
     def __init__(self, brokers: Sequence[str]) -> None:
@@ -202,11 +202,11 @@ class _Extras:
         self._brokers = brokers
         self._saves: dict[str, frozenset[str]] = {}
         self._counts = dict.fromkeys(brokers, 0)
-        # (giver, taker) -> cost of handing over -> the topics with which it can be done, in the order they came.
+        # (giver, taker) -> cost of handing over -> the topics that can be handed over, in insertion order.
         self._handovers: dict[tuple[str, str], dict[int, dict[str, None]]] = {}
 
     def add(self, topic: str, rest: int, saves: frozenset[str]) -> None:
-        """Choose *rest* brokers for *topic*, first those in *saves*, the least chosen first."""
+        """Choose *rest* brokers for *topic*: first those in *saves*, then those with the fewest extra queues."""
         ranked = sorted(self._brokers, key=lambda broker: (broker not in saves, self._counts[broker], broker))
         self.chosen[topic] = set(ranked[:rest])
         self._saves[topic] = saves
@@ -215,9 +215,9 @@ class _Extras:
         self._list(topic)
 
     def level(self) -> None:
-        """Hand on until nobody is chosen two times more often than another."""
+        """Hand choices over until the numbers of extra queues differ by at most one."""
         while max(self._counts.values()) - min(self._counts.values()) > 1:
-            for giver, taker in self._cheapest_way():
+            for giver, taker in self._cheapest_path():
                 self._hand_over(giver, taker)
 
     def _cost(self, topic: str, giver: str, taker: str) -> int:
@@ -249,8 +249,8 @@ class _Extras:
         self._counts[taker] += 1
         self._list(topic)
 
-    def _cheapest_way(self) -> list[tuple[str, str]]:
-        """Return the steps from one of those with the most to one of those with the least (Bellman and Ford)."""
+    def _cheapest_path(self) -> list[tuple[str, str]]:
+        """Return the steps from a broker with the most to a broker with the fewest extra queues (Bellman-Ford)."""
         most, least = max(self._counts.values()), min(self._counts.values())
         costs = {broker: 0 for broker in self._brokers if self._counts[broker] == most}
         before: dict[str, str] = {}
@@ -262,31 +262,31 @@ class _Extras:
                     before[taker] = giver
         ends = [broker for broker in costs if self._counts[broker] == least]
         at = min(ends, key=lambda broker: (costs[broker], broker))
-        way = []
+        path = []
         while at in before:
-            way.append((before[at], at))
+            path.append((before[at], at))
             at = before[at]
-        return way[::-1]
+        return path[::-1]
 
 
 def _moves_to_quotas(topic: str, leaders: Leaders, quotas: Mapping[str, int]) -> list[Move]:
-    """Return the moves after which everybody leads its quota. Whoever gives does not take."""
+    """Return the moves after which every broker leads its quota. No broker both gives and receives queues."""
     left = dict(quotas)
-    homeless = []
+    surplus = []
     for queue in sorted(leaders):
         if left.get(leaders[queue], 0) > 0:
             left[leaders[queue]] -= 1
         else:
-            homeless.append(queue)
+            surplus.append(queue)
     takers = [broker for broker in sorted(left) for _ in range(left[broker])]
-    return [Move(topic, queue, leaders[queue], target) for queue, target in zip(homeless, takers, strict=True)]
+    return [Move(topic, queue, leaders[queue], target) for queue, target in zip(surplus, takers, strict=True)]
 
 
 def _least_loaded(brokers: Iterable[str], counts: Mapping[str, int], totals: Mapping[str, int]) -> str:
     return min(brokers, key=lambda broker: (counts[broker], totals[broker], broker))
 
 
-def _take_from_most_loaded(topic: str, led: Leaders, broker: str, totals: Counter[str]) -> Move:
+def _move_from_most_loaded(topic: str, led: Leaders, broker: str, totals: Counter[str]) -> Move:
     counts = Counter(led.values())
     source = max((name for name in counts if name != broker), key=lambda name: (counts[name], totals[name], name))
     totals[source] -= 1

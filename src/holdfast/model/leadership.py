@@ -1,11 +1,12 @@
-"""Who leads each logical queue of a static topic, as far as a client can tell from what brokers registered.
+"""The leader of each logical queue of a static topic, as far as a client can derive it from brokers' registrations.
 
     claims    a: epoch 7 {0: generation 2, 1: generation 1}     b: epoch 9 {0: generation 3}
-    leaders   0 -> b    1 -> a    2, 3 -> nobody: they keep their numbers, so that keys keep their queues
+    leaders   0 -> b    1 -> a    2, 3 -> none: they keep their numbers, so that keys keep their queues
 
-The newest generation leads, also where only others say so: who handed a queue over knows to whom, and who came after it
-may not have been heard yet. Java brokers tell no generations, and Java name servers drop ours: then the newest epoch
-leads. What is believed once is given up only for something newer: name servers may answer late, or out of order.
+The newest generation leads, even if only another broker reports it: a broker that handed a queue over knows its new
+leader, whose registration may not have arrived yet. Java brokers report no generations, and Java name servers drop
+ours: then the newest epoch leads. A client replaces a known leader only by a newer one, because name servers may answer
+late or out of order.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who takes what is sent to a logical queue.
+    """The broker that accepts sends to a logical queue.
 
     Attributes:
-        broker: The name of the broker; of nobody's queue the name that stands for nobody.
-        generation: At least this is its generation; -1 when nobody told any.
-        epoch: Of the record that says so.
+        broker: The name of the broker; `NOBODY` if the queue has no leader.
+        generation: Its generation is at least this; -1 if none was reported.
+        epoch: The epoch of the record that reports it.
     """
 
     broker: str
@@ -35,7 +36,7 @@ class Leader(msgspec.Struct, frozen=True):
     epoch: int = UNKNOWN
 
     def supersedes(self, held: Leader) -> bool:
-        """Say whether this is news to somebody who believed in *held*."""
+        """Return whether this leader replaces the known leader *held*."""
         if NOBODY in {held.broker, self.broker}:
             return held.broker == NOBODY != self.broker
         if UNKNOWN_GENERATION in {self.generation, held.generation}:
@@ -47,19 +48,19 @@ NO_LEADER: Final = Leader(NOBODY)
 
 
 def find_leaders(topic: str, records: Iterable[TopicMapping]) -> dict[MessageQueue, Leader]:
-    """Return the logical queues of *topic*, all of them and in order, each with who leads it.
+    """Return all logical queues of *topic*, in order, with their leaders.
 
     Args:
         topic: The topic.
-        records: What its brokers registered, in any order; a broker may be there more than once.
+        records: The records that its brokers registered, in any order; several of one broker are allowed.
     """
     by_scope: dict[str, list[TopicMapping]] = {}
     for record in records:
         by_scope.setdefault(mock_broker(record.scope), []).append(record)
     return {
         MessageQueue(topic, name, number): leader
-        for name, believed in sorted(by_scope.items())
-        for number, leader in enumerate(_leaders_of(believed))
+        for name, registered in sorted(by_scope.items())
+        for number, leader in enumerate(_leaders_of(registered))
     }
 
 
@@ -67,31 +68,33 @@ def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
     claims: list[list[Leader]] = [[] for _ in range(max(record.total for record in records))]
     for record in records:
         for number, queue in record.queues.items():
-            home = queue.leader
-            is_hearsay = home.broker != record.broker
-            if is_hearsay and (home.generation == UNKNOWN_GENERATION or not home.is_decided):
-                continue  # By its epoch alone nobody else's record proves anything.
+            segment = queue.leader
+            is_hearsay = segment.broker != record.broker
+            if is_hearsay and (segment.generation == UNKNOWN_GENERATION or not segment.is_decided):
+                continue  # Without a generation, another broker's record proves nothing.
             if 0 <= number < len(claims):
-                claims[number].append(Leader(home.broker, home.generation, record.epoch))
+                claims[number].append(Leader(segment.broker, segment.generation, record.epoch))
     return [_strongest(found) for found in claims]
 
 
 def _strongest(claims: list[Leader]) -> Leader:
-    """Return whose claim counts: the newest generation's, unless somebody of a newer epoch tells no generation."""
-    told = [claim for claim in claims if claim.generation != UNKNOWN_GENERATION]
-    untold = [claim for claim in claims if claim.generation == UNKNOWN_GENERATION]
-    # Where two are equal it matters only that everybody decides alike.
-    by_generation = max(told, key=lambda claim: (claim.generation, claim.epoch, claim.broker), default=NO_LEADER)
-    by_epoch = max(untold, key=lambda claim: (claim.epoch, claim.broker), default=NO_LEADER)
+    """Return the winning claim: the newest generation, unless a claim without a generation has a newer epoch."""
+    with_generation = [claim for claim in claims if claim.generation != UNKNOWN_GENERATION]
+    without = [claim for claim in claims if claim.generation == UNKNOWN_GENERATION]
+    # Ties are broken by name, so that all clients choose the same leader.
+    by_generation = max(
+        with_generation, key=lambda claim: (claim.generation, claim.epoch, claim.broker), default=NO_LEADER
+    )
+    by_epoch = max(without, key=lambda claim: (claim.epoch, claim.broker), default=NO_LEADER)
     return by_epoch if by_epoch.supersedes(by_generation) else by_generation
 
 
 def advance(held: Mapping[MessageQueue, Leader], found: Mapping[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
-    """Return what to believe after *held* when *found* is told: no queue is lost, none goes back a generation."""
-    believed = {**found, **held}
+    """Return the known leaders *held*, updated by *found*: no queue is lost, and no generation decreases."""
+    known = {**found, **held}
     for queue, claim in found.items():
         before = held.get(queue, NO_LEADER)
         if claim.supersedes(before):
-            # Who does not tell its generation is of a newer one than all that were told before.
-            believed[queue] = msgspec.structs.replace(claim, generation=max(claim.generation, before.generation))
-    return dict(sorted(believed.items()))
+            # A leader without a generation is newer than all generations that were reported before.
+            known[queue] = msgspec.structs.replace(claim, generation=max(claim.generation, before.generation))
+    return dict(sorted(known.items()))

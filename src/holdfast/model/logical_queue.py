@@ -1,18 +1,18 @@
-"""Where the records of one logical queue live: a stack of segments, oldest first.
+"""The segments of one logical queue, oldest first, and the steps of a move.
 
     logical    0 ......... 1000 ......... 1500 ......>
     segment    gen 0       gen 1          gen 2, the leader
     physical   a/3 [0,1000) b/0 [0,500)   a/4 [0, open
 
-A move is prepare, seal, open. Each step is a new value; the old one stays what it was.
+A move consists of prepare, seal and open. Each step returns a new value; the old one is unchanged.
 
     [A open]  --prepare-->  [A open, B undecided]  --seal-->  [A sealed, B undecided]  --open_next-->  [A, B open]
                   <------------------ rollback ----------------------
 
-Our moves leave no hole. Mappings that other tools wrote may have holes, ends that nobody recorded and undecided starts:
-they are read all the same. A forced move leaves a gap on purpose, wide enough that no offset is used twice.
+Our moves leave no hole. Mappings from other tools may have holes, unrecorded ends and undecided starts: they are
+readable all the same. A forced move leaves a gap on purpose, wide enough that no offset is used twice.
 
-Pure arithmetic: no clock, no disk, no knowledge of who is alive.
+Pure arithmetic: no clock, no disk, no knowledge of which brokers are alive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORCED_GAP: Final = 2**40
 
 
 class Row(msgspec.Struct, frozen=True, order=True):
-    """A line of the table that people see: a physical queue, and what it means. Sorts by broker and physical queue."""
+    """A row of the table for people: a physical queue and its use. Sorts by broker and physical queue."""
 
     broker: str
     queue_id: int
@@ -44,35 +44,35 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
     Attributes:
         queue: Its number in the topic.
-        segments: Oldest first; those that expired are still listed, until they are used again or pruned.
+        segments: Oldest first; expired ones are listed until they are reused or pruned.
     """
 
     queue: int
     segments: tuple[Segment, ...]
 
-    # What it is.
+    # Its state.
 
     @property
     def readable(self) -> tuple[Segment, ...]:
-        """The segments that clients may read: all but the expired."""
+        """The segments that clients may read: all but the expired ones."""
         return tuple(segment for segment in self.segments if not segment.expired)
 
     @property
     def prepared(self) -> Segment | None:
-        """The next home, while a move is under way; None otherwise."""
+        """The next segment while a move is in progress; None otherwise."""
         newest = self.segments[-1]
         return None if newest.is_decided else newest
 
     @property
     def decided(self) -> LogicalQueue:
-        """The queue without its next home while that is only prepared."""
+        """The queue without a next segment that is only prepared."""
         return self if self.prepared is None else LogicalQueue(self.queue, self.segments[:-1])
 
     @property
     def leader(self) -> Segment:
-        """The newest home that was ever opened: it takes the writes, unless it is sealed.
+        """The newest segment that was ever opened: it accepts the writes, unless it is sealed.
 
-        A queue of which nothing is decided, as Java brokers may report it, is led by its newest home.
+        If no segment is decided, as Java brokers may report it, the newest segment leads.
         """
         for segment in reversed(self.segments):
             if segment.first >= 0 and not segment.expired:
@@ -86,15 +86,15 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
     @property
     def minimum(self) -> int | None:
-        """The first logical offset of the oldest segment that clients may read; None when nothing is decided."""
+        """The first logical offset of the oldest segment that clients may read; None if none is decided."""
         return next((segment.first for segment in self.readable if segment.is_decided), None)
 
     @property
     def forced_generation(self) -> int:
-        """The generation of the next home, should it be opened by force.
+        """The generation of the next segment if it is opened by force.
 
-        One is left out: the leader may have handed the queue over without anybody having heard of it. That home then
-        has a generation of its own, in the gap, and whoever opened it sees that it was passed over.
+        One generation is skipped: the leader may have handed the queue over unnoticed. That segment then has the
+        skipped generation, and its broker can see that it was passed over.
         """
         return self.segments[-1].generation + 2
 
@@ -110,12 +110,12 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def locate(self, offset: int) -> Segment | None:
         """Return the newest segment that begins at or before *offset*.
 
-        An offset older than all of them lands on the oldest: its physical queue then answers with true bounds, which is
-        what a consumer that fell behind needs. An offset in a hole lands on the segment before the hole. None: nothing
-        is decided yet.
+        An offset older than all segments maps to the oldest: its physical queue then answers with the true bounds,
+        which a lagging consumer needs. An offset in a hole maps to the segment before the hole. Return None if no
+        segment is decided.
         """
         oldest = None
-        for segment in reversed(self.segments):  # Nearly every reader is near the end.
+        for segment in reversed(self.segments):  # Most readers are near the end.
             if segment.first >= 0 and not segment.expired:
                 if segment.first <= offset:
                     return segment
@@ -123,7 +123,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return oldest
 
     def after(self, segment: Segment, *, decided: bool = True) -> Segment | None:
-        """Return where to read on behind *segment*; None when it is the newest, or when the next is undecided."""
+        """Return the segment where reading continues after *segment*; None if there is none or it is undecided."""
         newer = (other for other in self.readable if other.generation > segment.generation)
         following = next(newer, None)
         return None if following is None or (decided and not following.is_decided) else following
@@ -131,16 +131,16 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def logical_min(self, minimums: Mapping[int, int] | None = None) -> int | None:
         """Return the start of the newest suffix in which no record is missing.
 
-        Holes in which there never was a record, of other tools or of a forced move, end no suffix. A broker that is
-        down does not either: what counts is what was recorded of it.
+        Holes that never held a record, from other tools or a forced move, do not end the suffix. Neither does a broker
+        that is down: its recorded segments count.
 
         Args:
-            minimums: Generation to the smallest physical offset that is still there; where absent, nothing was cleaned.
+            minimums: Generation to the smallest physical offset that still exists; an absent one had no cleanup.
         """
         known = minimums or {}
         found: int | None = None
         for segment in reversed(self.segments):
-            # An empty home holds nothing that could be missing.
+            # An empty segment holds no records that could be missing.
             if segment.is_decided and not (segment.is_empty and (segment.expired or found is not None)):
                 kept = known.get(segment.generation, segment.start)
                 if segment.expired or (found is not None and segment.is_sealed and kept >= segment.end):
@@ -153,9 +153,9 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return found
 
     def count_held(self, start: int, end: int) -> int:
-        """Return how many of the offsets from *start* to *end* can hold a record: not those of gaps and expired homes.
+        """Return how many offsets from *start* to *end* can hold a record: not those of gaps and expired segments.
 
-        Of a home with an unknown end, closed by force, nobody knows: none is counted.
+        A segment that was closed by force, with an unknown end, counts as empty.
         """
         held = 0
         for segment in self.readable:
@@ -170,13 +170,13 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return held
 
     def status_of(self, segment: Segment) -> Status:
-        """Return what may be done with *segment*, which is one of this queue."""
+        """Return the status of *segment*, which must belong to this queue."""
         if segment.expired:
             return Status.EXPIRED
         return Status.NORMAL if segment == self.leader and segment.is_open else Status.READ_ONLY
 
     def rows(self) -> list[Row]:
-        """Return a row for each physical queue, as the tables of the proposal have them: both ends inclusive."""
+        """Return a row for each physical queue, in the form of the proposal's tables: both ends inclusive."""
         is_plain = len(self.segments) == 1 and self.segments[0].first == 0 and self.segments[0].is_open
         return [
             Row(
@@ -198,18 +198,18 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             return f"{segment.first}-{segment.last - 1}" if segment.last > segment.first else "empty"
         return f"{segment.first}-" if segment == self.leader and not segment.forced else f"{segment.first}-?"
 
-    # Moving it.
+    # Moving.
 
     def prepare(self, broker: str, queue_id: int, *, generation: int | None = None) -> LogicalQueue:
-        """Return the queue with its next home named, which takes no writes yet.
+        """Return the queue with its next segment added, which accepts no writes yet.
 
-        An expired physical queue of this logical queue may be named: it is used again from 0, with its old index
-        erased, and its old entry disappears when the home opens. Preparing the same home twice changes nothing.
+        The place may be an expired physical queue of this logical queue: it is reused from 0, with its old index
+        erased, and its old entry disappears when the segment opens. Preparing the same segment twice changes nothing.
 
         Args:
-            broker: Who will lead.
+            broker: The next leader.
             queue_id: The physical queue there.
-            generation: Above all others when left out; a caller that burns generations tells a higher one.
+            generation: By default one above all others; a caller that skips generations passes a higher one.
         """
         number = self.segments[-1].generation + 1 if generation is None else generation
         target = Segment(generation=number, broker=broker, queue_id=queue_id)
@@ -238,14 +238,14 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return next((segment.queue_id for segment in expired), None)
 
     def reuse(self, broker: str) -> LogicalQueue:
-        """Return the queue prepared to come back to an expired physical queue of *broker*."""
+        """Return the queue with an expired physical queue of *broker* prepared as its next segment."""
         queue_id = self.reusable(broker)
         if queue_id is None:
             raise self._refuse("reuse what expired", f"has no expired queue on {broker}: give it a new physical queue")
         return self.prepare(broker, queue_id)
 
     def seal(self, end: int, last_ms: int = UNKNOWN) -> LogicalQueue:
-        """Return the queue with its leader closed at the physical offset *end*. The same end again changes nothing."""
+        """Return the queue with its leader sealed at the physical offset *end*. Idempotent for the same end."""
         leader = self.leader
         if leader.end == end and leader.is_decided:
             return self
@@ -258,10 +258,10 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._with(leader, end=end, last_ms=last_ms)
 
     def open_next(self, first_ms: int = UNKNOWN) -> LogicalQueue:
-        """Return the queue led by its prepared home, which begins exactly where the old leader ended."""
+        """Return the queue led by its prepared segment, which begins exactly where the old leader ended."""
         old, prepared = self.leader, self.prepared
         if prepared is None:
-            raise self._refuse("prepare first", "has no next home: prepare one before opening it")
+            raise self._refuse("prepare first", "has no next segment: prepare one before opening it")
         if old.last is None:
             raise self._refuse("seal first", f"is still open on {old.broker}: seal it there before opening elsewhere")
         return self._opened(old, prepared, old.last, first_ms)
@@ -272,34 +272,34 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._without_expired([*kept, leader], {leader.place})
 
     def rollback(self) -> LogicalQueue:
-        """Return the queue as it was before prepare and seal: its leader open, no next home."""
+        """Return the queue as before prepare and seal: its leader open, without a next segment."""
         leader = self.leader
         if self.prepared is None and not leader.is_sealed:
             raise self._refuse("nothing to roll back", f"is open on {leader.broker} and no move is under way")
         kept = self.segments if self.prepared is None else self.segments[:-1]
         if not kept:
-            raise self._refuse("nothing to roll back to", "has no home but the prepared one: open it")
+            raise self._refuse("nothing to roll back to", "has no segment but the prepared one: open it")
         before = LogicalQueue(self.queue, kept)
         return before._with(leader, end=UNKNOWN, last_ms=UNKNOWN) if leader.is_sealed else before
 
-    # When a leader is dead.
+    # Replacing a dead leader.
 
     def force(self, broker: str, queue_id: int, *, known_end: int | None = None) -> LogicalQueue:
-        """Return the queue opened elsewhere, without a word of its leader, far above everything that may exist.
+        """Return the queue opened elsewhere without its leader, far above every offset that may exist.
 
-        A home that was prepared behind a sealed leader may have been opened without anybody here knowing: it is kept as
-        one of unknown end, so that its records have a place when it returns.
+        A segment that was prepared after a sealed leader may have been opened unnoticed: it is kept with an unknown
+        end, so that its records have a place when its broker returns.
 
         Args:
             broker: The new leader.
             queue_id: A physical queue there, new or expired.
-            known_end: The highest logical end that anybody saw; where left out, what the mapping says.
+            known_end: The highest logical end that any server saw; by default, the end in the mapping.
         """
         old, prepared, target = self.leader, self.prepared, (broker, queue_id)
         if broker == old.broker:
             raise self._refuse("move elsewhere", f"is led by {broker} itself: a forced move goes to another broker")
         if prepared is not None and prepared.place == target:
-            prepared = None  # The target is alive, and here to say that it never opened it.
+            prepared = None  # The target is alive and reports that it never opened the segment.
         known = [segment for segment in self.segments if segment.is_decided]
         self._require_free(target, known if prepared is None else [*known, prepared])
         end = max(old.static_max, 0 if known_end is None else known_end)
@@ -312,11 +312,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._without_expired([*closed, leader], {segment.place for segment in (*closed[-1:], leader)})
 
     def fix_end(self, end: int, *, generation: int | None = None, last_ms: int = UNKNOWN) -> LogicalQueue:
-        """Return the queue with the physical end of a closed segment recorded, as its broker told after its return.
+        """Return the queue with the physical end of a closed segment, as its broker reported after it returned.
 
         Args:
             end: The physical end, exclusive.
-            generation: Of which segment; where left out, the one at which readers wait.
+            generation: The segment's generation; by default, the segment at which readers wait.
             last_ms: When its last record was stored.
         """
         segment = self.unresolved if generation is None else self.find(generation)
@@ -337,22 +337,22 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._with(segment, end=end, last_ms=last_ms, forced=True)
 
     def shorten(self, end: int, *, generation: int) -> LogicalQueue:
-        """Return the queue with the physical end of its newest home, or of one before a gap, brought back to *end*.
+        """Return the queue with its newest segment, or one before a gap, shortened to the physical offset *end*.
 
-        Only the broker of that home may say so, of an end that nobody else has heard of.
+        Only the broker of that segment may do this, and only if no other server knows of the end.
         """
-        home, following = self.find(generation), next((s for s in self.segments if s.generation > generation), None)
-        is_free = home is not None and (home.forced or following is None or not following.is_decided)
-        if home is None or not is_free or not home.start <= end < home.end:
-            raise self._refuse("ends fit", f"has no end in generation {generation} that could be taken back to {end}")
-        return self._with(home, end=end, last_ms=home.last_ms if end > home.start else UNKNOWN)
+        segment, following = self.find(generation), next((s for s in self.segments if s.generation > generation), None)
+        is_free = segment is not None and (segment.forced or following is None or not following.is_decided)
+        if segment is None or not is_free or not segment.start <= end < segment.end:
+            raise self._refuse("ends fit", f"has no end in generation {generation} that could be shortened to {end}")
+        return self._with(segment, end=end, last_ms=segment.last_ms if end > segment.start else UNKNOWN)
 
     def abandon(self, *, generation: int | None = None, known_end: int | None = None) -> LogicalQueue:
-        """Return the queue whose readers no longer wait for a dead broker: the segment ends where it is known to.
+        """Return the queue whose readers no longer wait for a dead broker: the segment ends at its known end.
 
         Args:
-            generation: Of which segment; where left out, the one at which readers wait.
-            known_end: The highest logical end that anybody saw; where left out, everything of it is given up.
+            generation: The segment's generation; by default, the segment at which readers wait.
+            known_end: The highest logical end that any server saw; by default, the whole segment is given up.
         """
         segment = self.unresolved if generation is None else self.find(generation)
         if segment is None or segment.is_sealed or not segment.forced:
@@ -361,10 +361,10 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self.fix_end(end, generation=segment.generation)
 
     def reconcile(self, witness: LogicalQueue) -> LogicalQueue:
-        """Return the queue with what a returned broker knows about homes that a forced move passed over.
+        """Return the queue with a returned broker's knowledge of segments that a forced move passed over.
 
-        Only what lies before the leader and is unknown here is taken: ends, also of homes that are expired there, and
-        homes in a gap.
+        Only facts older than the leader and unknown here are accepted: ends, also of segments that are expired there,
+        and segments in a gap.
         """
         merged = self
         for segment in witness.segments:
@@ -386,10 +386,10 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         begins = not older or (older[-1].forced and older[-1].first < segment.first)
         return begins and bool(newer) and max(segment.static_max, segment.first + 1) <= newer[0].first
 
-    # Cleaning up.
+    # Cleanup.
 
     def expire(self, generation: int, queue_id: int) -> LogicalQueue:
-        """Return the queue with the segment out of what clients read, and its physical queue listed as Expired."""
+        """Return the queue with a segment marked as expired: clients no longer read it."""
         segment = self.find(generation)
         if segment is None or segment.queue_id != queue_id:
             raise self._refuse("expire what is there", f"has no generation {generation} in a queue {queue_id}")
@@ -404,7 +404,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._with(segment, expired=True)
 
     def prune(self, removed: Collection[str]) -> LogicalQueue:
-        """Return the queue without the expired entries of brokers that were *removed*."""
+        """Return the queue without the expired segments of *removed* brokers."""
         held = sorted({segment.broker for segment in self.readable if segment.broker in removed})
         if held:
             raise self._refuse("records first", f"still needs {', '.join(held)}: move it, and let its records expire")
@@ -412,9 +412,9 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return self._without_expired(self.segments, gone)
 
     def recall(self, broker: str) -> LogicalQueue:
-        """Return what *broker* has to remember of a queue when all its homes there have expired: these, and the leader.
+        """Return the part that *broker* must remember after all its segments expired: these, and the leader.
 
-        Older homes of others are the leader's business, who alone hears when they expire.
+        Older segments of other brokers are left to the leader, which alone is notified when they expire.
         """
         kept: list[Segment] = []
         is_lost = False
@@ -427,10 +427,10 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return LogicalQueue(self.queue, tuple(kept))
 
     def _without_expired(self, segments: Iterable[Segment], places: Collection[tuple[str, int]]) -> LogicalQueue:
-        """Return the queue of *segments*, but for the expired ones in *places*.
+        """Return the queue of *segments*, without the expired ones in *places*.
 
-        What follows one that held records is cut off from what is older. A gap behind one that held none moves on to
-        the one before.
+        A segment after a dropped one that held records is marked as cut off from older ones. A gap after a dropped
+        segment moves to the segment before it.
         """
         kept: list[Segment] = []
         is_lost = False
@@ -460,16 +460,16 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
 
 def first_home(queue: int, broker: str, queue_id: int, *, start: int = 0) -> LogicalQueue:
-    """Return a logical queue that begins, or that an existing physical queue becomes: offsets stay what they are."""
-    home = Segment(generation=0, broker=broker, queue_id=queue_id, first=start, start=start)
-    return LogicalQueue(queue, (home,))
+    """Return a logical queue with one segment: new, or an existing physical queue, whose offsets stay the same."""
+    segment = Segment(generation=0, broker=broker, queue_id=queue_id, first=start, start=start)
+    return LogicalQueue(queue, (segment,))
 
 
 def _retired(old: Segment) -> Segment:
-    """Return a closed home as it is listed from now on.
+    """Return a closed segment in the form in which it stays listed.
 
-    An empty one leaves what clients read: upstream's tools refuse two homes with one first offset. Its physical queue
-    holds nothing and may be used again, which is what Expired says.
+    An empty one becomes expired, so that clients do not read it: upstream's tools refuse two segments with the same
+    first offset. Its physical queue is empty and may be reused, which is the meaning of Expired.
     """
     return msgspec.structs.replace(old, expired=True) if old.is_decided and old.is_empty else old
 

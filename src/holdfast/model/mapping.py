@@ -1,11 +1,11 @@
-"""The logical queues of a static topic: what one broker records of them, and what all records say together.
+"""The logical queues of a static topic: each broker's record of them, and the merge of all records.
 
     broker a  {0: [a/0 sealed, b/2 open], 1: [a/1 open]}   leads 1
     broker b  {0: [a/0 sealed, b/2 open], 2: [b/0 open]}   leads 0 and 2
     merged    {0: [a/0, b/2], 1: [a/1], 2: [b/0]}          each from the record of its leader
 
-A record belongs to one broker. Its epoch rises with every change of the topic; the generation of a queue rises with
-every home, and decides who leads. Knows neither clocks nor who is alive.
+A record belongs to one broker. Its epoch rises with every change of the topic. The generation of a queue rises with
+every segment and decides which broker leads. Contains no clock and does not know which brokers are alive.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ __all__ = [
 ]
 
 QUEUES_MAX: Final = 65_536
-"""How many logical queues a topic can have: clients make a list of all of them."""
+"""Limit for the logical queues of a topic: clients build a list of all of them."""
 
 _EPOCH_STEP_MS: Final = 1000
 
 
 class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker records of a static topic.
+    """One broker's record of a static topic.
 
     Attributes:
         topic: Its name.
-        scope: Where its queues are fixed, as on the wire.
-        broker: Whose record this is.
-        epoch: Rises with every change of the topic, anywhere.
-        total: How many logical queues the topic has on all brokers together.
-        queues: Those with which this broker has to do.
-        floors: Of queues that were forgotten here: no home of theirs may begin below. A floor outlives the next home.
+        scope: Where its queues are fixed, in wire form.
+        broker: The broker whose record this is.
+        epoch: Rises with every change of the topic, on any broker.
+        total: The number of logical queues of the topic, on all brokers together.
+        queues: The queues that have or had a segment on this broker.
+        floors: The floors of queues that were forgotten here: no segment of theirs may begin lower. A floor stays when
+            the queue gets its next segment.
     """
 
     topic: str
@@ -80,22 +81,22 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def put(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
-        """Return the record with *queues* in place of those of their numbers."""
+        """Return the record with *queues* added or replaced."""
         changed = {**self.queues, **{queue.queue: queue for queue in queues}}
         return msgspec.structs.replace(self, queues=changed, epoch=self.epoch if epoch is None else epoch)
 
     def without(self, *numbers: int) -> TopicMapping:
-        """Return the record without the queues of these numbers."""
+        """Return the record without the queues with these numbers."""
         kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
         return msgspec.structs.replace(self, queues=kept)
 
     def retire(self, number: int, floor: Floor) -> TopicMapping:
-        """Return the record without a queue that was forgotten, and with the floor of its next home."""
+        """Return the record without a queue that was forgotten, and with the floor of its next segment."""
         raised = highest([floor, *([self.floors[number]] if number in self.floors else [])])
         return msgspec.structs.replace(self.without(number), floors={**self.floors, number: raised})
 
     def forget_holders(self, brokers: Collection[str]) -> TopicMapping:
-        """Return the record with floors that name none of *brokers*: those were removed, and cannot be asked."""
+        """Return the record with floors that name none of *brokers*, which were removed and cannot be asked."""
         floors = {
             number: msgspec.structs.replace(floor, brokers=tuple(name for name in floor.brokers if name not in brokers))
             for number, floor in self.floors.items()
@@ -103,9 +104,9 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, floors=floors)
 
     def decided(self) -> TopicMapping:
-        """Return the record without homes that were prepared and never opened, for whoever tells it to its broker.
+        """Return the record without segments that were prepared and never opened, for a tool that writes it back.
 
-        By then a move may have been taken back: what a tool read before must not bring it up again.
+        The move may have been rolled back since the tool read the record, and the update must not revive it.
         """
         queues = {
             number: LogicalQueue(number, tuple(segment for segment in queue.segments if segment.is_decided))
@@ -114,24 +115,24 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, queues={number: kept for number, kept in queues.items() if kept.segments})
 
     def used_on(self, broker: str) -> set[int]:
-        """Return the physical queues of *broker* that are named here, expired ones included."""
+        """Return the physical queues of *broker* in this record, including expired ones."""
         every = (segment for queue in self.queues.values() for segment in queue.segments)
         return {segment.queue_id for segment in every if segment.broker == broker}
 
 
 class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """What all brokers' records of a topic say together.
+    """The merge of all brokers' records of a topic.
 
     Attributes:
         topic: Its name.
-        scope: Where its queues are fixed, as on the wire.
-        epoch: The highest of all records.
-        total: How many logical queues there are: the most that a record of the highest epoch has.
-        queues: Those that have a leader, each as its leader records it.
-        unled: The numbers of those that have none.
-        missing: Brokers that hold records of the topic, by what others say, and gave no record.
-        superseded: Who claims a queue that has a newer home, in words. Harmless: the newer home is served.
-        contradictions: What cannot all be true, in words. Nothing new is served while there are any.
+        scope: Where its queues are fixed, in wire form.
+        epoch: The highest epoch of all records.
+        total: The number of logical queues: the highest in any record of the highest epoch.
+        queues: The queues that have a leader, each as its leader records it.
+        unled: The numbers of the queues without a leader.
+        missing: Brokers that hold segments of the topic according to other records, but gave no record.
+        superseded: Claims to queues that have a newer segment, in words. Harmless: the newer segment is served.
+        contradictions: Claims that cannot all be true, in words. Nothing new is served while there are any.
     """
 
     topic: str
@@ -146,36 +147,36 @@ class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every queue has its leader and nobody contradicts. A missing broker hides only its old records."""
+        """Whether every queue has a leader and nothing contradicts. A missing broker hides only its old segments."""
         return not self.contradictions and not self.unled
 
     @property
     def leaders(self) -> dict[int, str]:
-        """Logical queue to the broker that leads it."""
+        """Logical queue to its leader."""
         return {number: queue.leader.broker for number, queue in self.queues.items()}
 
 
 def next_epoch(epoch: int, now_ms: int) -> int:
-    """Return the epoch of the next change: never lower, also when clocks go back."""
+    """Return the epoch of the next change. It rises even if the clock goes back."""
     return max(epoch + _EPOCH_STEP_MS, now_ms)
 
 
 def table(queues: Iterable[LogicalQueue]) -> list[Row]:
-    """Return the rows that people see, by broker and physical queue."""
+    """Return the rows of the table for people, by broker and physical queue."""
     return sorted(row for queue in queues for row in queue.rows())
 
 
 def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | None = None, exact: bool = False) -> None:
-    """Judge a record before it is believed.
+    """Validate a record before it is used.
 
     Args:
         mapping: The record.
-        owner: Who presents it; a record that was made for another broker is refused.
-        cluster: Where its broker is; a record of a topic that is fixed elsewhere is refused.
+        owner: The broker that presents it; a record of another broker is refused.
+        cluster: The cluster of that broker; a record of a topic that is fixed elsewhere is refused.
         exact: Whether every end must be known, or forced, as our own moves leave them.
 
     Raises:
-        MappingRefused: which rule it breaks.
+        MappingRefused: the record breaks a rule; the error names it.
     """
     if owner is not None and mapping.broker != owner:
         raise MappingRefused(
@@ -204,33 +205,33 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
 
 
 def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
-    """Judge one logical queue.
+    """Validate one logical queue.
 
     Raises:
-        MappingRefused: which rule it breaks.
+        MappingRefused: the queue breaks a rule; the error names it.
     """
     if not queue.segments:
-        raise _fault(queue, "a home at least", "has no home")
+        raise _fault(queue, "a home at least", "has no segment")
     for segment in queue.segments:
         _check_numbers(queue, segment)
     for older, newer in pairwise(queue.segments):
         _check_neighbours(queue, older, newer)
     decided = [segment for segment in queue.segments if segment.is_decided]
     if decided and decided[-1].expired:
-        raise _fault(queue, "leaders stay", f"is led by an expired home on {decided[-1].broker}")
+        raise _fault(queue, "leaders stay", f"is led by an expired segment on {decided[-1].broker}")
     _check_places(queue)
-    # The expired still say where their neighbours met, but an empty one says nothing, unless there is a gap behind it.
-    telling = (segment for segment in decided if not segment.expired or segment.forced or not segment.is_empty)
-    for previous, following in pairwise(telling):
+    # Expired segments still show where their neighbours met, except empty ones without a gap after them.
+    relevant = (segment for segment in decided if not segment.expired or segment.forced or not segment.is_empty)
+    for previous, following in pairwise(relevant):
         _check_offsets(queue, previous, following, exact=exact)
 
 
 def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
     is_alone = len(queue.segments) == 1
     if segment.generation < (UNKNOWN_GENERATION if is_alone else 0) or segment.queue_id < 0 or segment.start < 0:
-        raise _fault(queue, "no negative numbers", f"has a negative number in its home on {segment.broker}")
+        raise _fault(queue, "no negative numbers", f"has a negative number in its segment on {segment.broker}")
     if not segment.broker:
-        raise _fault(queue, "homes have brokers", "has a home on a broker without a name")
+        raise _fault(queue, "homes have brokers", "has a segment on a broker without a name")
     if segment.end != UNKNOWN and segment.end < segment.start:
         raise _fault(queue, "ends fit", f"ends at {segment.end} before it starts at {segment.start}")
     if not segment.is_decided and (segment.expired or segment.forced or segment.is_sealed):
@@ -241,14 +242,14 @@ def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> No
     if older.generation >= newer.generation:
         raise _fault(queue, "rising generations", f"has generation {newer.generation} after {older.generation}")
     if not older.is_decided:
-        raise _fault(queue, "only the newest undecided", f"went on before its home on {older.broker} was decided")
+        raise _fault(queue, "only the newest undecided", f"has a segment after an undecided one on {older.broker}")
 
 
 def _check_places(queue: LogicalQueue) -> None:
     seen: dict[tuple[str, int], Segment] = {}
     for segment in queue.segments:
         earlier = seen.get(segment.place)
-        # An expired home may be prepared again: its old entry goes when the new one opens, not before.
+        # An expired physical queue may be prepared again: its old segment is dropped only when the new one opens.
         if earlier is not None and not (earlier.expired and not segment.is_decided):
             raise _fault(queue, "one queue, one home", f"has queue {segment.queue_id} of {segment.broker} twice")
         seen[segment.place] = segment
@@ -259,7 +260,7 @@ def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact
         raise _fault(
             queue,
             "offsets rise",
-            f"reaches {older.static_max} on {older.broker} and goes on at {newer.first} on {newer.broker}",
+            f"reaches {older.static_max} on {older.broker} and continues at {newer.first} on {newer.broker}",
         )
     if older.last is None:
         if exact and not (older.forced or older.expired):
@@ -267,7 +268,7 @@ def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact
         return
     if older.last != newer.first and not (older.forced or newer.cut):
         raise _fault(
-            queue, "contiguous offsets", f"ends at {older.last} on {older.broker} and goes on at {newer.first}"
+            queue, "contiguous offsets", f"ends at {older.last} on {older.broker} and continues at {newer.first}"
         )
 
 
@@ -280,13 +281,13 @@ def _shared(topic: str, place: tuple[str, int], one: int, other: int) -> str:
 
 
 def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
-    """Return the record of a broker after a tool told it *new*, as upstream accepts updates.
+    """Return a broker's record after a tool sent the update *new*; the same updates are accepted as by upstream.
 
-    What happened stays: a home that is known keeps its place, its end and, once decided, its first offset, whatever the
-    tool says; homes and queues that the tool does not know are kept.
+    History does not change: a known segment keeps its place, its end and, once decided, its first offset, whatever the
+    update says; segments and queues that the update lacks are kept.
 
     Raises:
-        MappingRefused: it is older than what is known, of another scope, or says of a home that it was elsewhere.
+        MappingRefused: the update is older than the record, has another scope, or moves a known segment elsewhere.
     """
     if new.epoch < old.epoch:
         raise MappingRefused(
@@ -313,54 +314,56 @@ def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
 
 
 def _accept_queue(old: LogicalQueue, new: LogicalQueue, *, is_same: bool) -> LogicalQueue:
-    homes = {segment.generation: segment for segment in old.segments}
+    segments = {segment.generation: segment for segment in old.segments}
     for segment in new.segments:
-        known = homes.get(segment.generation)
+        known = segments.get(segment.generation)
         if known is not None and (known.place, known.start) != (segment.place, segment.start):
             raise _fault(old, "homes stay", f"had generation {segment.generation} on {known.broker}")
         if known is None and segment.generation < old.generation:
-            continue  # Cleaned here before the tool looked.
+            continue  # It was dropped here before the tool read the record.
         if known is None or not known.is_decided:
-            homes[segment.generation] = segment
-    if is_same and max(homes) != old.segments[-1].generation:
-        raise _fault(old, "rising epochs", f"gets generation {max(homes)} in an epoch that is known without it")
-    return LogicalQueue(old.queue, tuple(homes[generation] for generation in sorted(homes)))
+            segments[segment.generation] = segment
+    if is_same and max(segments) != old.segments[-1].generation:
+        raise _fault(old, "rising epochs", f"gets generation {max(segments)} in an epoch that is known without it")
+    return LogicalQueue(old.queue, tuple(segments[generation] for generation in sorted(segments)))
 
 
 def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
-    """Return what the records of a topic say together.
+    """Return the merge of all records of a topic.
 
     Args:
-        records: Who presents it, to the record. All of one topic; at least one.
+        records: Presenting broker to its record. All of one topic; at least one.
     """
     assert records, "a topic without records is not a topic"
     contradictions: list[str] = []
-    believed: dict[str, TopicMapping] = {}
+    valid: dict[str, TopicMapping] = {}
     for owner, record in sorted(records.items()):
         try:
             check(record, owner=owner)
         except MappingRefused as error:
             contradictions.append(str(error))
             continue
-        believed[owner] = record
-    # Two changes may take one epoch, as a growth and a move elsewhere do. Topics only grow: who has more knows more.
-    newest = max(believed.values() or records.values(), key=lambda record: (record.epoch, record.total))
-    contradictions += [fault for record in believed.values() for fault in _stamp_faults(record, newest)]
+        valid[owner] = record
+    # Two changes may get the same epoch, e.g. a growth and a move. Topics only grow, so the larger total is newer.
+    newest = max(valid.values() or records.values(), key=lambda record: (record.epoch, record.total))
+    contradictions += [fault for record in valid.values() for fault in _stamp_faults(record, newest)]
     queues: dict[int, LogicalQueue] = {}
     superseded: list[str] = []
-    for number, claims in sorted(_claims(believed.values()).items()):
+    for number, claims in sorted(_claims(valid.values()).items()):
         winner = claims[0] if len(claims) == 1 else _winner(number, claims)
-        newest_home = max(record.queues[number].generation for record in believed.values() if number in record.queues)
-        if UNKNOWN_GENERATION < winner.queues[number].generation < newest_home:
-            # The home after it was opened, as somebody knows who does not lead any more: its leader is yet to be heard.
+        newest_generation = max(
+            record.queues[number].generation for record in valid.values() if number in record.queues
+        )
+        if UNKNOWN_GENERATION < winner.queues[number].generation < newest_generation:
+            # A newer segment was opened, as a former leader's record shows; the new leader's record is still missing.
             superseded.append(f"{winner.broker} still claims logical queue {number}, which has moved on since")
             continue
         queues[number] = winner.queues[number]
         for loser in claims:
             if loser is not winner:
-                _judge_claim(number, winner, loser, contradictions, superseded)
+                _classify_claim(number, winner, loser, contradictions, superseded)
     contradictions += _shared_places(newest.topic, queues)
-    contradictions += _disagreements(queues, believed)
+    contradictions += _disagreements(queues, valid)
     return MergedTopic(
         topic=newest.topic,
         scope=newest.scope,
@@ -375,7 +378,7 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
 
 
 def merge_scopes(records: Mapping[str, TopicMapping]) -> dict[str, MergedTopic]:
-    """Return what the records of all topics of a name say together, by scope: each is a topic of its own."""
+    """Return the merge of all records with one topic name, by scope: each scope is a separate topic."""
     return {
         scope: merge({owner: record for owner, record in records.items() if record.scope == scope})
         for scope in sorted({record.scope for record in records.values()})
@@ -383,7 +386,7 @@ def merge_scopes(records: Mapping[str, TopicMapping]) -> dict[str, MergedTopic]:
 
 
 def _claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:
-    """Return who claims to lead which queue."""
+    """Return the records that claim to lead each queue."""
     claimed: dict[int, list[TopicMapping]] = {}
     for record in records:
         for number in record.led:
@@ -398,7 +401,7 @@ def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
     if record.scope != newest.scope:
         faults.append(f"{record.broker} has scope {record.scope}, {newest.broker} has {newest.scope}")
     if record.total > newest.total:
-        # A growth that others did not hear of, or an older topic of this name.
+        # A growth that the other brokers missed, or an older topic of the same name.
         faults.append(
             f"{record.broker} has {record.total} logical queues of {newest.topic}, but the newest epoch has"
             f" {newest.total}"
@@ -407,19 +410,19 @@ def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
 
 
 def _winner(number: int, claims: list[TopicMapping]) -> TopicMapping:
-    """Return whose claim to lead counts: the newest generation, and where Java brokers tell none, the newest epoch."""
-    told = [claim for claim in claims if claim.queues[number].generation != UNKNOWN_GENERATION]
-    untold = [claim for claim in claims if claim not in told]
-    by_epoch = max(untold, key=lambda claim: claim.epoch, default=None)
-    by_generation = max(told, key=lambda claim: (claim.queues[number].generation, claim.epoch), default=None)
+    """Return the winning claim: the newest generation, or the newest epoch if Java brokers report no generation."""
+    with_generation = [claim for claim in claims if claim.queues[number].generation != UNKNOWN_GENERATION]
+    without = [claim for claim in claims if claim not in with_generation]
+    by_epoch = max(without, key=lambda claim: claim.epoch, default=None)
+    by_generation = max(with_generation, key=lambda claim: (claim.queues[number].generation, claim.epoch), default=None)
     if by_generation is None or by_epoch is None:
         found = by_generation or by_epoch
-        assert found is not None, "a queue without claims is not asked for"
+        assert found is not None, "the caller passes queues with claims only"
         return found
     return by_epoch if by_epoch.epoch > by_generation.epoch else by_generation
 
 
-def _judge_claim(
+def _classify_claim(
     number: int, winner: TopicMapping, loser: TopicMapping, contradictions: list[str], superseded: list[str]
 ) -> None:
     won, lost = winner.queues[number].generation, loser.queues[number].generation
@@ -441,12 +444,12 @@ def _shared_places(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
     return faults
 
 
-def _disagreements(queues: Mapping[int, LogicalQueue], believed: Mapping[str, TopicMapping]) -> list[str]:
-    """Return where a broker's own record of its own segment differs from the leader's."""
+def _disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, TopicMapping]) -> list[str]:
+    """Return the segments whose own broker records them differently from the leader."""
     faults = []
     for number, queue in queues.items():
         for segment in queue.readable:
-            record = believed.get(segment.broker)
+            record = valid.get(segment.broker)
             own = (
                 None
                 if record is None or number not in record.queues
@@ -461,7 +464,7 @@ def _disagreements(queues: Mapping[int, LogicalQueue], believed: Mapping[str, To
 
 
 def _agree(one: Segment, other: Segment) -> bool:
-    """Return whether two records of a segment can both be true; what only one of them knows is no contradiction."""
+    """Return whether two records of a segment can both be true; a fact that only one has is no contradiction."""
     if one.place != other.place or one.start != other.start:
         return False
     is_same_first = one.first == other.first or not (one.is_decided and other.is_decided)

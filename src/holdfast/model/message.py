@@ -1,10 +1,10 @@
-"""A message, before it is sent and after it was received.
+"""A message, before it is sent and after it is received.
 
     Message           what a user sends: a value
-    SendResult        where it went
-    ReceivedMessage   what a consumer gets: the same, with its place and times
+    SendResult        where it was stored
+    ReceivedMessage   what a consumer receives: the message with its location and times
 
-Knows neither bytes on the wire nor who carries them.
+Does not depend on the wire format or on clients.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ KEY_SEPARATOR = " "
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What a user sends. A value: it can be sent twice, compared and kept.
+    """A message to send. A value: it can be sent twice, compared and kept.
 
     Attributes:
-        topic: Where it goes.
-        body: What it says; at least one byte.
+        topic: The destination topic.
+        body: The payload; at least one byte.
         tags: One tag by which consumers may select.
-        key: What it is about. Messages of one key go to one queue and stay in order; the key can be searched for.
-        keys: More texts by which it can be found. They have no influence on order.
+        key: The ordering key. Messages with the same key go to one queue and stay in order; the key is searchable.
+        keys: More searchable keys. They do not affect order.
         delay_level: 0 deliver at once; 1..18 deliver after
-            `1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h`, or what the broker was configured with.
-        flag: A number that is stored and delivered as it is.
-        properties: Names and texts that travel with it; empty texts do not arrive.
+            `1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h`, or the broker's configured delays.
+        flag: A number that is stored and delivered unchanged.
+        properties: Additional names and texts; empty texts are dropped.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendStatus(IntEnum):
-    """How safe a stored message is. The numbers are the broker's answer codes."""
+    """How durably a message is stored. The numbers are the broker's answer codes."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -58,14 +58,14 @@ class SendStatus(IntEnum):
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went.
+    """Where a message was stored.
 
     Attributes:
-        message_id: The id that the sender gave it; consumers see the same.
+        message_id: The id that the sender gave the message; consumers see the same id.
         queue: The queue that holds it.
-        offset: Its offset there. Of a delayed or transactional message: where the broker keeps it meanwhile.
-        offset_id: The id that the broker gave it: which broker, which position.
-        status: Anything but OK: stored, but not yet as safely as the broker was told to.
+        offset: Its offset there. For a delayed or transactional message: where the broker keeps it until delivery.
+        offset_id: The id that the broker gave it: the broker's address and the position.
+        status: Anything but OK: stored, but not yet as durably as the broker is configured to.
     """
 
     message_id: str
@@ -76,24 +76,24 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer gets.
+    """A message that a consumer received.
 
     Attributes:
-        topic: The topic it was sent to, also when it comes again after a failure.
-        body: What it says, uncompressed.
-        queue: The queue it was pulled from.
+        topic: The topic to which it was sent, also if it is redelivered after a failure.
+        body: The payload, decompressed.
+        queue: The queue from which it was pulled.
         offset: Its offset in that queue.
-        properties: Names and texts that travel with it, the system's own among them. Read when first asked for.
+        properties: All names and texts, including the system's. Decoded on first access.
         born_ms: When it was sent, by the sender's clock.
         stored_ms: When it was stored, by the broker's clock.
         reconsume_times: How often the group failed to consume it before.
         flag: The sender's number.
-        sys_flag: The system's bits. Bit 0 is set only when the body could not be uncompressed and is as it was stored;
-            bits 6 and 7 when it came in a batch that its broker keeps whole.
+        sys_flag: The system's bits. Bit 0 is set only if the body could not be decompressed and is the stored one;
+            bits 6 and 7 if it was in an inner batch.
         position: Byte address in the broker's log.
         born_host: The sender's address as stored, see `holdfast.wire.frames.host`.
         store_host: The broker's address as stored.
-        prepared_position: Where the half message of a transaction was; 0 when there was none.
+        prepared_position: The position of the half message of a transaction; 0 if there was none.
     """
 
     topic: str
@@ -113,27 +113,27 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def message_id(self) -> str:
-        """The id that the sender gave it; the broker's, when the sender gave none."""
+        """The id that the sender gave it, else the id that the broker gave it."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_id
 
     @property
     def offset_id(self) -> str:
-        """The id that the broker gave it: which broker, which position."""
+        """The id that the broker gave it: the broker's address and the position."""
         return (self.store_host + self.position.to_bytes(8, "big")).hex().upper()
 
     @property
     def tags(self) -> str | None:
-        """The tag it was sent with."""
+        """The tag with which it was sent."""
         return self.properties.get(names.TAGS)
 
     @property
     def key(self) -> str | None:
-        """The key that decides on its queue, if it was sent with one."""
+        """The ordering key, which selects the queue, if it was sent with one."""
         return self.properties.get(names.SHARDING_KEY)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Everything by which it can be found."""
+        """All searchable keys."""
         return tuple(self.properties.get(names.KEYS, "").split())
 
     @property
@@ -143,12 +143,12 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_message_fault(message: Message) -> str | None:
-    """Return why *message* cannot be sent, or None when it can."""
+    """Return why *message* cannot be sent, or None if it can."""
     fault = _find_topic_fault(message.topic)
     if fault is not None:
         return fault
     if not message.body:
-        return "the body is empty, which RocketMQ brokers do not take"
+        return "the body is empty, which RocketMQ brokers do not accept"
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         return f"the delay level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}"
     if not -0x80000000 <= message.flag <= 0x7FFFFFFF:
@@ -158,13 +158,13 @@ def find_message_fault(message: Message) -> str | None:
 
 @lru_cache(maxsize=256)
 def _find_topic_fault(topic: str) -> str | None:
-    """Return why nothing can be sent to *topic*. The latest are remembered: messages say the same ones again."""
-    return f"the topic {topic} is the system's own" if topic in NOT_SENDABLE_TOPICS else find_name_fault(topic)
+    """Return why no message can be sent to *topic*, or None. Cached, because messages repeat their topics."""
+    return f"the topic {topic} is reserved for the system" if topic in NOT_SENDABLE_TOPICS else find_name_fault(topic)
 
 
 def _find_text_fault(message: Message) -> str | None:
     for key in message.keys:
         if not key or len(key.split()) != 1:
-            return f"the key {key!r} is empty or has a blank in it"
+            return f"the key {key!r} is empty or contains a blank"
     reserved = names.RESERVED.intersection(message.properties) if message.properties else None
-    return f"the property {min(reserved)} is the system's own" if reserved else None
+    return f"the property {min(reserved)} is reserved for the system" if reserved else None

@@ -1,6 +1,6 @@
-"""Names of the properties that mean something to the system. The texts are upstream's.
+"""Names of the message properties that the system uses. The texts are upstream's.
 
-Users choose any other name for theirs; these they may not set themselves, because brokers and consumers act on them.
+Users may choose any other name for theirs. They may not set these, because brokers and consumers act on them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MESSAGE_TYPE: Final = "MSG_TYPE"
 INNER_COUNT: Final = "INNER_NUM"
 INNER_BASE: Final = "INNER_BASE"
 INNER_IDS: Final = "INNER_IDS"
-"""Ours: the ids of a batch's messages follow its own, one by one, or there are none."""
+"""Ours: says whether the ids of a batch's messages follow the batch's id, one by one, or do not exist."""
 
 RESERVED: Final = frozenset(
     {

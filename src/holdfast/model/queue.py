@@ -1,7 +1,7 @@
 """Names of queues.
 
-A physical queue is one numbered queue of a topic on one broker. A `MessageQueue` is a queue as clients see it:
-for a normal topic a physical one, for a static topic a logical one under its mock broker name.
+A physical queue is one numbered queue of a topic on one broker. A `MessageQueue` is a queue as clients see it: a
+physical queue of a normal topic, or a logical queue of a static topic under its mock broker name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from holdfast.model.numbers import Int32
 
 Offset = NewType("Offset", int)
-"""Count of messages in a queue; the offset of a message is how many came before it."""
+"""Count of messages in a queue; a message's offset is the number of messages before it."""
 
 Position = NewType("Position", int)
 """Byte address in a broker's commit log."""

@@ -1,7 +1,7 @@
-"""Who serves a topic's queues. JSON names are upstream's: but for its mappings, a route is the body of an answer.
+"""The brokers and queues of a topic. JSON names are upstream's: except for its mappings, a route is an answer's body.
 
-normal topic   every broker has queues of its own          (topic, broker, 0), (topic, broker, 1), ...
-static topic   N logical queues, whoever leads them now    (topic, mock broker, 0), ... (topic, mock broker, N-1)
+normal topic   every broker has separate queues            (topic, broker, 0), (topic, broker, 1), ...
+static topic   N logical queues with changing leaders      (topic, mock broker, 0), ... (topic, mock broker, N-1)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGITS_MAX: Final = 9
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The addresses of one broker name: id 0 is the master."""
+    """The addresses of the brokers that share one name: id 0 is the master."""
 
     cluster: str
     broker_name: str
@@ -44,7 +44,7 @@ class QueueData(
         "sys_flag": "topicSysFlag",
     },
 ):
-    """How many queues of a topic one broker has, and what they may be used for."""
+    """The number of queues that one broker has of a topic, and the permission for them."""
 
     broker_name: str
     read_queues: Int32
@@ -57,7 +57,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """Everything a client needs to reach a topic.
 
     Attributes:
-        mappings: Of a static topic: broker name to what that broker registered of it.
+        mappings: For a static topic: broker name to the record that this broker registered.
     """
 
     broker_datas: list[BrokerData] = []
@@ -67,19 +67,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     mappings: dict[str, TopicMapping] = {}
 
     def leaders(self, topic: str) -> dict[MessageQueue, Leader]:
-        """Return the logical queues of a static topic and who leads each; nothing for a normal topic."""
+        """Return the logical queues of a static topic with their leaders; nothing for a normal topic."""
         return find_leaders(topic, self.mappings.values()) if self.mappings else {}
 
     def order_counts(self) -> Iterator[tuple[str, int]]:
-        """Return how many queues of an ordered topic each broker shall have; 0 where that is no number of any use."""
+        """Yield each broker of an ordered topic and its number of queues; 0 if that number is invalid."""
         for item in (self.order_topic_conf or "").split(";"):
             name, _, count = item.partition(":")
             yield name, int(count) if count.isdecimal() and len(count) <= _DIGITS_MAX else 0
 
     def may_write(self, queue: MessageQueue) -> bool:
-        """Return whether a logical queue is one to write to.
+        """Return whether a client may write to a logical queue.
 
-        Where only some are, as others belong to another unit, they are told as the queues of ordered topics are.
+        If only some are writable, because others belong to another unit, `order_topic_conf` has their counts.
         """
         if not self.order_topic_conf:
             return True
@@ -87,10 +87,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         return not counts or queue.queue_id < counts.get(queue.broker_name, 0)
 
     def publishable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that take messages: writable, on a broker whose master is known.
+        """Return the queues that accept messages: writable, on a broker whose master is known.
 
-        Of a static topic all of them, also those that have no leader now: a key's queue is one of N, always. But for
-        those of other units, where the route tells of some.
+        For a static topic these are all queues, even those without a leader, because a key's queue must always be one
+        of N. If `order_topic_conf` limits the writable queues to those of some units, only these are returned.
         """
         if self.mappings:
             return [queue for queue in self.leaders(topic) if self.may_write(queue)]
@@ -107,7 +107,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         ]
 
     def readable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that can be consumed; a slave alone is enough. Of a static topic all of them."""
+        """Return the queues that can be consumed; a slave is sufficient. For a static topic these are all queues."""
         if self.mappings:
             return list(self.leaders(topic))
         return [
@@ -118,7 +118,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         ]
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return where *broker_name* listens, or None when the route does not know it."""
+        """Return the address of *broker_name*, or None if the route does not have it."""
         for broker in self.broker_datas:
             if broker.broker_name == broker_name:
                 return broker.broker_addrs.get(broker_id)

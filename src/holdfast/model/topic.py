@@ -1,4 +1,4 @@
-"""Topic configuration, and the topic names that mean something to the system.
+"""Topic configuration, and the names of system topics.
 
 The JSON names are upstream's, because the same value is stored in `topics.json`, registered and returned to tools.
 """
@@ -24,9 +24,9 @@ OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 MAPPING_TOPIC = "SYS_HOLDFAST_MAPPING"
 FORWARD_TOPIC = "SYS_HOLDFAST_FORWARDS"
-"""What happened to the logical queues of a broker. Hosted by nobody: it is not registered, and nobody reads it."""
+"""The journal of forwarded messages, as `MAPPING_TOPIC` is of logical queues. Not registered; clients read neither."""
 
-# Clients may read these but never write into them: the broker alone gives their records meaning.
+# Clients may read these but never write to them: only the broker gives their records meaning.
 NOT_SENDABLE_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -42,11 +42,11 @@ NOT_SENDABLE_TOPICS = frozenset(
 SYSTEM_PREFIX = "rmq_sys_"
 
 QUEUE_TYPE = "queue.type"
-"""The attribute that says how the queues of a topic are indexed."""
+"""The attribute that selects the index of a topic's queues."""
 SIMPLE_QUEUE = "SimpleCQ"
-"""By message: the default."""
+"""One index entry per message: the default."""
 BATCH_QUEUE = "BatchCQ"
-"""By record, which may hold a batch."""
+"""One index entry per record, which may hold a batch."""
 
 LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_LENGTH_MAX = 127
@@ -54,7 +54,7 @@ RETRY_TOPIC_LENGTH_MAX = 255
 
 
 class Permission(IntFlag):
-    """What a queue of a topic may be used for. INHERIT marks the template of automatic creation."""
+    """The permission for a topic's queues. INHERIT marks the template of automatic creation."""
 
     INHERIT = 1
     WRITE = 2
@@ -77,7 +77,7 @@ class TopicConfig(
         "sys_flag": "topicSysFlag",
     },
 ):
-    """How one broker hosts a topic."""
+    """One broker's configuration of a topic."""
 
     name: str
     read_queues: Int32 = 16
@@ -90,23 +90,23 @@ class TopicConfig(
 
     @property
     def has_batch_index(self) -> bool:
-        """Whether its queues are indexed by batch instead of by message."""
+        """Whether its queues have one index entry per record instead of one per message."""
         return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic from which *group* gets messages that it failed to consume."""
+    """Return the topic from which *group* receives the messages that it failed to consume."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic where messages end that *group* failed to consume too often."""
+    """Return the topic for messages that *group* failed to consume too often."""
     return DEAD_LETTER_PREFIX + group
 
 
-@lru_cache(maxsize=1024)  # a producer asks about the same few names with every message
+@lru_cache(maxsize=1024)  # A producer checks the same few names with every message.
 def find_name_fault(name: str) -> str | None:
-    """Return why *name* cannot be a topic, or None when it can."""
+    """Return why *name* cannot be a topic, or None if it can."""
     longest = RETRY_TOPIC_LENGTH_MAX if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else TOPIC_LENGTH_MAX
     if not name:
         return "the name is empty"

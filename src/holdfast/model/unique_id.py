@@ -2,8 +2,8 @@
 
     | address 4 or 16 bytes | process i16 | salt i32 | time i32 | count i16 |    32 or 56 characters
 
-`time` is milliseconds since the month began in local time: others compute from it about when a message was sent, and
-search only from there. Who asks, on which machine and at what time comes in from outside.
+`time` is milliseconds since the start of the month in local time: readers estimate the send time from it, and search
+only from there. The caller supplies address, process and time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _COUNT_LIMIT = 0x10000
-# How ids end that were made together: to put two texts together costs a sixth of writing a number.
+# The endings of ids that are made together: concatenating two texts costs a sixth of formatting a number.
 _ENDS = [f"{number:02X}" for number in range(0x100)]
 
 
@@ -21,7 +21,7 @@ class UniqueIds:
     Args:
         host: The packed address of this machine, 4 or 16 bytes.
         process: The process id; its low 16 bits are used.
-        salt: Tells apart what runs in one process; 32 bits.
+        salt: Distinguishes instances in one process; 32 bits.
         utc_offset_ms: How far local time is ahead of UTC.
     """
 

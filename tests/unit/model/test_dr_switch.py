@@ -56,7 +56,7 @@ def test_there_is_an_end_to_what_is_kept():
     """It travels in a header field."""
     full = Switch(1, tuple(Opening("east", topic=f"t{number}") for number in range(OPENINGS_MAX)))
 
-    with pytest.raises(SwitchRefused, match="all that is kept"):
+    with pytest.raises(SwitchRefused, match="are the maximum"):
         full.open(Opening("west"), 2)
 
 

@@ -160,7 +160,7 @@ def test_a_wrong_count_is_refused(count: bytes):
 @pytest.mark.parametrize("count", [b"0", b"-2", b"32768", b"9" * 400, b"two", b"\xb2"])
 def test_what_is_no_count_is_refused_before_anything_is_opened(count: bytes):
     """An empty batch is none either."""
-    with pytest.raises(RemoteProtocolError, match="says"):
+    with pytest.raises(RemoteProtocolError, match="declares"):
         count_said(b"INNER_NUM\x01%b\x02" % count)
 
 
