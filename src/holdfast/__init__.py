@@ -1,4 +1,4 @@
-"""Holdfast: a RocketMQ-compatible streaming message system. This is its client library.
+"""Holdfast is a RocketMQ-compatible streaming message system. This package is its client library.
 
     import holdfast
 
@@ -10,8 +10,12 @@
         async for message in consumer:
             print(message.key, message.body)
 
-Everything is asyncio; `holdfast.blocking` has the same for programs that are not. Errors are `HoldfastError` and its
-family, and say what to do.
+Everything is asyncio; `holdfast.blocking` offers the same to other programs. All errors derive from `HoldfastError` and
+say what to do.
+
+    config      the options of roles, from a TOML file, environment variables and flags
+    blocking    the client library without asyncio
+    arrow       topics as Arrow record batches
 """
 
 import importlib
@@ -85,8 +89,8 @@ __all__ = [
     "blocking",
 ]
 
-# Servers are started from this package, too, and must not wait for a client library that they never use: a name is
-# looked up in its module when it is first asked for.
+# Servers start from this package, too, and must not wait for a client library that they never use: a name is imported
+# from its module on first access.
 _HOMES = {
     "holdfast.client.produce.batch_lines": ("Batching",),
     "holdfast.client.cluster.cluster_client": ("ClusterClient",),
@@ -120,7 +124,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, and keep it."""
+    """Return a public name, and cache it."""
     if name == "blocking":
         return importlib.import_module("holdfast.blocking")
     if name == "__version__":

@@ -1,4 +1,4 @@
-"""Topics as Arrow: pulled bytes become columns, without a Python object per message.
+"""Read topics as Arrow: pulled bytes become columns, without a Python object per message.
 
     import pyarrow
     from holdfast import arrow
@@ -6,10 +6,10 @@
     for batch in arrow.read("127.0.0.1:9876", "orders", columns=["key", "body"]):
         print(batch.num_rows, batch["key"])
 
-    table = pyarrow.Table.from_batches(arrow.read("127.0.0.1:9876", "orders"))     # everything that is in it now
+    table = pyarrow.Table.from_batches(arrow.read("127.0.0.1:9876", "orders"))     # everything in the topic now
 
-It is what the Spark source reads with, and follows queues that move in the same way; it needs no Spark. Programs that
-use asyncio call it in a thread. It needs pyarrow and numpy, which the extra `arrow` brings.
+The Spark source uses the same reader, which follows queues that move, but Spark is not required. Programs that use
+asyncio call it in a thread. It requires pyarrow and numpy, which the extra `arrow` includes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import datetime
 from holdfast.runtime.extras import describe_missing
 
 try:
-    import numpy as np  # noqa: F401 - needed further down, and reported here where it is missing
+    import numpy as np  # noqa: F401 - used by imported modules; imported here to report that it is missing
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(describe_missing("holdfast.arrow", error, "arrow"), name=error.name) from None
@@ -35,7 +35,7 @@ from holdfast.model.errors import ConfigError
 __all__ = ["COLUMNS", "DataLost", "Place", "Unavailable", "read", "schema_of"]
 
 COLUMNS = tuple(TYPES)
-"""Every column that there is, in their usual order."""
+"""All columns, in their usual order."""
 
 Place = Start | Mapping[str, int]
 """Either end, a time, or offsets by queue: `{"0": 17, "1": 42}`; a queue of a normal topic is `"broker-a/0"`."""
@@ -52,26 +52,26 @@ def read(
     fail_on_data_loss: bool = True,
     timeout_s: float = 600.0,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the messages of *topic* between two places as batches, queue by queue, each in its order.
+    """Return the messages of *topic* between two places as record batches, queue by queue, each in order.
 
     Args:
         namesrv: Name servers: `host:port;host:port`.
-        topic: What to read.
-        columns: Which columns, and in which order. What is not asked for is not decoded.
-        start: Where to begin. Offsets name the queues that are read.
-        end: Where to stop, as it is now: the end does not run away from the reader.
-        tags: `a || b`: only messages with one of these, chosen at the broker.
-        fail_on_data_loss: Fail when messages are gone that were to be read; else go on without them.
-        timeout_s: How long a broker may be away.
+        topic: The topic to read.
+        columns: The columns, in the desired order. Other columns are not decoded.
+        start: Where to begin. Offsets also select the queues to read.
+        end: Where to stop, resolved now: messages that arrive later do not move it.
+        tags: `a || b`: only messages with one of these tags, filtered at the broker.
+        fail_on_data_loss: Fail if messages in the range are gone; otherwise continue without them.
+        timeout_s: How long a broker may be unavailable.
 
     Raises:
-        ConfigError: there is no such topic, queue or column.
-        DataLost: messages are gone.
-        Unavailable: no name server answers now, or a broker was away for too long.
+        ConfigError: the topic, a queue or a column does not exist.
+        DataLost: messages in the range are gone.
+        Unavailable: no name server answers, or a broker was unavailable for too long.
     """
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
-        raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+        raise ConfigError(f"there is no column {unknown[0]!r}; the columns are {', '.join(COLUMNS)}")
     queues = start if isinstance(start, Mapping) else end if isinstance(end, Mapping) else None
     options = ReadOptions(
         namesrv=namesrv,

@@ -1,14 +1,14 @@
-"""The client library for programs that are not asyncio: the same names, the same words, plain calls.
+"""The client library for programs without asyncio: the same names and arguments, but blocking calls.
 
     from holdfast import blocking
 
     with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
         producer.send("orders", b"one book", key="customer-17")
 
-All of them share one event loop in one background thread, which is started with the first and ends with the process.
-Calls may be made from any thread. Listeners that are plain functions run in other threads.
+All objects share one event loop in one background thread, which starts with the first object and ends with the process.
+Any thread may call. Listeners that are plain functions run in other threads.
 
-A forked child has its own loop. It cannot use clients that its parent opened (`ForkedClient`): create them after the
+A forked child has a separate loop. It cannot use clients that its parent opened (`ForkedClient`): create them after the
 fork.
 """
 
@@ -92,34 +92,34 @@ _wait: Final = _background.wait
 
 
 async def _call(function: Callable[[], _T]) -> _T:
-    """Call a plain function where it belongs: on the loop."""
+    """Call a plain function on the loop, where the client's state lives."""
     return function()
 
 
 class Producer:
-    """Sends messages. Takes the arguments of `holdfast.Producer`; use it with `with`, or `start` and `close` it."""
+    """Sends messages. Accepts the arguments of `holdfast.Producer`; use `with`, or call `start` and `close`."""
 
     def __init__(
         self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Unpack[ProducerOptions]
     ) -> None:
         self._producer = _wait(_call(lambda: async_producer.Producer(namesrv, group, **options)))
         self._giving = threading.Lock()
-        # What threads have given, and the loop has not accepted yet: message, queue, future.
+        # Messages from threads that the loop has not accepted yet: message, queue, future.
         self._given: list[tuple[Message, MessageQueue | None, Future[SendResult]]] = []
         self._given_bytes = 0
         in_forked_child(self._disown)
 
     def _disown(self) -> None:
-        """Be usable in a forked child, as far as to say that it is not: a thread of the parent may hold the lock."""
+        """Replace the lock in a forked child, so that calls can fail cleanly: a thread of the parent may hold it."""
         self._giving = threading.Lock()
         self._given, self._given_bytes = [], 0
 
     def start(self) -> None:
-        """Get ready."""
+        """Start the producer."""
         _wait(self._producer.start())
 
     def close(self) -> None:
-        """Let every send in flight end, and close."""
+        """Wait for every send in flight, and close."""
         _wait(self._producer.close())
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """The name under which brokers know this producer."""
+        """The id of this producer at brokers."""
         return self._producer.client_id
 
     @overload
@@ -165,7 +165,7 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send one message, given whole or as topic and body. See `holdfast.Producer.send`."""
+        """Send one message, given as a `Message` or as topic and body. See `holdfast.Producer.send`."""
         whole = async_producer.whole_message(message, body, key, tags, keys, delay_level, properties)
         return _wait(self._producer.send(whole, queue=queue, timeout_s=timeout_s))
 
@@ -174,7 +174,7 @@ class Producer:
         _wait(self._producer.set_name_servers(namesrv))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that take messages for *topic*. See `holdfast.Producer.queues`."""
+        """Return the queues of *topic* that accept messages. See `holdfast.Producer.queues`."""
         return _wait(self._producer.queues(topic))
 
     def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
@@ -187,22 +187,22 @@ class Producer:
         A message that cannot be sent unchanged ends its future with `LocalProtocolError`.
 
         Raises:
-            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not accepted.
+            ProducerFull: more sends are unacknowledged than `batching` allows. The message was not accepted.
             TypeError: an argument has a wrong type.
         """
         check_message(message)
         if queue is not None:
             check_queue("queue", queue)
         future: Future[SendResult] = Future()
-        future.set_running_or_notify_cancel()  # There is no way back.
+        future.set_running_or_notify_cancel()  # A message cannot be recalled, so its future cannot be cancelled.
         with self._giving:
             if not self._producer.has_room(len(message.body), ahead=self._given_bytes):
-                raise ProducerFull("too much waits for acknowledgement: wait for a future")
+                raise ProducerFull("too many sends are unacknowledged: wait for a future")
             is_first = not self._given
             self._given.append((message, queue, future))
             self._given_bytes += len(message.body) + KEEP_BYTES
         if is_first:
-            # What other threads give before the loop has woken up is accepted with this one.
+            # The loop accepts this message together with those that other threads add before it wakes up.
             _background.call_soon(self._hand_over)
         return future
 
@@ -212,7 +212,7 @@ class Producer:
         for message, queue, future in given:
             try:
                 self._producer.hand_over(message, future, queue)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one of them is no matter of the others
+            except Exception as error:  # noqa: BLE001 - an error of one message must not affect the others
                 future.set_exception(error)
 
     def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
@@ -223,11 +223,11 @@ class Producer:
         return future
 
     def has_room(self, byte_count: int, *, ahead: int = 0) -> bool:
-        """Say whether `send_nowait` would accept *byte_count* bytes now. See `holdfast.Producer.has_room`."""
+        """Return whether `send_nowait` would accept *byte_count* bytes now. See `holdfast.Producer.has_room`."""
         return self._producer.has_room(byte_count, ahead=ahead + self._given_bytes)
 
     def flush(self) -> None:
-        """Return when every future that was given out is done. See `holdfast.Producer.flush`."""
+        """Return when every returned future is done. See `holdfast.Producer.flush`."""
         _wait(self._producer.flush())
 
     def send_oneway(self, message: Message) -> None:
@@ -243,7 +243,7 @@ class Producer:
         return Transaction(self._producer.transaction(message, timeout_s=timeout_s))
 
     def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
-        """Send *message* and return the reply of the consumer that gets it. See `holdfast.Producer.request`."""
+        """Send *message* and return the reply of its consumer. See `holdfast.Producer.request`."""
         return _wait(self._producer.request(message, timeout_s=timeout_s))
 
     def reply(self, request: ReceivedMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
@@ -263,12 +263,12 @@ class Transaction:
 
     @property
     def message_id(self) -> str:
-        """The id of the message; consumers see the same."""
+        """The id of the message; consumers see the same id."""
         return self._transaction.message_id
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that the message will be in."""
+        """The queue that will hold the message."""
         return self._transaction.queue
 
     def __enter__(self) -> Self:
@@ -277,22 +277,22 @@ class Transaction:
         return self
 
     def commit(self) -> SendResult:
-        """Let the message be delivered. See `holdfast.Transaction.commit`."""
+        """Commit: let the message be delivered. See `holdfast.Transaction.commit`."""
         return _wait(self._transaction.commit())
 
     def roll_back(self) -> None:
-        """Let the message never be delivered. See `holdfast.Transaction.roll_back`."""
+        """Roll back: the message is never delivered. See `holdfast.Transaction.roll_back`."""
         _wait(self._transaction.roll_back())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or roll back if the block raised, unless that was decided before."""
+        """Commit, or roll back if the block raised, unless the transaction was completed before."""
         _wait(self._transaction.__aexit__(kind, error, traceback))
 
 
 class PushConsumer:
-    """Consumes topics as a member of a group. Takes the arguments of `holdfast.PushConsumer`."""
+    """Consumes topics as a member of a group. Accepts the arguments of `holdfast.PushConsumer`."""
 
     def __init__(self, namesrv: str, group: str, **options: Unpack[PushOptions]) -> None:
         self._consumer = _wait(_call(lambda: async_push_consumer.PushConsumer(namesrv, group, **options)))
@@ -306,15 +306,15 @@ class PushConsumer:
         _wait(self._consumer.set_name_servers(namesrv))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return all queues of *topic*, also those that other members consume."""
+        """Return all queues of *topic*, including those that other members consume."""
         return _wait(self._consumer.queues(topic))
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume *topic* no more."""
+        """Stop consuming *topic*."""
         _wait(_call(lambda: self._consumer.unsubscribe(topic)))
 
     def start(self) -> None:
-        """Join the group and begin to consume."""
+        """Join the group and start consuming."""
         _wait(self._consumer.start())
 
     def close(self) -> None:
@@ -322,7 +322,7 @@ class PushConsumer:
         _wait(self._consumer.close())
 
     def run(self) -> None:
-        """Return when the consumer is closed by another thread; an interrupt ends it, too."""
+        """Block until another thread closes the consumer; an interrupt closes it, too."""
         _wait(self._consumer.run())
 
     def __enter__(self) -> Self:
@@ -333,20 +333,20 @@ class PushConsumer:
         self.close()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Iterate over messages; each is done when the loop asks for the next one. See `holdfast.PushConsumer`."""
+        """Iterate over messages; requesting the next one completes the previous one. See `holdfast.PushConsumer`."""
         return _iterate(aiter(self._consumer))
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Say that a message of the loop is done, before the loop asks for the next one."""
+        """Complete a message of the loop before the loop requests the next one."""
         _wait(_call(lambda: self._consumer.ack(message)))
 
     def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
-        """Let a message of the loop come again later."""
+        """Let a message of the loop be redelivered later."""
         _wait(self._consumer.retry(message, delay_level))
 
     @property
     def client_id(self) -> str:
-        """The name under which brokers know this member."""
+        """The id of this member at brokers."""
         return self._consumer.client_id
 
     @property
@@ -356,17 +356,17 @@ class PushConsumer:
 
 
 class PullConsumer:
-    """Reads queues on demand. Takes the arguments of `holdfast.PullConsumer`."""
+    """Reads queues on demand. Accepts the arguments of `holdfast.PullConsumer`."""
 
     def __init__(self, namesrv: str, group: str, **options: Unpack[PullOptions]) -> None:
         self._consumer = _wait(_call(lambda: async_pull_consumer.PullConsumer(namesrv, group, **options)))
 
     def start(self) -> None:
-        """Get ready."""
+        """Start the consumer."""
         _wait(self._consumer.start())
 
     def close(self, *, last_poll_done: bool = True) -> None:
-        """Commit, if that happens automatically, and leave."""
+        """Commit, if `auto_commit` is on, and leave the group."""
         _wait(self._consumer.close(last_poll_done=last_poll_done))
 
     def __enter__(self) -> Self:
@@ -383,7 +383,7 @@ class PullConsumer:
         _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read *topic* no more."""
+        """Stop reading *topic*."""
         _wait(_call(lambda: self._consumer.unsubscribe(topic)))
 
     def set_name_servers(self, namesrv: str) -> None:
@@ -395,7 +395,7 @@ class PullConsumer:
         return _wait(self._consumer.queues(topic))
 
     def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
-        """Read exactly *queues*, also if other members read them. See `holdfast.PullConsumer.assign`."""
+        """Read exactly *queues*, even if other members read them. See `holdfast.PullConsumer.assign`."""
         _wait(self._consumer.assign(list(queues), tags))
 
     @property
@@ -406,22 +406,22 @@ class PullConsumer:
     def poll(
         self, timeout_s: float = 1.0, *, messages_max: int = async_pull_consumer.POLL_MAX
     ) -> list[ReceivedMessage]:
-        """Return the next messages; an empty list if none came in time, or if another thread closes the consumer.
+        """Return the next messages; an empty list if none arrived in time, or if another thread closes the consumer.
 
-        What the last poll returned is now done. See `holdfast.PullConsumer.poll`.
+        The messages that the previous poll returned are now completed. See `holdfast.PullConsumer.poll`.
         """
         return _wait(self._consumer.poll(timeout_s, messages_max=messages_max))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Iterate over messages as they come, until the consumer is closed; each is done when the next is asked for."""
+        """Iterate over messages until the consumer is closed; requesting the next one completes the previous one."""
         return _iterate(aiter(self._consumer))
 
     def seek(self, queue: MessageQueue, to: int | Start) -> None:
-        """Go on at an offset, at either end, or at a time."""
+        """Continue at an offset, at either end, or at a time."""
         _wait(self._consumer.seek(queue, to))
 
     def seek_all(self, to: Start) -> None:
-        """Go on at either end, or at a time, in every queue."""
+        """Continue at either end, or at a time, in every queue."""
         _wait(self._consumer.seek_all(to))
 
     def pause(self, *queues: MessageQueue) -> None:
@@ -433,24 +433,24 @@ class PullConsumer:
         _wait(_call(lambda: self._consumer.resume(*queues)))
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that `poll` returns of *queue*."""
+        """Return the offset of the next message of *queue* that `poll` returns."""
         return self._consumer.position(queue)
 
     def offset_of(self, queue: MessageQueue, at: Start) -> int:
-        """Return which offset *at* means in *queue* now."""
+        """Return the offset that *at* means in *queue* now."""
         return _wait(self._consumer.offset_of(queue, at))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Return what the group committed for *queue*, or None when it never did."""
+        """Return the group's committed offset of *queue*, or None if there is none."""
         return _wait(self._consumer.committed(queue))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit *offsets*, or everything that polls have returned."""
+        """Commit *offsets*, or everything that `poll` has returned."""
         _wait(self._consumer.commit(offsets))
 
 
 def _iterate(messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
-    """Yield *messages*, waiting for each. Ends when they end: when the consumer is closed, from whichever thread."""
+    """Yield *messages*, blocking for each. Ends when the consumer is closed, by any thread."""
     while True:
         try:
             message = _wait(_next(messages))

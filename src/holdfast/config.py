@@ -1,13 +1,13 @@
-"""Where settings come from: a TOML file, `HOLDFAST_*` variables and flags become the options of a role.
+"""Load the options of a role from a TOML file, `HOLDFAST_*` variables and flags.
 
     defaults  <  [section] of the file  <  HOLDFAST_OPTION  <  HOLDFAST_SECTION_OPTION  <  --set option=value  <  --flag
 
     [namesrv]                           [broker]                      [log]             [up]
     listen = "127.0.0.1:9876"           flush = "async"               level = "info"    brokers = 3
 
-An unknown option is refused with the nearest one that exists, and a value of the wrong type with the name of its option
-and its source. Unknown `HOLDFAST_*` variables are only worth a warning (`variable_warnings`), because other software
-defines some too; those of Kubernetes services are ignored. This module does not know what the options mean.
+An unknown option is refused with a hint at the closest known one, and a value of the wrong type with its option and
+source. Unknown `HOLDFAST_*` variables only cause a warning (`variable_warnings`), because other software defines some,
+too; those of Kubernetes services are ignored. Does not interpret the options.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _Options = TypeVar("_Options", bound=msgspec.Struct)
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a role tells its operator what happens."""
+    """How a role logs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     json: bool = False
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `holdfast up` starts.
+    """The cluster that `holdfast up` starts.
 
     Attributes:
-        brokers: How many; None means as many as the data folder holds, two when it is new.
-        namesrv: Where the name server listens; None means 127.0.0.1:9876.
-        base_port: Port of the first broker, the others follow in steps of ten; 0 means any free ports.
-        flush: None leaves it to the broker's own setting.
-        metrics_port: Port of the name server's `/metrics`, those of the brokers follow; None means no metrics.
+        brokers: The number of brokers; None means as many as the data folder has, two if it is new.
+        namesrv: The address on which the name server listens; None means 127.0.0.1:9876.
+        base_port: The first broker's port; the others follow in steps of ten. 0 means any free ports.
+        flush: None keeps the broker's own setting.
+        metrics_port: The port of the name server's `/metrics`; those of the brokers follow. None means no metrics.
     """
 
     brokers: int | None = None
@@ -63,19 +63,19 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "log": LogOptions,
     "up": UpOptions,
 }
-# Variables that are not options of a section: those that the command line reads.
+# Variables that are not options of a section: the command line reads them.
 CLIENT_VARIABLES: Final = frozenset(
     {"HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT", "HOLDFAST_UNIT"}
 )
-# Kubernetes gives every container the addresses of the services around it, in variables that begin with their names.
+# Kubernetes gives every container the addresses of neighbouring services, in variables that begin with their names.
 SERVICE_LINK: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
-# A misspelt variable of these kinds would leave a cluster open that its operator believes to be closed.
+# Misspelling a variable of these kinds would leave a cluster open that its operator believes to be protected.
 _PROTECTS: Final = re.compile("TLS|AUTH|ACL|KEY|SECRET")
 _OF_PORTS: Final = "_NUMBER"
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to look, weakest first.
+    """The sources of options, weakest first.
 
     Attributes:
         file: A TOML file, or None.
@@ -91,7 +91,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Setting(NamedTuple):
-    """A value and the words for where it came from."""
+    """A value and a description of its source."""
 
     value: object
     origin: str
@@ -99,10 +99,10 @@ class _Setting(NamedTuple):
 
 
 def load(section: str, kind: type[_Options], sources: Sources) -> _Options:
-    """Return the options of *section*, the strongest source winning option by option.
+    """Return the options of *section*; for each option the strongest source wins.
 
     Raises:
-        ConfigError: an option is unknown or a value cannot be used; the text says which, where and what would be right.
+        ConfigError: an option is unknown or a value is invalid; the text says which, where, and what would be valid.
     """
     hints = get_type_hints(kind, include_extras=True)
     settings: dict[str, _Setting] = {}
@@ -117,7 +117,7 @@ def load(section: str, kind: type[_Options], sources: Sources) -> _Options:
 
 
 def variable_warnings(environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for every variable that looks like one of ours and has no effect."""
+    """Return a warning for every variable that looks like ours but has no effect."""
     known = _variables()
     warnings = []
     for variable in sorted(environment):
@@ -134,7 +134,7 @@ def read_toml(file: Path) -> dict[str, Any]:
     """Return the content of *file*.
 
     Raises:
-        ConfigError: it cannot be read or is not TOML.
+        ConfigError: it is unreadable or not TOML.
     """
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -150,7 +150,7 @@ def _from_file(section: str, hints: Mapping[str, Any], file: Path | None) -> dic
     content = read_toml(file)
     for name, value in content.items():
         if name not in SECTIONS and not isinstance(value, dict):
-            raise ConfigError(f"{file}: {name} stands outside of every section; write it below a line [{section}]")
+            raise ConfigError(f"{file}: {name} is outside of every section; write it below a line [{section}]")
         if name not in SECTIONS:
             raise ConfigError(f"{file}: unknown section [{name}]{nearest(name, SECTIONS)}")
     table = content.get(section, {})
@@ -179,15 +179,15 @@ def _from_environment(section: str, hints: Mapping[str, Any], environment: Mappi
 
 def _variables_of(section: str, option: str) -> tuple[str, ...]:
     """Return the variables that set an option, the strongest first."""
-    if option.endswith("_port"):  # Kubernetes may define variables that end in _PORT
+    if option.endswith("_port"):  # Kubernetes may define variables that end in _PORT.
         option += _OF_PORTS
     exact = f"{PREFIX}{section}_{option}".upper()
-    # A role's options need no section: a process is one role, and what both have is meant for both.
+    # A role's options need no section: a process has one role, and options of both roles are meant for both.
     return (exact, f"{PREFIX}{option}".upper()) if section in {"namesrv", "broker"} else (exact,)
 
 
 def _variables() -> frozenset[str]:
-    """Return every variable that means something."""
+    """Return every variable that has an effect."""
     return CLIENT_VARIABLES.union(
         *(
             _variables_of(section, field.name)
@@ -220,13 +220,13 @@ def _from_flags(section: str, hints: Mapping[str, Any], flags: Mapping[str, obje
 
 
 def _require_same(hint: Any, pair: _Setting, flag: _Setting) -> None:
-    """Refuse a `--set` and a flag that want different values for one option."""
+    """Refuse a `--set` and a flag with different values for the same option."""
     if _convert(hint, pair) != _convert(hint, flag):
         raise ConfigError(f"{pair.origin}={pair.value} and {flag.origin} {flag.value} contradict each other: give one")
 
 
 def _convert(hint: Any, setting: _Setting) -> object:
-    """Return the value as its option wants it. Text may stand for anything; a TOML value must have the right type."""
+    """Return the value in the option's type. Text is converted; a TOML value must have the right type."""
     value = setting.value
     if isinstance(value, str) and _is_list(hint):
         value = [part.strip() for part in value.replace(",", ";").split(";") if part.strip()]
@@ -241,7 +241,7 @@ def _is_list(hint: Any) -> bool:
 
 
 def _describe(hint: Any) -> str:
-    """Return words for what *hint* allows."""
+    """Return a description of the values that *hint* allows."""
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     if get_origin(hint) in {Union, types.UnionType}:

@@ -134,7 +134,7 @@ def test_a_folder_in_use_is_refused_and_converted_when_its_broker_has_stopped(
 def test_wrong_folders_and_queues_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """With status 2: nothing was even looked at."""
     assert main(["index", "convert", "orders", "--to", "batch", "--store", str(tmp_path)]) == 2
-    assert "is no store folder of a broker" in capsys.readouterr().err
+    assert "is not a store folder of a broker" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
     make_folder(tmp_path)

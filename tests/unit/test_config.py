@@ -97,7 +97,7 @@ def test_an_unknown_section_is_refused_with_the_nearest(tmp_path: Path):
 
 def test_an_option_outside_of_every_section_is_told_where_it_belongs(tmp_path: Path):
     """A name that looks like a section is none by that: `broker_events` is no broker."""
-    with pytest.raises(ConfigError, match=r"broker_events stands outside of every section; .* \[namesrv\]"):
+    with pytest.raises(ConfigError, match=r"broker_events is outside of every section; .* \[namesrv\]"):
         load("namesrv", NameServerOptions, Sources(file=write(tmp_path, 'broker_events = "off"\n')))
 
 

@@ -1,22 +1,25 @@
-"""Asyncio and POSIX around the pure roles: sockets, clock, threads, files. Decides nothing.
+"""The asyncio and POSIX shells around the pure roles: sockets, clock, threads, files. Contains no protocol decisions.
 
-address          Addresses as people write them
-background_loop  An event loop in a background thread, for callers that are not asyncio
-budget           How much memory all connections of a server may hold together, and who goes when it is spent
-channel          One TCP connection
-exposition       The HTTP face of `metrics.py`
-extras           The packages that only some parts of Holdfast need, and the words for how to install them
-folder_lock      One process at a time on a folder
-fork             What happens in a forked child to objects that only their own process may use
-libc             What the C library can do that Python has no name for
-log_sync         Group commit
-logs             What a role tells its operator
-metrics          `/metrics` (Prometheus text) and `/health` of a role, on an HTTP port of their own
-own_host         The address under which other machines reach this one
-pool             Connections that we dial
-posix_disk       A folder of a real file system as a `Disk`
-readings         How busy this machine is, as Linux tells it
-server           Runs one machine
-stream           One TCP connection that speaks no frames
-supervisor       Keeps a few child processes running
+A *channel* is one TCP connection. A *role* is a broker, a name server or another pure machine; it handles events and
+returns effects, which the shell performs.
+
+    address            addresses as people write them: parsing, and errors about ports in use
+    own_host           the address under which other machines reach this one
+    extras             install instructions for optional packages
+    libc               functions of the C library that Python does not offer
+    fork               callbacks for forked children
+    background_loop    an event loop in a background thread, for callers without asyncio
+    logs               log lines for the operator: format, throttling, records of libraries
+    budget             the memory limit for all connections of a server
+    channel            one TCP connection that carries frames
+    stream             one TCP connection that carries raw bytes
+    pool               outgoing connections: requests, answers, redialling
+    posix_disk         a folder of a real file system as a `Disk`
+    folder_lock        locks that keep a folder to one process
+    log_sync           group commit in a background thread
+    readings           memory, load and network use of this machine, from Linux
+    exposition         samples and health as an HTTP application
+    metrics            the HTTP port for `/metrics` and `/health` of a role
+    server             runs one role on sockets, timers and threads
+    supervisor         starts and restarts child processes
 """

@@ -1,4 +1,4 @@
-"""Addresses as people write them: `host:port`, IPv6 in brackets."""
+"""Addresses as people write them: `host:port`, with IPv6 hosts in brackets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def split_address(text: str) -> tuple[str, int]:
     """Return host and port of *text*.
 
     Raises:
-        ConfigError: it is not `host:port`.
+        ConfigError: *text* is not `host:port`.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -31,9 +31,9 @@ def is_loopback(host: str) -> bool:
 
 
 def to_listen_error(host: str, port: int, error: OSError, *, option: str) -> ConfigError | PortTaken:
-    """Return what to tell the operator when nobody can listen on *host*:*port*, which *option* sets."""
+    """Return the error for the operator after listening on *host*:*port*, which *option* sets, failed."""
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
-            f"port {port} of {host} is taken: stop what listens there, or choose another with --{option} HOST:PORT"
+            f"port {port} of {host} is taken: stop the process there, or choose another with --{option} HOST:PORT"
         )
     return ConfigError(f"cannot listen on {host}:{port} (--{option}): {error.strerror or error}")

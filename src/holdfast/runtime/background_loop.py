@@ -1,8 +1,8 @@
-"""An event loop in a background thread, for callers that are not asyncio.
+"""An event loop in a background thread, for callers without asyncio.
 
     any thread ── wait(coroutine) ──> the loop's thread runs it ──> its result, in the thread that called
 
-Started with the first call; ends with the process. A forked child has no such thread: it starts a new loop.
+The loop starts with the first call and ends with the process. A forked child has no such thread: it starts a new loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BackgroundLoop:
     """The loop and its thread.
 
     Args:
-        name: What the thread is called.
+        name: The name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,10 +34,10 @@ class BackgroundLoop:
         in_forked_child(self._disown)
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run *work* on the loop and return its result. An interrupt of the caller cancels it.
+        """Run *work* on the loop and return its result. An interrupt of the caller cancels *work*.
 
         Raises:
-            LocalProtocolError: the caller is on the loop itself, which would wait for itself.
+            LocalProtocolError: the caller runs on the loop itself, which would deadlock.
         """
         loop = self._get()
         if threading.current_thread() is self._thread:
@@ -54,7 +54,7 @@ class BackgroundLoop:
             raise
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Let the loop call *function*, and do not wait for it."""
+        """Let the loop call *function*, without waiting for it."""
         self._get().call_soon_threadsafe(function)
 
     def _get(self) -> asyncio.AbstractEventLoop:
@@ -66,7 +66,7 @@ class BackgroundLoop:
             return self._loop
 
     def _disown(self) -> None:
-        """Start afresh in a forked child. The parent's loop is kept: to dispose of it would touch what both share."""
+        """Start afresh in a forked child. The parent's loop is kept, because closing it would affect the parent."""
         self._inherited.append(self._loop)
         self._loop = self._thread = None
-        self._starting = threading.Lock()  # A thread that is not here may have held the other one.
+        self._starting = threading.Lock()  # A thread that does not exist here may have held the old lock.

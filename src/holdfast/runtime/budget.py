@@ -1,15 +1,16 @@
-"""How much memory all connections of a server may hold together, and who goes when it is spent.
+"""The memory limit for all connections of a server, and which connection is closed when it is exceeded.
 
-A connection holds bytes for its peer in two ways: the beginning of a frame whose rest has not come, and answers that
-the peer has not taken. Each is small by itself (16 MB, a few MB), but a thousand connections make gigabytes of it.
+A connection holds bytes for its peer in two ways: the beginning of an incomplete frame, and answers that the peer has
+not read. Each is small (16 MB, a few MB), but a thousand connections can hold gigabytes.
 
     0 ................ eased (1/2) ....... high (3/4) ....... limit
-                       pressure ends       pressure begins    who has held longest is cut off
+                       pressure ends       pressure begins    the connection that has held longest is closed
 
-Who behaves holds something for milliseconds. So the one that has held longest is cut off, not the one whose bytes
-happen to be one too many: otherwise whoever filled the memory first would keep it, and everybody else be cut off.
+A well-behaved peer makes a connection hold bytes for milliseconds. So the connection that has held longest is closed,
+not the one that exceeds the limit: otherwise the peer that filled the memory first would keep it, and all others would
+be disconnected.
 
-Knows nothing of sockets and frames. Connections that hold less than `UNMETERED_MAX` in a way do not report it.
+Independent of sockets and frames. A connection does not report holdings of a kind below `UNMETERED_MAX`.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ class Holder(Protocol):
     """A connection, as the budget sees it."""
 
     def abort(self, reason: str) -> None:
-        """Close at once, and let go of everything."""
+        """Close at once, and free everything."""
         ...
 
 
 class MemoryBudget:
-    """Counts what connections hold.
+    """Counts the bytes that connections hold.
 
     Args:
-        limit: Bytes that they may hold together.
+        limit: The maximum for all connections together.
         emit: Writes one log line.
 
     Attributes:
-        pressure: What they hold now, for the role to read.
+        pressure: The current holdings, for the role to read.
     """
 
     def __init__(self, limit: int, emit: Callable[[Log], None]) -> None:
         self._limit = limit
         self._emit = emit
-        self._holders: dict[Holder, int] = {}  # in the order in which they began to hold
+        self._holders: dict[Holder, int] = {}  # ordered by when they began to hold
         self.pressure = MemoryPressure()
 
     def hold(self, holder: Holder, size: int) -> None:
-        """Take note that *holder* now holds *size* bytes in all; with 0 it is forgotten."""
+        """Record that *holder* now holds *size* bytes in all; with 0 it is removed."""
         pressure = self.pressure
         pressure.held += size - self._holders.get(holder, 0)
         if size:
@@ -60,13 +61,13 @@ class MemoryBudget:
             longest = next(iter(self._holders))
             pressure.held -= self._holders.pop(longest)
             longest.abort(
-                f"connections held more than {self._limit} bytes in unfinished requests and answers that were not "
-                "taken, and this one had held some for the longest time"
+                f"connections held more than {self._limit} bytes in unfinished requests and unread answers, and this "
+                "one had held some for the longest time"
             )
         self._read()
 
     def _read(self) -> None:
-        """Keep the reading; between the two marks it stays as it is, so that it does not flutter."""
+        """Update `pressure`. Between the two marks it stays unchanged: hysteresis prevents flapping."""
         pressure = self.pressure
         if not pressure.is_high and pressure.held > self._limit // 4 * 3:
             pressure.is_high = True

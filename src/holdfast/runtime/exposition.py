@@ -1,9 +1,9 @@
-"""The HTTP face of `metrics.py`: samples as Prometheus text, a verdict as a status.
+"""Samples and health over HTTP: samples as Prometheus text, health as a status code.
 
-    GET /metrics   200, every sample by family, and the process's own figures
+    GET /metrics   200, every sample by family, and figures of the process
     GET /health    200 `ok`, or 503 and the reason
 
-Knows neither roles nor the event loop: it is given two functions, which it calls from its own threads.
+Independent of roles and the event loop: it calls two functions from its own threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PREFIX: Final = "holdfast_"
 def build_server(
     host: str, port: int, read: Callable[[], Iterable[Sample]], find_fault: Callable[[], str | None]
 ) -> WSGIServer:
-    """Return a server that listens already; `serve_forever` answers.
+    """Return a server that already listens; run `serve_forever` to answer.
 
     Raises:
-        OSError: the address cannot be used.
+        OSError: the address is invalid or in use.
     """
     registry = CollectorRegistry()
     registry.register(_RoleCollector(read))
@@ -43,7 +43,7 @@ def build_server(
             body: Iterable[bytes] = metrics_app(environ, start_response)
             return body
         if path != "/health":
-            return _plain(start_response, "404 Not Found", "there are /metrics and /health\n")
+            return _plain(start_response, "404 Not Found", "not found: use /metrics or /health\n")
         fault = find_fault()
         if fault is None:
             return _plain(start_response, "200 OK", "ok\n")
@@ -53,7 +53,7 @@ def build_server(
 
 
 class _RoleCollector(Collector):
-    """Turns samples into Prometheus families at scrape time."""
+    """Converts samples to Prometheus families at scrape time."""
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
         self._read = read
@@ -69,7 +69,7 @@ class _RoleCollector(Collector):
         yield from families.values()
 
     def describe(self) -> list[Metric]:
-        """Return nothing, so that registering does not already read."""
+        """Return nothing, so that registering does not read samples."""
         return []
 
 
@@ -79,10 +79,10 @@ class _ThreadingServer(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = 10  # a scraper that says nothing does not hold its thread for ever
+    timeout = 10  # A silent scraper must not occupy its thread for ever.
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Say nothing: a scrape every few seconds is not an event."""
+        """Log nothing: a scrape every few seconds is not an event."""
 
 
 def _plain(start_response: StartResponse, status: str, text: str) -> Iterable[bytes]:

@@ -1,6 +1,6 @@
-"""The packages that only some parts of Holdfast need, and the words for how to install them.
+"""Install instructions for the packages that only some parts of Holdfast need.
 
-Holdfast is on no package index, so pip cannot bring one of its extras by name: the packages themselves are named.
+Holdfast is on no package index, so pip cannot install one of its extras by name: the packages themselves are listed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _MARKER: Final = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"](\w+)['"]""")
 
 
 def requirements_of(extra: str) -> list[str]:
-    """Return what pyproject.toml lists under *extra*; nothing where Holdfast runs without having been installed."""
+    """Return the requirements of *extra* in pyproject.toml; nothing if Holdfast runs without being installed."""
     from importlib import metadata  # noqa: PLC0415 - slow to load, and only needed for an error
 
     try:
@@ -24,7 +24,7 @@ def requirements_of(extra: str) -> list[str]:
 
 
 def describe_missing(part: str, error: ImportError, extra: str) -> str:
-    """Return what to do about a package that *part* of Holdfast needs and that is not installed."""
+    """Return how to install a missing package that *part* of Holdfast needs."""
     missing = (error.name or "a package").partition(".")[0]
     packages = " ".join(f"'{requirement}'" for requirement in requirements_of(extra)) or missing
     return f"{part} needs {missing}, which is not installed: run `pip install {packages}`"

@@ -1,4 +1,4 @@
-"""One process at a time on a folder. The lock goes with the process, however it ends."""
+"""Locks that keep a folder to one process. A lock ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold *folder*, made if it is not there, for the time of the block.
+    """Lock *folder*, which is created if necessary, for the duration of the block.
 
     Raises:
-        ConfigError: it cannot be made, or another process holds it.
+        ConfigError: it cannot be created, or another process has locked it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,14 +34,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_store(folder: Path) -> Iterator[PosixDisk]:
-    """Hold the store folder of a broker that does not run, for the time of the block.
+    """Lock the store folder of a stopped broker for the duration of the block.
 
     Raises:
-        ConfigError: it is no such folder.
-        StoreError: a broker, or another command, is at work there.
+        ConfigError: *folder* is not a store folder.
+        StoreError: a broker or another command uses it.
     """
     if not (folder / LOG_FOLDER).is_dir():
-        raise ConfigError(f"{folder} is no store folder of a broker: there is no {folder / LOG_FOLDER}")
+        raise ConfigError(f"{folder} is not a store folder of a broker: there is no {folder / LOG_FOLDER}")
     disk = PosixDisk(folder)
     try:
         disk.lock()

@@ -1,7 +1,7 @@
-"""What happens in a forked child to objects that only their own process may use.
+"""Callbacks in forked children for objects that only the parent process can use.
 
 A child inherits sockets and locks, but neither the threads nor the event loops that serve them. An object that holds
-any of these registers a method, which runs in every forked child before the child's own code does.
+any of these registers a method, which runs in every forked child before any other code of the child.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 
 
 def in_forked_child(method: Callable[[], None]) -> None:
-    """Call *method*, a bound one, in every child that this process forks, as long as its object lives.
+    """Call the bound *method* in every child that this process forks, as long as its object lives.
 
-    It must neither block nor await: no thread of the parent exists in the child, whatever lock it held.
+    It must neither block nor await: the parent's threads do not exist in the child, even if they held locks.
     """
     _registered.add(WeakMethod(method, _registered.discard))
 
@@ -29,5 +29,5 @@ def _run_in_child() -> None:
             method()
 
 
-if hasattr(os, "register_at_fork"):  # A system without it has no fork either.
+if hasattr(os, "register_at_fork"):  # A system without it cannot fork either.
     os.register_at_fork(after_in_child=_run_in_child)

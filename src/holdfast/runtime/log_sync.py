@@ -1,7 +1,7 @@
-"""Group commit: one thread that syncs the log while the loop goes on taking messages.
+"""Group commit: one thread syncs the log while the loop accepts further messages.
 
-While a sync is under way every further request is merged into one that follows it. So the price of a sync is
-shared by everything that arrived meanwhile, and a lone request waits for nobody.
+While a sync is in progress, all further requests are merged into the next one. So the cost of a sync is shared by
+everything that arrived meanwhile, and a lone request is synced immediately.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from holdfast.store.base.disk import File
 
 
 class LogSyncer:
-    """Syncs log files in a thread of its own and reports back on the loop.
+    """Syncs log files in a separate thread and reports back on the loop.
 
     Args:
-        loop: Where *synced* and *failed* are called.
-        synced: Takes the position before which everything is on disk.
-        failed: Takes the reason why the disk refused.
+        loop: The loop that calls *synced* and *failed*.
+        synced: Receives the position before which everything is on disk.
+        failed: Receives the reason for which a sync failed.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LogSyncer:
         self._thread: threading.Thread | None = None
 
     def request(self, effect: SyncLog) -> None:
-        """Bring the log to disk up to the effect's position; called on the loop."""
+        """Sync the log up to the effect's position; called on the loop."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="log-sync", daemon=True)
             self._thread.start()
@@ -48,7 +48,7 @@ class LogSyncer:
         self._wanted.set()
 
     def close(self) -> None:
-        """Finish what was asked for and end the thread."""
+        """Finish the pending requests and end the thread."""
         self._closed = True
         self._wanted.set()
         if self._thread is not None:
@@ -61,7 +61,7 @@ class LogSyncer:
             with self._lock:
                 files, self._files = list(self._files.values()), {}
                 position = self._position
-            # Nothing new to sync is told, too: whoever waits came after the last sync had ended.
+            # Report even if there was nothing to sync: the request may have arrived after the last sync ended.
             if not self._sync(files, position):
                 return
             if self._closed and not self._files:
@@ -72,7 +72,7 @@ class LogSyncer:
             for file in files:
                 file.sync()
         except DiskFailed as error:
-            # After a failed sync the page cache may have dropped what it could not write: never try again.
+            # After a failed sync, the page cache may have dropped the pages that it could not write: never retry.
             self._report(self._failed, str(error))
             return False
         self._report(self._synced, position)

@@ -1,13 +1,13 @@
-"""What a role tells its operator: one event, one line, on standard error.
+"""Log lines for the operator: one event, one line, on standard error.
 
     2026-11-15 17:50:23.123 [info     ] broker registered     broker=broker-a topics=12
     {"broker":"broker-a","event":"broker registered","level":"info","timestamp":"2026-11-15T17:50:23.12Z","topics":12}
 
-Roles never write: they return `Log` effects and the shell hands them to `emit`. What libraries say through `logging`
-joins the same stream, so that there is one format to read. Standard output stays free for answers.
+Roles do no I/O: they return `Log` effects, and the shell passes them to `emit`. Records of libraries that use `logging`
+join the same stream, so that there is one format. Standard output stays free for answers.
 
-What happens is often decided by strangers. An event that comes again and again is written a number of times, then
-counted, so that no peer fills the operator's disk with lines; and a field is no longer than somebody reads.
+Untrusted peers can cause many events. A repeated event is written a limited number of times, then counted, so that no
+peer can fill the operator's disk with log lines. Long fields are cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.machine.effects import Log
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 WINDOW_S: Final = 10.0
-LINES_MAX: Final = 50  # of one event in one window
+LINES_MAX: Final = 50  # per event and window
 TEXT_SIZE_MAX: Final = 1000
 _EVENTS_MAX: Final = 1000
 
@@ -41,14 +41,14 @@ def start_logging(
     bound: Mapping[str, object] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Emit:
-    """Return the function that writes one line per event, and catch what libraries log.
+    """Return the function that writes one line per event, and capture the log records of libraries.
 
     Args:
         level: The lowest level that is written.
-        json: JSON lines instead of text.
-        stream: Where to; standard error unless given.
-        bound: Fields that every line carries, such as the role's name.
-        clock: Tells when a window ends.
+        json: Write JSON lines instead of text.
+        stream: The output; by default standard error.
+        bound: Fields of every line, such as the role's name.
+        clock: Measures the windows.
     """
     stream = stream or sys.stderr
     logger = structlog.wrap_logger(
@@ -83,23 +83,23 @@ def _processors(*, json: bool, colors: bool) -> list[Any]:
 
 
 def _shorten_time(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    event["timestamp"] = event["timestamp"][:-3]  # nobody reads microseconds
+    event["timestamp"] = event["timestamp"][:-3]  # milliseconds are precise enough
     return event
 
 
 def _shorten(value: object) -> object:
-    if isinstance(value, str) and len(value) > TEXT_SIZE_MAX and "\n" not in value:  # a traceback is told whole
+    if isinstance(value, str) and len(value) > TEXT_SIZE_MAX and "\n" not in value:  # A traceback is kept whole.
         return f"{value[:TEXT_SIZE_MAX]}... ({len(value)} characters)"
     return value
 
 
 class _Throttle:
-    """Writes each event up to `LINES_MAX` times per window, and says how many more there were."""
+    """Writes each event up to `LINES_MAX` times per window, then reports how many more there were."""
 
     def __init__(self, write: Emit, clock: Callable[[], float]) -> None:
         self._write = write
         self._clock = clock
-        self._windows: dict[str, tuple[float, int]] = {}  # event -> (begin, how often since)
+        self._windows: dict[str, tuple[float, int]] = {}  # event -> (begin, count since then)
 
     def emit(self, effect: Log) -> None:
         """Write *effect*, or count it."""
@@ -110,7 +110,7 @@ class _Throttle:
                 self._write(Log(effect.level, "not logged", {"what": effect.event, "times": count - LINES_MAX}))
             begin, count = now, 0
         if len(self._windows) > _EVENTS_MAX:
-            self._windows.clear()  # Libraries make up events without end.
+            self._windows.clear()  # Libraries create an unlimited number of distinct events.
         self._windows[effect.event] = begin, count + 1
         if count < LINES_MAX:
             self._write(effect)
@@ -119,7 +119,7 @@ class _Throttle:
 
 
 class _Forward(logging.Handler):
-    """Brings a library's record into our stream."""
+    """Writes a library's log record to our stream."""
 
     def __init__(self, emit: Emit) -> None:
         super().__init__()
@@ -129,6 +129,6 @@ class _Forward(logging.Handler):
         level = "error" if record.levelno >= 40 else "warning" if record.levelno >= 30 else "info"
         fields: dict[str, object] = {"logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
-            # An error that nobody expected is the one thing that takes more than a line: its traceback is the news.
+            # The traceback of an unexpected error is the only field that takes more than one line.
             fields["exception"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
         self._emit(Log(level, record.getMessage(), fields))

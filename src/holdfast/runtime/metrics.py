@@ -1,9 +1,9 @@
-"""`/metrics` (Prometheus text) and `/health` of a role, on an HTTP port of their own.
+"""The HTTP port for `/metrics` (Prometheus text) and `/health` of a role.
 
     scraper ──> HTTP thread ──asks──> event loop: read the role's plain counters ──> samples ──> text
 
-Nothing is on the hot path: a role counts in plain attributes, and only a scrape reads them, on the loop between two
-events, so that no number is torn. `/health` goes the same way, and so it also says whether the loop still turns.
+Nothing is on the hot path: a role counts in plain attributes. Only a scrape reads them, on the loop between two events,
+so the numbers are consistent. `/health` uses the loop, too, so it also shows whether the loop is responsive.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FindFault = Callable[[], str | None]
 
 
 class MetricsServer:
-    """Serves the numbers of one role until it is stopped.
+    """Serves the metrics and the health of one role until it is stopped.
 
     Args:
-        read_samples: Returns the role's numbers; called on the loop.
-        find_fault: Returns why the role cannot serve, or None when it can; called on the loop.
+        read_samples: Returns the role's samples; called on the loop.
+        find_fault: Returns why the role cannot serve, or None if it can; called on the loop.
     """
 
     def __init__(self, read_samples: ReadSamples, find_fault: FindFault) -> None:
@@ -47,10 +47,10 @@ class MetricsServer:
         """Listen on *host*:*port* (0: any free port) and return the port.
 
         Raises:
-            ConfigError: the address cannot be used.
-            PortTaken: somebody else listens there.
+            ConfigError: the address is invalid.
+            PortTaken: another process listens there.
         """
-        # Loaded only where metrics are asked for: it costs a role a tenth of a second of its start.
+        # Imported only if metrics are enabled: it adds a tenth of a second to the start of a role.
         from holdfast.runtime.exposition import build_server  # noqa: PLC0415
 
         try:
@@ -61,7 +61,7 @@ class MetricsServer:
         return self._server.server_port
 
     def stop(self) -> None:
-        """Close the port. Answers that wait for the loop are given up."""
+        """Close the port. Answers that wait for the loop are dropped."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -77,14 +77,14 @@ class MetricsServer:
             return f"the event loop has not answered for {LOOP_TIMEOUT_S:g} s"
 
     def _on_loop(self, read: Callable[[], _Result]) -> _Result:
-        """Return what *read* returns, called between two events of the role."""
+        """Return the result of *read*, called on the loop between two events of the role."""
         result: Future[_Result] = Future()
 
         def run() -> None:
             if result.set_running_or_notify_cancel():
                 try:
                     result.set_result(read())
-                except Exception as error:  # noqa: BLE001 - the scraper is told, the role goes on
+                except Exception as error:  # noqa: BLE001 - reported to the scraper; the role continues
                     result.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)

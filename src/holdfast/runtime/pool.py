@@ -1,17 +1,17 @@
-"""Connections that we dial: requests go out, answers find who waits for them, the peer's own requests are passed on.
+"""Outgoing connections: send requests, match answers with their waiters, pass on the peer's own requests.
 
     request ─> opaque + future ─┐                                  ┌─> future of its opaque
     request ─> opaque + future ─┼─ one write per loop turn ⇢ peer ⇢ one read ─┼─> future of its opaque
-    one-way ────────────────────┘                                  └─> on_request (the peer asks us)
+    one-way ────────────────────┘                                  └─> on_request (the peer's requests)
 
-Everything written in one turn of the event loop leaves in one write: a thousand senders in flight cost one system call,
-not a thousand. Answers to sends, of which there are most, are decoded straight into a struct of their own.
+Everything written in one turn of the event loop leaves in one write: a thousand sends in flight cost one system call,
+not a thousand. Answers to sends, the most frequent ones, are decoded straight into a separate struct.
 
-A connection that broke is dialled again by the next one who needs it, and by itself if its owner wants it to stand:
+A broken connection is dialled again when it is needed next, and automatically if its owner wants it to stay open:
 
     lost ── 0.1 s ── dial ── 0.2 s ── dial ── 0.4 s ── ... ── 2 s ── dial ...      each pause varies a little
 
-Knows no role and no meaning of any code.
+Independent of roles and of the meaning of codes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from holdfast.wire.requests.exchange import Exchange
 from holdfast.wire.requests.send_request import SendReply, decode_send_reply, send_reply
 
 CONNECT_TIMEOUT_S: Final = 3.0
-# More requests than this do not make a server faster, only the waiting longer and the memory larger.
+# More requests in flight do not make a server faster; they only increase latency and memory use.
 IN_FLIGHT_MAX: Final = 4096
 _GOODBYE_TIMEOUT_S: Final = 1.0
-# A request came to nothing and the peer has not said a word for this long: it is taken for dead.
+# If a request times out and the peer has sent nothing for this long, the peer is considered dead.
 _SILENCE_MS_MAX: Final = 3000
 REDIAL_S: Final = 0.1
 REDIAL_S_MAX: Final = 2.0
-# A connection that held this long was a good one: when it breaks, dialling begins with the shortest pause.
+# A connection that lived this long was good: if it breaks, redialling begins with the shortest pause.
 _GOOD_S: Final = 2.0
 
 _PIECES: Final = (bytes, bytearray, memoryview)
@@ -54,27 +54,27 @@ OnChange = Callable[["Connection"], None]
 
 
 def redial_pause_s(failures: int, chance: Random) -> float:
-    """Return how long to wait before the next dial after *failures* in a row.
+    """Return the pause before the next dial, after *failures* dials failed in a row.
 
-    A part of it is chance: when a server comes back, not all its clients shall knock at the same moment.
+    It includes jitter, so that the clients of a restarted server do not all dial at the same moment.
     """
     return float(min(REDIAL_S * 2 ** min(failures, 10), REDIAL_S_MAX)) * chance.uniform(0.7, 1.0)
 
 
 def is_caller_cancelled() -> bool:
-    """Say whether the running task is being cancelled, as opposed to work that it shares with others and waits for."""
+    """Return whether the running task itself is being cancelled, as opposed to shared work that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class _Asking(msgspec.Struct, frozen=True, gc=False):
-    """Somebody who waits for an answer that is read the general way. Who waits for the answer to a send is bare."""
+    """A waiter for an answer that is decoded on the general path. A send's waiter is the bare future."""
 
     future: Answer
 
 
 class Connection:
-    """One dialled connection. Made by `ConnectionPool.connect`."""
+    """One outgoing connection. Created by `ConnectionPool.connect`."""
 
     def __init__(self, address: str, *, on_request: OnRequest, on_close: OnChange) -> None:
         self.address = address
@@ -88,22 +88,22 @@ class Connection:
         self._outgoing: list[Piece] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._heard_ms = self._opened_ms = self._now_ms()
-        self._is_paused = False  # while the peer does not take what we write
+        self._is_paused = False  # while the peer does not read what we write
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_open(self) -> bool:
-        """Whether something sent now can arrive."""
+        """Whether bytes that are sent now can arrive."""
         return self._channel is not None and self._channel.is_open
 
     @property
     def age_s(self) -> float:
-        """For how long it has stood."""
+        """How long the connection has been open."""
         return (self._now_ms() - self._opened_ms) / 1000
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests that wait for their answers."""
         return len(self._exchange)
 
     @property
@@ -115,7 +115,7 @@ class Connection:
         """Connect.
 
         Raises:
-            ConnectionLost: nobody listens there, or not in time.
+            ConnectionLost: no server listens there, or it did not accept in time.
         """
         host, _, port = self.address.rpartition(":")
         channel = _DialedChannel(self)
@@ -127,12 +127,12 @@ class Connection:
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"cannot connect to {self.address}: {error}") from error
 
-    # Asking.
+    # Requests and answers.
 
     def begin(self, timeout_s: float) -> tuple[int, Answer]:
-        """Return the opaque for a request that is written next, and the future of its answer.
+        """Return the opaque for a request that the caller writes next, and the future of its answer.
 
-        The future ends with `RequestTimeout` or `ConnectionLost` if no answer comes.
+        The future ends with `RequestTimeout` or `ConnectionLost` if no answer arrives.
 
         Raises:
             ConnectionLost: the connection is not open; nothing was sent.
@@ -143,7 +143,7 @@ class Connection:
         return self._begin(_Asking(answer), timeout_s), answer
 
     def begin_send(self, timeout_s: float) -> tuple[int, SendAnswer]:
-        """Do the same for a send. The caller has just made sure that the connection is open."""
+        """Return the opaque and the answer's future for a send. The caller has checked that the connection is open."""
         self._is_sending = True
         answer: SendAnswer = self._loop.create_future()
         return self._begin(answer, timeout_s), answer
@@ -157,10 +157,10 @@ class Connection:
         return exchange.begin(waiter, deadline_ms)
 
     def write(self, *pieces: Piece) -> None:
-        """Write at the end of this turn of the loop, together with everything else that is written in it.
+        """Write at the end of this turn of the loop, together with everything else that is written in this turn.
 
         Raises:
-            TypeError: a piece is not bytes. Nothing was written: one bad piece must not spoil the others' write.
+            TypeError: a piece is not bytes. Nothing was written: an invalid piece must not break other callers' writes.
         """
         for piece in pieces:
             if not isinstance(piece, _PIECES):
@@ -170,16 +170,16 @@ class Connection:
         self._outgoing += pieces
 
     def forget(self, opaque: int) -> None:
-        """Wait for no answer to a request that could not be written."""
+        """Drop the waiter of a request that could not be written."""
         self._exchange.finish(opaque)
 
     def request(self, command: Command, timeout_s: float) -> Answer:
-        """Send *command* and return the future of its answer. See `begin`; the command's opaque is set here."""
+        """Send *command* and return the future of its answer. See `begin`; this sets the command's opaque."""
         command.opaque, answer = self.begin(timeout_s)
         try:
             self.write(encode_command(command))
         except BaseException:
-            # A request that never left must not time out: the peer, which is not at fault, would be taken for dead.
+            # A request that was never sent must not time out: the healthy peer would be considered dead.
             self.forget(command.opaque)
             raise
         return answer
@@ -197,19 +197,19 @@ class Connection:
         self.write(encode_command(command))
 
     def answer(self, command: Command) -> None:
-        """Answer a request of the peer; nothing happens when the connection is gone."""
+        """Answer a request of the peer; ignored if the connection is closed."""
         if self.is_open:
             self.write(encode_command(command))
 
     async def has_room(self) -> None:
-        """Return once the peer keeps up, or is gone. Whoever writes without a limit of their own asks first."""
+        """Return once the peer keeps up, or the connection is lost. Await it before writing without another limit."""
         while self.is_full and self.is_open:
             room: asyncio.Future[None] = self._loop.create_future()
             self._waiting_for_room.append(room)
             await room
 
     async def close(self, reason: str = "closed by the client") -> None:
-        """Let everything written leave, then close."""
+        """Send everything that was written, then close."""
         self._flush()
         channel = self._channel
         if channel is None:
@@ -220,41 +220,41 @@ class Connection:
             channel.abort(reason)
 
     def disown(self) -> None:
-        """Let go of the connection in a forked child. The parent's is not touched."""
+        """Release the connection in a forked child, without affecting the parent's."""
         if self._channel is not None:
             self._channel.disown()
             self._channel = None
 
-    # What happens on the channel.
+    # Events of the channel.
 
     def channel_opened(self, channel: Channel) -> None:
-        """Take note that we are connected."""
+        """Store the channel: the connection is open."""
         assert isinstance(channel, _DialedChannel)
         self._channel = channel
         self._opened_ms = self._now_ms()
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
-        """Hand each answer to who waits for it, each request of the peer to the owner."""
+        """Pass each answer to its waiter, and each request of the peer to the owner."""
         self._heard_ms = self._now_ms()
         try:
             for frame in frames:
-                if not (self._is_sending and self._take_reply(frame)):
-                    self._take(frame)
+                if not (self._is_sending and self._handle_send_reply(frame)):
+                    self._handle_frame(frame)
         except RemoteProtocolError as error:
             channel.abort(str(error))
             return False
         if self._waiting_for_room:
-            self._let_in()
+            self._wake_waiting()
         return False
 
-    def _take_reply(self, frame: Frame) -> bool:
-        """Take an answer that is most likely that to a send; False when it has to be read the general way."""
+    def _handle_send_reply(self, frame: Frame) -> bool:
+        """Handle a frame that is probably the answer to a send; return False if it needs the general path."""
         if frame.serializer != JSON:
             return False
         try:
             reply = decode_send_reply(frame.header)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return False  # The general way reads more, and knows what to say if it cannot.
+            return False  # The general path accepts more headers, and reports malformed ones.
         if not reply.flag & RESPONSE:
             return False
         waiter = self._exchange.finish(reply.opaque)
@@ -265,11 +265,11 @@ class Connection:
             waiter.set_result(reply)
         return True
 
-    def _take(self, frame: Frame) -> None:
-        """Take anything.
+    def _handle_frame(self, frame: Frame) -> None:
+        """Handle any frame on the general path.
 
         Raises:
-            RemoteProtocolError: it cannot be understood.
+            RemoteProtocolError: the frame is malformed.
         """
         command = decode_command(frame)
         if not command.is_response:
@@ -283,7 +283,7 @@ class Connection:
             waiter.set_result(send_reply(command))
 
     def channel_closed(self, channel: Channel, reason: str) -> None:  # noqa: ARG002 - there is only one
-        """Tell everybody who waits, and the owner."""
+        """Notify every waiter and the owner."""
         if self._expiry is not None:
             self._expiry.cancel()
         self._channel = None
@@ -292,7 +292,7 @@ class Connection:
                 answer.set_exception(
                     ConnectionLost(
                         f"the connection to {self.address} was lost ({reason}) with the request on it; "
-                        "it may have been carried out",
+                        "it may have been executed",
                         was_sent=True,
                     )
                 )
@@ -302,12 +302,12 @@ class Connection:
         self._on_close(self)
 
     def take_pause(self, *, is_paused: bool) -> None:
-        """Take note that the peer does not take what we write, or takes it again."""
+        """Record whether the peer has stopped reading what we write."""
         self._is_paused = is_paused
-        self._let_in()
+        self._wake_waiting()
 
-    def _let_in(self) -> None:
-        """Wake as many of those who wait as there is room for."""
+    def _wake_waiting(self) -> None:
+        """Wake as many waiting writers as `IN_FLIGHT_MAX` permits."""
         room = 0 if self._is_paused else IN_FLIGHT_MAX - len(self._exchange)
         while self._waiting_for_room and room > 0:
             waiting = self._waiting_for_room.popleft()
@@ -329,16 +329,16 @@ class Connection:
         self._expiry = self._loop.call_at(deadline_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        """Fail what is overdue, and give up a peer that is silent altogether."""
+        """Fail overdue requests, and abort a connection whose peer is silent altogether."""
         now_ms = math.ceil(self._loop.time() * 1000)
         late = self._exchange.expire(now_ms)
         for answer in map(_future_of, late):
             if not answer.done():
                 answer.set_exception(
-                    RequestTimeout(f"no answer from {self.address} in time; the request may have been carried out")
+                    RequestTimeout(f"no answer from {self.address} in time; the request may have been executed")
                 )
         self._expiry = None
-        self._let_in()
+        self._wake_waiting()
         if late and now_ms - self._heard_ms >= _SILENCE_MS_MAX and self._channel is not None:
             self._channel.abort("no answer to anything")
         elif (deadline_ms := self._exchange.next_deadline_ms) is not None:
@@ -350,9 +350,9 @@ def _future_of(waiter: _Asking | SendAnswer) -> Answer | SendAnswer:
 
 
 class _DialedChannel(Channel):
-    """A channel whose owner is told about back pressure, and which goes on reading under it.
+    """A channel that notifies its connection of back-pressure, and continues to read under it.
 
-    A server stops reading from a peer that does not read. If we did the same, both could wait for each other.
+    A server stops reading from a peer that does not read. If we did so, too, both could wait for each other.
     """
 
     __slots__ = ("_connection",)
@@ -369,14 +369,14 @@ class _DialedChannel(Channel):
 
 
 class ConnectionPool:
-    """At most one connection per address, dialled when first needed and again after it broke.
+    """At most one connection per address, dialled when it is first needed and again after it broke.
 
     Args:
-        on_request: Called with what a peer asks of us, within the read that brought it. Must not block.
-        on_open: Called when a connection is up, before anything else is sent on it.
-        on_close: Called when a connection is gone.
-        is_wanted: Says whether a connection shall stand: once it was asked for, it is dialled until it does.
-        chance: Spreads the dials of many clients.
+        on_request: Called with a peer's request, within the read that delivered it. Must not block.
+        on_open: Called when a connection is open, before anything else is sent on it.
+        on_close: Called when a connection is lost.
+        is_wanted: Whether a connection shall stay open: once requested, it is redialled until it is open.
+        chance: The source of jitter, which spreads the dials of many clients.
     """
 
     def __init__(
@@ -401,14 +401,14 @@ class ConnectionPool:
         self._is_inherited = False
 
     def bind(self) -> None:
-        """Belong to this process from now on: a forked child cannot use the pool any more."""
+        """Bind the pool to this process: a forked child cannot use it any more."""
         in_forked_child(self._disown)
 
     def check_process(self) -> None:
         """Check that this process is the one that opened the pool.
 
         Raises:
-            ForkedClient: it is a fork of that one.
+            ForkedClient: this process is a fork of that one.
         """
         if self._is_inherited:
             raise ForkedClient
@@ -427,23 +427,23 @@ class ConnectionPool:
         self._connections = {}
 
     def find(self, address: str) -> Connection | None:
-        """Return the open connection to *address*, or None: then `connect`."""
+        """Return the open connection to *address*, or None: then use `connect`."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
     def is_used(self, address: str) -> bool:
-        """Say whether there is a connection to *address*, or somebody waits for one."""
+        """Return whether there is a connection to *address*, or one is being dialled."""
         return address in self._dialing or self.find(address) is not None
 
     def addresses(self) -> list[str]:
-        """Return where we are connected to."""
+        """Return the addresses of the open connections."""
         return [address for address, connection in self._connections.items() if connection.is_open]
 
     async def connect(self, address: str) -> Connection:
-        """Return an open connection to *address*. Everybody who asks while it is dialled waits for the same one.
+        """Return an open connection to *address*. Concurrent callers share one dial.
 
         Raises:
-            ConnectionLost: it cannot be made, or the pool is closed.
+            ConnectionLost: the dial failed, or the pool is closed.
             ForkedClient: this process is a fork of the one that opened the pool.
         """
         connection = self.find(address)
@@ -469,7 +469,7 @@ class ConnectionPool:
         return await connection.request(command, timeout_s)
 
     async def send_one_way(self, address: str, command: Command) -> None:
-        """Send *command*, which gets no answer, once the peer takes what we write.
+        """Send *command*, which gets no answer, once the peer reads what we write.
 
         Raises:
             ConnectionLost: there is no connection; nothing was sent.
@@ -479,7 +479,7 @@ class ConnectionPool:
         connection.send_one_way(command)
 
     async def close(self) -> None:
-        """Close every connection after what was written has left. Nothing can be dialled any more."""
+        """Close every connection after its written bytes were sent. Nothing can be dialled any more."""
         if self._is_inherited:
             return
         self._is_closed = True
@@ -508,7 +508,7 @@ class ConnectionPool:
 
     def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._dialing.pop(address, None)
-        # Whoever waits has the exception; nobody else needs to hear of it.
+        # Callers that wait for the dial receive the exception; no other caller needs it.
         if not task.cancelled() and task.exception() is not None:
             self._dial_later(address)
 
@@ -523,7 +523,7 @@ class ConnectionPool:
         self._dial_later(address)
 
     def _dial_later(self, address: str) -> None:
-        """Dial *address* again after a pause that grows, if its connection shall stand."""
+        """Dial *address* again after a growing pause, if its connection shall stay open."""
         if self._is_closed or address in self._redials:
             return
         if not self._is_wanted(address):

@@ -1,14 +1,14 @@
 """A folder of a real file system as a `Disk`.
 
     write   pwritev, 1024 pieces at a time       the page cache has it at once, views of the file see it
-    view    a shared read-only mapping           made on first use, lives as long as anything points into it
-    sync    fdatasync                            and, once per new file, its folder: a name must survive too
-            syncfs                               for the whole disk, where Linux tells of its failures
-    erase   a hole, or zeros where the file system makes none
+    view    a shared read-only mapping           made on first use, lives as long as a view refers to it
+    sync    fdatasync                            and, once per new file, its folder: the name must be durable, too
+            syncfs                               for the whole disk, if this Linux reports its failures
+    erase   a hole, or zeros if the file system has no holes
 
-Descriptors and mappings are let go of when nobody holds the file any more, so a sync in another thread never finds its
-file closed under it. Every failure is a `DiskFailed` that names the file: a `DiskFull` where the file system has no
-space left, which may pass. A sync that fails for want of space is no such case: pages may be lost by then.
+Descriptors and mappings are freed when nothing refers to the file any more, so a sync in another thread never finds its
+file closed. Every failure is a `DiskFailed` that names the file, or a `DiskFull` if the file system has no space left,
+which can be retried. A sync that fails for lack of space is never a `DiskFull`: pages may be lost already.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _failure(action: str, error: OSError, path: str = "") -> DiskFailed:
-    """Return the error to raise for *error*: `DiskFull` where there is no space left, so that it can be retried."""
+    """Return the error to raise for *error*: `DiskFull` if there is no space left, so that it can be retried."""
     kind = DiskFull if error.errno in _NO_SPACE else DiskFailed
     return kind(f"{action}: {error}" + (f" ({path})" if path else ""))
 
 
 def _tells_failures(release: str) -> bool:
-    """Say whether syncfs of this Linux tells when it could not write: since 5.8."""
+    """Return whether syncfs of this Linux release reports failed writes: since 5.8."""
     major, minor, *_ = (*re.findall(r"\d+", release), "0", "0")
     return (int(major), int(minor)) >= (5, 8)
 
@@ -71,35 +71,35 @@ _syncfs = find_function("syncfs", ctypes.c_int) if _tells_failures(os.uname().re
 
 
 class _Folders:
-    """Which folders have names that may not be on disk yet. Used by the loop and by syncing threads."""
+    """The folders whose names may not be durable yet. Used by the loop and by syncing threads."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._fresh: dict[str, int] = {}  # Folder, and the number of the last name that it got
+        self._fresh: dict[str, int] = {}  # folder -> the number of its newest name
         self._count = 0
         self._changing = threading.Lock()
-        self._syncing = threading.Lock()  # Whoever finds a folder synced must know that it is, not that it will be.
+        self._syncing = threading.Lock()  # A thread that finds a folder clean must know that its sync is complete.
 
     def note_new(self, path: str) -> None:
-        """Remember that *path*, and perhaps folders above it, got a name."""
+        """Record that *path*, and perhaps folders above it, got a new name."""
         with self._changing:
             self._count += 1
             self._fresh.update(dict.fromkeys(_folders_above(path), self._count))
 
     def is_new(self, path: str) -> bool:
-        """Return whether the name of *path* may not be on disk yet."""
+        """Return whether the name of *path* may not be durable yet."""
         return path.rpartition("/")[0] in self._fresh
 
     def sync_above(self, path: str) -> None:
-        """Bring the names of *path* and of the folders above it to disk."""
+        """Make the names of *path* and of the folders above it durable."""
         with self._syncing:
             for folder in _folders_above(path):
-                # First forgotten, then synced: a name that comes meanwhile is remembered anew.
+                # Remove first, then sync: a name that is added meanwhile is recorded again.
                 if self._fresh.pop(folder, None) is not None:
                     self._sync(folder)
 
     def sync_all(self, sync: Callable[[], None]) -> None:
-        """Bring all names to disk by *sync*. It may take long: nobody who has one name to sync waits for it."""
+        """Make all names durable with *sync*. It may take long, so it does not block `sync_above`."""
         before = self._count
         sync()
         with self._changing:
@@ -109,7 +109,7 @@ class _Folders:
     def _sync(self, folder: str) -> None:
         try:
             descriptor = os.open(f"{self._root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:  # Removed by the loop while this thread was syncing a file in it: no names are left.
+        except FileNotFoundError:  # The loop removed it while this thread synced a file in it: no names remain.
             return
         try:
             os.fsync(descriptor)
@@ -118,7 +118,7 @@ class _Folders:
 
 
 def _folders_above(path: str) -> list[str]:
-    """Return the folders that *path* is in, the root (an empty text) last."""
+    """Return the folders that contain *path*, the root (an empty text) last."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
 
@@ -141,8 +141,8 @@ class PosixFile:
         self.close()
 
     def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
-        """Write *pieces* one behind the other."""
-        # Once per event of a busy broker: its own guard, and no copies of the list unless it is too long.
+        """Write *pieces* in sequence."""
+        # Runs once per event of a busy broker, so it has a separate guard, and copies the list only if it is too long.
         try:
             if len(pieces) <= IOV_MAX:
                 written = os.pwritev(self._descriptor, pieces, at)
@@ -160,7 +160,7 @@ class PosixFile:
             raise _failure("write failed", error, self.path) from error
 
     def _write_rest(self, pieces: Sequence[Piece], at: int, written: int) -> None:
-        """Write what a short write left: rare enough to copy."""
+        """Write the rest after a short write, which is rare enough to copy the pieces."""
         rest = memoryview(b"".join(pieces))
         while written < len(rest):
             written += os.pwrite(self._descriptor, rest[written:], at + written)
@@ -177,7 +177,7 @@ class PosixFile:
 
     def read(self, start: int, end: int) -> bytes:
         """Return a copy of the bytes of [start, end)."""
-        # Once per pull: its own guard, as in `write`.
+        # Runs once per pull, so it has a separate guard, as in `write`.
         try:
             data = os.pread(self._descriptor, end - start, start)
             while len(data) < end - start:
@@ -190,7 +190,7 @@ class PosixFile:
         return data
 
     def sync(self) -> None:
-        """Bring everything written to disk."""
+        """Make everything that was written durable."""
         try:
             os.fdatasync(self._descriptor)
             if self._is_new:
@@ -212,13 +212,13 @@ class PosixFile:
 
     @_failing
     def reserve(self, start: int, end: int) -> None:
-        """Take the space of [start, end) from the disk, where it is not taken yet."""
+        """Allocate disk space for [start, end), where it is not allocated yet."""
         if start < end:
             os.posix_fallocate(self._descriptor, start, end - start)
 
     def close(self) -> None:
-        """Let go of the file. Views that are still held stay good."""
-        # A mapping cannot be closed while views of it are held: it goes with the last of them.
+        """Release the file. Existing views stay valid."""
+        # A mapping cannot be closed while views refer to it: it is freed with the last of them.
         self._pages = None
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -226,7 +226,7 @@ class PosixFile:
 
 
 class PosixDisk:
-    """A folder. It is made when it is not there."""
+    """A folder of the file system. It is created if it does not exist."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(root)
@@ -235,26 +235,26 @@ class PosixDisk:
         try:
             Path(self._root).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DiskFailed(f"cannot make the folder {self._root}: {error}") from error
+            raise DiskFailed(f"cannot create the folder {self._root}: {error}") from error
 
     def __repr__(self) -> str:
         return f"<PosixDisk {self._root}>"
 
     @_failing
     def lock(self) -> None:
-        """Keep other processes out, Java brokers too, until `unlock` or the end of this one.
+        """Lock the folder against other processes, Java brokers too, until `unlock` or the end of this process.
 
         Raises:
-            StoreError: another process is at work in the folder.
+            StoreError: another process uses the folder.
         """
         file = Path(self._at("lock")).open("ab")  # noqa: SIM115 - it is held, not used
         try:
-            # The kind of lock, and the byte, that Java takes.
+            # The same kind of lock, on the same byte, as Java uses.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except (BlockingIOError, PermissionError):
             file.close()
             raise StoreError(
-                f"{self._root} is in use by another broker: stop that one, or give this one a folder of its own"
+                f"{self._root} is in use by another broker: stop that broker, or give this one a separate folder"
             ) from None
         file.truncate(0)
         file.write(b"lock")
@@ -262,18 +262,18 @@ class PosixDisk:
         self._lock = file
 
     def unlock(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     @property
     def can_sync(self) -> bool:
-        """Say whether this system can sync a whole file system and tells when that fails."""
+        """Whether this system can sync a whole file system and reports failures."""
         return _syncfs is not None
 
     def sync(self) -> None:
-        """Bring everything to disk, also where a folder leads to another file system."""
+        """Make everything durable, including folders that are links to another file system."""
         try:
             self._folders.sync_all(self._sync_file_systems)
         except OSError as error:
@@ -295,7 +295,7 @@ class PosixDisk:
 
     def _at(self, path: str) -> str:
         if not _LEAVES.isdisjoint(path.split("/")):
-            raise DiskFailed(f"{path!r} leads out of {self._root}")
+            raise DiskFailed(f"{path!r} is outside of {self._root}")
         return f"{self._root}/{path}"
 
     @_failing
@@ -309,9 +309,9 @@ class PosixDisk:
 
     @_failing
     def find_size(self, path: str) -> int | None:
-        """Return the size of a file, or None when it does not exist."""
+        """Return the size of a file, or None if it does not exist."""
         try:
-            return os.stat(self._at(path)).st_size  # noqa: PTH116 - ten thousand at a start
+            return os.stat(self._at(path)).st_size  # noqa: PTH116 - called ten thousand times at a start
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -325,12 +325,12 @@ class PosixDisk:
         """Open an existing file."""
         descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC)
         size = os.fstat(descriptor).st_size
-        # It may have been made, let go of and opened again before anybody synced it.
+        # It may have been created, released and opened again before it was synced.
         return PosixFile(self._folders, path, descriptor, size, is_new=self._folders.is_new(path))
 
     @_failing
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
-        """Create a file of zeros; with *reserve* it has its space, and its name is on disk."""
+        """Create a file of zeros; with *reserve*, its space is allocated and its name is durable."""
         try:
             return self._create(path, size, reserve=reserve)
         except OSError as error:
@@ -355,7 +355,7 @@ class PosixDisk:
             else:
                 os.ftruncate(descriptor, size)
         except OSError:
-            # Half a file would be found by the next start; without it there is nothing to explain.
+            # Remove the incomplete file, which the next start would find.
             Path(full).unlink()
             raise
         if reserve and size:
@@ -364,7 +364,7 @@ class PosixDisk:
 
     @_failing
     def read_file(self, path: str) -> bytes | None:
-        """Return a whole small file, or None when it does not exist."""
+        """Return a whole small file, or None if it does not exist."""
         try:
             return Path(self._at(path)).read_bytes()
         except FileNotFoundError:
@@ -372,7 +372,7 @@ class PosixDisk:
 
     @_failing
     def replace(self, path: str, data: bytes) -> None:
-        """Put *data* under *path* durably, all of it or nothing."""
+        """Durably store *data* under *path*, atomically."""
         full = Path(self._at(path))
         full.parent.mkdir(parents=True, exist_ok=True)
         draft = full.with_name(full.name + ".tmp")
@@ -382,7 +382,7 @@ class PosixDisk:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError:
-            draft.unlink(missing_ok=True)  # Half a draft would hold space that a full disk needs.
+            draft.unlink(missing_ok=True)  # An incomplete draft would occupy space that a full disk needs.
             raise
         draft.replace(full)
         self._folders.note_new(path)
@@ -410,7 +410,7 @@ class PosixDisk:
 
     @_failing
     def space(self) -> tuple[int, int]:
-        """Return (used bytes, total bytes) of the file system, as one without privileges sees them."""
+        """Return (used bytes, total bytes) of the file system, as an unprivileged user sees them."""
         found = os.statvfs(self._root)
         used = (found.f_blocks - found.f_bfree) * found.f_frsize
         return used, used + found.f_bavail * found.f_frsize

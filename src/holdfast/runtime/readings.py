@@ -1,13 +1,12 @@
-"""How busy this machine is, as Linux tells it: memory, load and network, each in percent; None where it does not tell.
+"""Memory, load and network use of this machine, as Linux reports them, each in percent; None if it reports none.
 
-    memory    /proc/meminfo: what is not available, of all; or the control group's use of its limit, if that is lower
+    memory    /proc/meminfo: unavailable of total memory; or the control group's use of its limit, if that is lower
     load      /proc/loadavg: runnable tasks of the last minute for each processor
-    network   /proc/net/dev: bytes a second of the busiest interface, the busier direction, of its speed in /sys, or of
-              the capacity that the operator stated
+    network   /proc/net/dev: bytes per second of the busiest interface in its busier direction, relative to its speed in
+              /sys, or to the capacity that the operator stated
 
-Loopback has no speed and most virtual interfaces report none: where no interface does and the operator stated no
-capacity, the use of the network is not known. A few small files, read where the event loop runs: some 100 µs once a
-second.
+Loopback has no speed, and most virtual interfaces report none: if no interface reports one and the operator stated no
+capacity, the network use is unknown. Reads a few small files on the event loop: some 100 µs once per second.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Final, Literal
 from holdfast.machine.readings import LinkCapacity, Readings
 
 INTERVAL_S: Final = 1.0
-"""How often whoever keeps the readings should take them."""
+"""The recommended interval between two calls of `take`."""
 _SPEEDS_KEPT_READS: Final = 60
 _BITS_PER_MBIT: Final = 1_000_000
 _LOOPBACK: Final = "lo"
 _CGROUP: Final = "sys/fs/cgroup"
-# Of control groups, version 2 and 1: what may be used, what is used, and how that is called which can be given back.
+# For control groups version 2 and 1: the files with the limit and the use, and the name of the reclaimable part.
 _LIMIT_FILES: Final = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -32,19 +31,19 @@ _LIMIT_FILES: Final = (
 
 
 _Counted = tuple[float, dict[str, tuple[int, int]]]
-"""When, and the bytes received and sent by interface."""
+"""The time, and the bytes received and sent by interface."""
 
 
 class SystemReadings:
-    """Keeps `readings` up to date, whenever it is told to.
+    """Keeps `readings` up to date with each call of `take`.
 
     Args:
-        root: Where `proc` and `sys` are.
-        processors: How many there are; None: ask the system.
-        link_capacity_mbit: What each interface but loopback can carry; None: ask the system.
+        root: The parent of `proc` and `sys`.
+        processors: The number of processors; None: ask the system.
+        link_capacity_mbit: The capacity of each interface except loopback; None: ask the system.
 
     Attributes:
-        readings: The last that were taken, for the role to read.
+        readings: The latest readings, for the role to read.
     """
 
     def __init__(
@@ -54,12 +53,12 @@ class SystemReadings:
         self._processors = processors or os.cpu_count() or 1
         self._counted: _Counted | None = None
         self._stated_mbit = link_capacity_mbit
-        self._speeds: dict[str, int] = {}  # megabits a second
-        self._speeds_left = 0  # how many more readings these speeds are good for
+        self._speeds: dict[str, int] = {}  # megabits per second
+        self._speeds_left = 0  # the number of readings for which these speeds are still used
         self.readings = Readings()
 
     def take(self, now_s: float) -> None:
-        """Read everything; *now_s* is of a clock that is never set back."""
+        """Read everything; *now_s* is the time of a monotonic clock."""
         self.readings.memory = self._memory()
         self.readings.load = self._load()
         self._take_network(now_s)
@@ -68,7 +67,7 @@ class SystemReadings:
         try:
             return (self._root / path).read_text()
         except (OSError, UnicodeDecodeError):
-            return ""  # Not this kernel, or not in this container: not known.
+            return ""  # This kernel or container does not have it: unknown.
 
     # Memory.
 
@@ -81,9 +80,9 @@ class SystemReadings:
         return 100 * (total - available) / total if limited is None else limited
 
     def _limited_memory(self, *, below: int) -> float | None:
-        """Return the use of the control group's memory, if its limit is *below* what the machine has."""
+        """Return the use of the control group's memory, if its limit is *below* the machine's memory."""
         group = self._read("proc/self/cgroup").strip().rpartition("::")[2].strip("/")
-        # Where groups are hidden, as in a container, one's own is the root.
+        # If groups are hidden, as in a container, the process's own group is the root.
         for folder in (f"{_CGROUP}/{group}", _CGROUP, f"{_CGROUP}/memory"):
             for limit_file, used_file, reclaimable in _LIMIT_FILES:
                 limit, used = (_number(self._read(f"{folder}/{file}")) for file in (limit_file, used_file))
@@ -117,7 +116,7 @@ class SystemReadings:
         self.readings.link = None if mbit is None else LinkCapacity(mbit, source)
 
     def _uses(self, before: _Counted | None, now_s: float) -> list[tuple[float, int]]:
-        """Return the use of every interface since *before*, in percent of its capacity, and that capacity."""
+        """Return (use in percent of capacity, capacity) for each interface since *before*."""
         if before is None or self._counted is None or now_s <= before[0]:
             return []
         passed_s, counted = now_s - before[0], self._counted[1]
@@ -129,7 +128,7 @@ class SystemReadings:
         return uses
 
     def _speed(self, interface: str) -> int | None:
-        """Return megabits a second; None where the interface does not say, or says -1."""
+        """Return the speed in megabits per second; None if the interface reports none or -1."""
         if interface == _LOOPBACK:
             return None
         if self._stated_mbit is not None:
@@ -139,7 +138,7 @@ class SystemReadings:
 
 
 def _sizes(text: str) -> dict[str, int]:
-    """Return lines of a name and a number."""
+    """Parse lines that have a name and a number."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -152,7 +151,7 @@ def _number(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        return None  # Nothing, or a word such as "max".
+        return None  # Empty, or a word such as "max".
 
 
 def _traffic(text: str) -> dict[str, tuple[int, int]]:
@@ -166,4 +165,4 @@ def _traffic(text: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-_SENT: Final = 8  # The ninth number of a line of /proc/net/dev.
+_SENT: Final = 8  # The ninth number in a line of /proc/net/dev.

@@ -1,15 +1,15 @@
-"""Runs one machine: performs its effects with sockets, timers and threads, and feeds it what happens.
+"""Run one machine: perform its effects with sockets, timers and threads, and pass it the events.
 
     sockets ─┐                                   ┌─ sockets
     timers  ─┼─> event ─> machine.handle ─> effects ─┼─ timers
     threads ─┘                                   └─ threads (sync, cold reads, file writes)
 
-The shell owns the world and decides nothing. There is no await between an event and its effects: a machine never sees
-another connection's event halfway through its own.
+The shell does all I/O and makes no decisions. There is no await between an event and its effects: a machine never sees
+another connection's event while it handles one.
 
-What one turn of the event loop reads is one event, whichever connections it came from: their records are one write,
-and their answers leave when all of it is done. A peer with one request at a time is not woken for each answer alone,
-which would cost more than all the rest of a send (docs/performance.md).
+Everything that one turn of the event loop reads is one event, for all connections together: their records are one
+write, and their answers leave when the whole event is done. So a peer is not woken for each answer separately, which
+would cost more than the rest of a send (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Emit = Callable[[effects.Log], None]
 
 
 def now_ms() -> int:
-    """Return the wall clock, the only one that peers share with us."""
+    """Return the wall clock, the only clock that we share with peers."""
     return time.time_ns() // 1_000_000
 
 
@@ -52,9 +52,9 @@ class MachineServer:
     Args:
         machine: The role.
         emit: Writes one log line.
-        disk: Where `WriteFile` goes; None when the role keeps nothing.
-        budget: What all connections may hold together; None when that is of no interest.
-        farewell_s: How long an orderly end goes on serving, so that peers can go elsewhere with nothing in flight.
+        disk: The target of `WriteFile`; None if the role stores nothing.
+        budget: The memory limit for all connections; None for no limit.
+        farewell_s: How long an orderly stop continues to serve, so that peers can move to other servers first.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MachineServer:
         self._farewell_s = farewell_s
         self._loop = asyncio.get_running_loop()
         self._received = ReceiveBuffer()
-        self._reads: list[events.FramesReceived] = []  # of this turn
+        self._reads: list[events.FramesReceived] = []  # in this turn
         self._channels: dict[int, Channel] = {}
         self._dialed: dict[Channel, effects.OpenChannel] = {}
         self._channel_count = 0
@@ -81,7 +81,7 @@ class MachineServer:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
-        # One thread: of two writes of a file the later one must win.
+        # A single thread, so that the later of two writes of a file wins.
         self._file_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
         self._newest_writes: dict[str, effects.WriteFile] = {}  # By path; there are about ten.
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
@@ -90,7 +90,7 @@ class MachineServer:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.CloseChannel: self._close_channel,
-            effects.Fault: self._tell_fault,
+            effects.Fault: self._report_fault,
             effects.OpenChannel: self._open_channel,
             effects.SetTimer: self._set_timer,
             effects.SyncLog: self._syncer.request,
@@ -103,12 +103,12 @@ class MachineServer:
     async def listen(self, host: str, port: int, *, stream: str = "") -> int:
         """Accept connections on *host*:*port* (0: any free port) and return the port.
 
-        They speak frames; but if a purpose is given as *stream* the machine is told of it, and gets their bytes as
-        they come.
+        The connections carry frames. If a purpose is given as *stream*, the machine is notified of it, and receives
+        their bytes as they arrive.
 
         Raises:
-            ConfigError: the address cannot be used.
-            PortTaken: somebody else listens there.
+            ConfigError: the address is invalid.
+            PortTaken: another process listens there.
         """
 
         def make_stream() -> Channel:
@@ -123,12 +123,12 @@ class MachineServer:
         return int(server.sockets[0].getsockname()[1])
 
     def start(self) -> None:
-        """Tell the machine that it is up."""
+        """Notify the machine that it has started."""
         self._idle_timer = self._loop.call_later(IDLE_TICK_S, self._close_idle)
         self.feed(events.Started(now_ms()))
 
     async def stop(self) -> None:
-        """Say good-bye in order: no new connections, the machine's last words, what it promised, then all closes."""
+        """Stop in order: accept no connections, let the machine finish, complete pending work, then close all."""
         for server in self._servers:
             server.close()
         if self._farewell_s and self._channels:
@@ -143,23 +143,23 @@ class MachineServer:
         self._stopped = True
         for channel in list(self._channels.values()):
             channel.close("the server is stopping")
-        await asyncio.sleep(0)  # let last words reach the sockets
+        await asyncio.sleep(0)  # Let the last answers reach the sockets.
         self._workers.shutdown(wait=True)
         self._file_writer.shutdown(wait=True)
 
     def feed(self, event: events.Event) -> None:
-        """Hand *event* to the machine and perform what it answers. What was read before it comes before it."""
+        """Pass *event* to the machine and perform its effects. Pending reads are passed first."""
         if self._reads:
             self._end_turn()
         self._perform_all(self._machine.handle(event))
 
-    # What happens on channels.
+    # Events of channels.
 
     def _make_channel(self) -> Channel:
         return Channel(self, self._budget, self._received)
 
     def channel_opened(self, channel: Channel) -> None:
-        """Number a new connection and tell the machine."""
+        """Assign a number to a new connection and notify the machine."""
         self._channel_count += 1
         channel.tag = events.ChannelId(self._channel_count)
         self._channels[channel.tag] = channel
@@ -171,7 +171,7 @@ class MachineServer:
         self.feed(events.ChannelOpened(channel.tag, channel.peer, now_ms(), address, purpose))
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
-        """Keep one read until everything that is there to be read has been read."""
+        """Keep one read until the loop has read everything that is available."""
         reads = self._reads
         if not reads:
             self._turn_ms = now_ms()
@@ -182,25 +182,25 @@ class MachineServer:
         return True
 
     def stream_received(self, channel: Channel, data: memoryview) -> None:
-        """Hand over one read of a channel that speaks no frames."""
+        """Pass on one read of a channel without frames."""
         if not self._stopped:
             self.feed(events.StreamReceived(channel.tag, data, now_ms()))
 
     def _end_turn(self) -> None:
-        """Hand over what was read in this turn."""
+        """Pass on everything that was read in this turn."""
         reads = self._reads
         if not reads:
             return
         self._reads = []
         try:
             answered = self._machine.handle(reads[0] if len(reads) == 1 else events.ReadsReceived(reads, self._turn_ms))
-        except Exception as error:  # noqa: BLE001 - told, with its traceback, by whoever keeps the log
+        except Exception as error:  # noqa: BLE001 - reported with its traceback by the exception handler
             answered = [effects.Fault(read.channel, error) for read in reads]
         self._received.used = 0
         self._perform_all(answered)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
-        """Forget a connection and tell the machine."""
+        """Remove a connection and notify the machine."""
         if channel.closing_reason:
             self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
         if self._channels.pop(channel.tag, None) is not None and not self._stopped:
@@ -218,7 +218,7 @@ class MachineServer:
     def _perform_all(self, wanted: list[effects.Effect]) -> None:
         find_channel = self._channels.get
         for effect in wanted:
-            if type(effect) is effects.SendBytes:  # Nearly all there are: no call in between.
+            if type(effect) is effects.SendBytes:  # The vast majority: avoid a further call.
                 channel = find_channel(effect.channel)
                 if channel is not None:
                     channel.send(effect.pieces)
@@ -230,12 +230,12 @@ class MachineServer:
         if channel is not None:
             channel.close("the role asked for it")
 
-    def _tell_fault(self, effect: effects.Fault) -> None:
+    def _report_fault(self, effect: effects.Fault) -> None:
         channel = self._channels.get(effect.channel)
         peer = "a closed channel" if channel is None else channel.peer
         self._loop.call_exception_handler({"message": f"fault while answering {peer}", "exception": effect.error})
         if channel is not None:
-            channel.abort("a fault of this server, told in its log")
+            channel.abort("an internal error of this server; its log has the traceback")
 
     def _open_channel(self, effect: effects.OpenChannel) -> None:
         self._spawn(self._connect(effect))
@@ -257,8 +257,7 @@ class MachineServer:
         if previous is not None:
             previous.cancel()
         wait_ms = effect.at_ms - now_ms()
-        # The loop counts milliseconds of another clock. Without one more, a busy one fires up to one too early: whoever
-        # then looks how much of its time is left finds that some is.
+        # The loop's clock is not the wall clock. Add 1 ms, so that a deadline has really passed when its timer fires.
         delay_s = (wait_ms + 1) / 1000 if wait_ms > 0 else 0
         self._timers[effect.name] = self._loop.call_later(delay_s, self._fire, effect.name)
 
@@ -269,7 +268,7 @@ class MachineServer:
         try:
             self.feed(events.TimerFired(name, now_ms()))
         except Exception:
-            # A fault of ours, told with its traceback. Work that comes round must come round all the same.
+            # An internal error is reported with its traceback. The timer must fire again nevertheless.
             self._set_timer(effects.SetTimer(name, now_ms() + FAULT_PAUSE_MS))
             raise
 
@@ -299,7 +298,7 @@ class MachineServer:
 
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._disk
-        assert disk is not None, "a role that writes files is given a disk"
+        assert disk is not None, "a role that writes files must have a disk"
         self._newest_writes[effect.path] = effect
 
         def write() -> events.Event:
@@ -315,12 +314,12 @@ class MachineServer:
         self._work(write, self._file_writer)
 
     def _retry_file(self, effect: effects.WriteFile) -> None:
-        """Write a file for which there was no space, unless a later version of it was to be written since."""
+        """Retry a file write that failed for lack of space, unless a newer version has been written since."""
         if self._newest_writes.get(effect.path) is effect and not self._stopped:
             self._write_file(effect)
 
     def _work(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
-        """Run *job* in a disk thread, or one of *threads*, and feed the machine what came of it."""
+        """Run *job* in a disk thread, or in one of *threads*, and pass the resulting event to the machine."""
 
         async def run() -> None:
             try:

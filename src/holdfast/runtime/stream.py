@@ -1,4 +1,4 @@
-"""One TCP connection that speaks no frames: what comes is handed over as it comes."""
+"""One TCP connection that carries raw bytes, which are passed on as they arrive."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from holdfast.runtime.channel import Channel, ChannelOwner, ReceiveBuffer
 
 
 class StreamOwner(ChannelOwner, Protocol):
-    """Who is told what happens on such a channel."""
+    """Receives the events of a stream channel."""
 
     def stream_received(self, channel: Channel, data: memoryview) -> None:
-        """Take one read. It is a view: gone when this returns."""
+        """Handle one read. It is a view that becomes invalid when this returns."""
         ...
 
 
 class StreamChannel(Channel):
-    """A connection whose bytes mean something to the role alone.
+    """A connection whose bytes only the role interprets.
 
     Args:
-        purpose: What the port is for that the peer came to; empty when we dialed.
+        purpose: The purpose of the port that accepted the connection; empty if we dialled.
     """
 
     __slots__ = ("purpose",)
@@ -32,6 +32,6 @@ class StreamChannel(Channel):
         self.purpose = purpose
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over what was read."""
+        """Pass on the received bytes."""
         self.quiet_ticks = 0
         cast("StreamOwner", self._owner).stream_received(self, self._buffer[:nbytes])

@@ -1,13 +1,13 @@
-"""Keeps a few child processes running: starts them, waits until each says that it is ready, restarts what dies.
+"""Start child processes, wait until each reports that it is ready, and restart those that die.
 
     starting ──ready line──> running ──ended──> waiting (back-off) ──> starting
                                 └──────stop──────> stopped
 
-A child prints one JSON line on its standard output when it serves, and stops in order on SIGTERM or when its standard
-input ends: so no child outlives a supervisor that was killed. Children have a session of their own, so that Ctrl-C at
-the terminal reaches the supervisor alone and it decides the order of stopping.
+A child prints one JSON line on its standard output when it is ready. It stops in order on SIGTERM or when its standard
+input ends, so no child outlives a supervisor that was killed. Each child has a separate session, so that Ctrl-C at the
+terminal reaches only the supervisor, which decides the order of stopping.
 
-Knows neither what the children are nor how they are configured.
+Independent of the children's purpose and configuration.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ READY_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 60.0
 BACK_OFF_FIRST_S: Final = 0.2
 BACK_OFF_LAST_S: Final = 10.0
-# A child that lived this long was well: its next death is a new story and is not waited for.
+# A child that lived this long was healthy: after its next death the back-off starts again from the beginning.
 WELL_AFTER_S: Final = 10.0
 
 
 class ChildFailed(HoldfastError):
-    """A child ended, or said nothing, before it was ready."""
+    """A child ended, or printed no ready line, before it was ready."""
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
-    """What to run. The command stays the same over restarts."""
+    """The command to run. It stays the same over restarts."""
 
     name: str
     command: tuple[str, ...]
@@ -49,9 +49,9 @@ class Child:
     """One supervised process.
 
     Attributes:
-        pid: The process that runs now, or None.
-        restarts: How often it died and was started again.
-        ready: Set while it serves.
+        pid: The id of the running process, or None.
+        restarts: How often it died and was restarted.
+        ready: Set while the child is ready.
     """
 
     def __init__(self, spec: ChildSpec, emit: Emit) -> None:
@@ -66,28 +66,28 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process that runs now, or None."""
+        """The id of the running process, or None."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> dict[str, Any]:
-        """Start the process for the first time and return what its ready line says; from then on keep it alive.
+        """Start the process for the first time and return its ready line; from then on keep it running.
 
         Raises:
-            ChildFailed: it ended first. It is not tried again: a first start that fails is a mistake to be told.
+            ChildFailed: it ended first. There is no retry: a failed first start is a mistake to report.
         """
         announced = await self._launch()
         self._keeper = asyncio.create_task(self._keep())
         return announced
 
     async def stop(self) -> None:
-        """End the process in order; after a long wait without mercy, and say so."""
+        """Stop the process in order; kill it after a long wait, and log that."""
         self._stopping.set()
         await self._end()
         if self._keeper is not None:
             await self._keeper
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process at once, as a crash would."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -122,11 +122,11 @@ class Child:
             announced = None
         if not isinstance(announced, dict):
             reason = describe_exit(await process.wait()) if not line else f"said {line[:80]!r}"
-            raise ChildFailed(f"{self.name} could not start ({reason}); its own last words are above")
+            raise ChildFailed(f"{self.name} could not start ({reason}); its own output is above")
         return announced
 
     async def _keep(self) -> None:
-        """Wait for the end of the process; start it again unless the end was asked for."""
+        """Wait for the end of the process; restart it unless it is being stopped."""
         delay_s = BACK_OFF_FIRST_S
         while True:
             assert self._process is not None
@@ -142,7 +142,7 @@ class Child:
                 return
             delay_s = min(2 * delay_s, BACK_OFF_LAST_S)
             self.restarts += 1
-            # A restart that fails has ended its process: the loop comes round and waits longer.
+            # A failed restart has ended its process: the loop continues with a longer pause.
             with contextlib.suppress(ChildFailed):
                 await self._launch()
 
@@ -173,17 +173,17 @@ class Child:
 
 
 class Supervisor:
-    """The children of one process, stopped in the reverse order of their start."""
+    """The children of one process, stopped in reverse order of their start."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self.children: list[Child] = []
 
     async def start(self, specs: Sequence[ChildSpec]) -> list[dict[str, Any]]:
-        """Start *specs* side by side and return what their ready lines say, in order.
+        """Start *specs* concurrently and return their ready lines, in order.
 
         Raises:
-            ChildFailed: one of them could not start. The others go on until `stop`.
+            ChildFailed: a child could not start. The others keep running until `stop`.
         """
         children = [Child(spec, self._emit) for spec in specs]
         self.children += children
@@ -194,15 +194,15 @@ class Supervisor:
         return [result for result in results if not isinstance(result, BaseException)]
 
     def has_child(self, name: str) -> bool:
-        """Say whether a child of that name was started."""
+        """Return whether a child with that name was started."""
         return any(child.name == name for child in self.children)
 
     def get_child(self, name: str) -> Child:
-        """Return the child of that name."""
+        """Return the child with that name."""
         return next(child for child in self.children if child.name == name)
 
     async def stop(self, names: Sequence[str] | None = None) -> None:
-        """Stop the children of *names* side by side, or all of them, the last started first."""
+        """Stop the children in *names* concurrently, or all children, the last started first."""
         if names is not None:
             await asyncio.gather(*(self.get_child(name).stop() for name in names))
             return
@@ -210,13 +210,13 @@ class Supervisor:
             await child.stop()
 
     def kill(self) -> None:
-        """End every child at once; what they have acknowledged is on disk."""
+        """Kill every child at once; everything that they acknowledged is on disk."""
         for child in self.children:
             child.kill()
 
 
 def describe_exit(status: int) -> str:
-    """Return words for how a process ended."""
+    """Return a description of how a process ended."""
     if status >= 0:
         return f"exit status {status}"
     try:

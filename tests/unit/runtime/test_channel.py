@@ -186,7 +186,7 @@ def test_a_peer_that_takes_nothing_is_cut_off_when_the_budget_is_spent() -> None
         for _ in range(10):
             channel.send([bytes(10_000_000)])
 
-        assert "answers that were not taken" in await owner.closed.get()
+        assert "unread answers" in await owner.closed.get()
         assert budget.pressure.held == 0
 
     with_channel(scenario, budget)

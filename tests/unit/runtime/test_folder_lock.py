@@ -52,7 +52,7 @@ def test_a_store_is_held_against_other_processes(tmp_path: Path):
 
 def test_a_folder_without_a_log_is_no_store(tmp_path: Path):
     """And nothing is made there."""
-    with pytest.raises(ConfigError, match="is no store folder of a broker"), hold_store(tmp_path / "new"):
+    with pytest.raises(ConfigError, match="is not a store folder of a broker"), hold_store(tmp_path / "new"):
         pytest.fail("nothing was held")
 
     assert not (tmp_path / "new").exists()

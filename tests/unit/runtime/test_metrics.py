@@ -103,7 +103,7 @@ def test_other_paths_say_what_there_is():
     """404 with a hint."""
     status, text = served("/")
 
-    assert (status, text) == (404, "there are /metrics and /health\n")
+    assert (status, text) == (404, "not found: use /metrics or /health\n")
 
 
 def test_a_port_that_is_taken_is_a_configuration_error():

@@ -71,7 +71,7 @@ def test_no_answer_in_time_is_a_timeout():
         server.on(CODE + 1)
 
         late = pool.invoke(server.address, Command(code=CODE), 0.05)
-        with pytest.raises(RequestTimeout, match="may have been carried out"):
+        with pytest.raises(RequestTimeout, match="may have been executed"):
             await late
         server.push(response(server.heard_of(CODE)[0]))
         assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
