@@ -13,9 +13,27 @@
 Everything is asyncio; `holdfast.blocking` offers the same to other programs. All errors derive from `HoldfastError` and
 say what to do.
 
-    config      the options of roles, from a TOML file, environment variables and flags
-    blocking    the client library without asyncio
-    arrow       topics as Arrow record batches
+The parts of Holdfast:
+
+    model/         values that every other package uses
+    wire/          the remoting protocol and the record format
+    store/         the log engine
+    machine/       events and effects: the interface between the pure roles and their shells
+    nameserver/    the name server
+    broker/        the broker
+    client/        producers and consumers, on asyncio
+    columns/       stored bytes as Arrow columns
+    runtime/       asyncio and POSIX shells: sockets, clock, threads, files
+    bulk/          bulk access to topics, for `arrow` and Spark
+    config         the options of roles, from a TOML file, environment variables and flags
+    blocking       the client library without asyncio
+    arrow          topics as Arrow record batches
+    admin/         operations on a cluster
+    cli/           the command line
+    spark/         the Spark source and sink
+    pipeline/      Spark jobs over the store folders of brokers
+    demo/          demos of a cluster that changes under load
+    sim/           the simulator: whole clusters in one thread, from one seed
 """
 
 import importlib

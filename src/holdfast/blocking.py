@@ -318,7 +318,7 @@ class PushConsumer:
         _wait(self._consumer.start())
 
     def close(self) -> None:
-        """Leave the group; nothing that was consumed is lost or consumed again."""
+        """Leave the group; consumed messages are neither lost nor consumed again."""
         _wait(self._consumer.close())
 
     def run(self) -> None:
@@ -366,7 +366,7 @@ class PullConsumer:
         _wait(self._consumer.start())
 
     def close(self, *, last_poll_done: bool = True) -> None:
-        """Commit, if `auto_commit` is on, and leave the group."""
+        """Commit if `auto_commit` is on, then close."""
         _wait(self._consumer.close(last_poll_done=last_poll_done))
 
     def __enter__(self) -> Self:
@@ -425,7 +425,7 @@ class PullConsumer:
         _wait(self._consumer.seek_all(to))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Return nothing of *queues* until `resume`."""
+        """Stop returning messages of *queues* until `resume`."""
         _wait(_call(lambda: self._consumer.pause(*queues)))
 
     def resume(self, *queues: MessageQueue) -> None:

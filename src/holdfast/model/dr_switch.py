@@ -105,7 +105,7 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
         kept = [each for each in self.openings if not opening.includes(each)]
         if len(kept) == len(self.openings):
             if found := next((each for each in kept if each.includes(opening)), None):
-                raise SwitchRefused(f"{found} is open as a whole: close that, and open again what shall stay open")
+                raise SwitchRefused(f"{found} is open as a whole: close that, then open the parts that shall stay open")
             verb = "are" if opening.unit == EVERY_UNIT else "is"
             rest = f"; open now: {'; '.join(map(str, kept))}" if kept else ""
             raise SwitchRefused(f"nothing would change: {opening} {verb} not open{rest}")

@@ -5,8 +5,8 @@
 This is the number that the text spells in base 31, if its digits were below 31. There are two ways to transform the
 text into such digits; `int` then parses them at the speed of C:
 
-    all units are of [48, 79): digits and A to N     unit = 48 + digit               unique keys are hexadecimal
-    all units are ASCII                              unit = 31 * high + low          two numbers
+    all units are in [48, 79): digits and A to N     unit = 48 + digit               unique keys are hexadecimal
+    all units are ASCII                              unit = 31 * high + low          one number of each
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
             segment = queue.leader
             is_hearsay = segment.broker != record.broker
             if is_hearsay and (segment.generation == UNKNOWN_GENERATION or not segment.is_decided):
-                continue  # Without a generation, another broker's record proves nothing.
+                continue  # Without a generation, another broker's record is no proof.
             if 0 <= number < len(claims):
                 claims[number].append(Leader(segment.broker, segment.generation, record.epoch))
     return [_strongest(found) for found in claims]

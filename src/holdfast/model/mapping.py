@@ -58,7 +58,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         broker: The broker whose record this is.
         epoch: Rises with every change of the topic, on any broker.
         total: The number of logical queues of the topic, on all brokers together.
-        queues: The queues that have or had a segment on this broker.
+        queues: The queues that involve this broker.
         floors: The floors of queues that were forgotten here: no segment of theirs may begin lower. A floor stays when
             the queue gets its next segment.
     """

@@ -1,6 +1,6 @@
 """A message, before it is sent and after it is received.
 
-    Message           what a user sends: a value
+    Message           a message to send: a value
     SendResult        where it was stored
     ReceivedMessage   what a consumer receives: the message with its location and times
 

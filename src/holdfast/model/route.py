@@ -79,7 +79,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     def may_write(self, queue: MessageQueue) -> bool:
         """Return whether a client may write to a logical queue.
 
-        If only some are writable, because others belong to another unit, `order_topic_conf` has their counts.
+        If only some are writable, because others belong to another unit, `order_topic_conf` counts the writable ones.
         """
         if not self.order_topic_conf:
             return True

@@ -1,4 +1,4 @@
-"""The asyncio and POSIX shells around the pure roles: sockets, clock, threads, files. Contains no protocol decisions.
+"""The asyncio and POSIX shells around the pure roles: sockets, clock, threads, files. Makes no decisions.
 
 A *channel* is one TCP connection. A *role* is a broker, a name server or another pure machine; it handles events and
 returns effects, which the shell performs.

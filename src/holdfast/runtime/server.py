@@ -228,7 +228,7 @@ class MachineServer:
     def _close_channel(self, effect: effects.CloseChannel) -> None:
         channel = self._channels.get(effect.channel)
         if channel is not None:
-            channel.close("the role asked for it")
+            channel.close("the role closed it")
 
     def _report_fault(self, effect: effects.Fault) -> None:
         channel = self._channels.get(effect.channel)

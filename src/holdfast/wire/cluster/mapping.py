@@ -281,7 +281,7 @@ def _enrich(reported: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
     ours = {segment.generation: segment for segment in map(from_home, homes)}
     filled = [_fill(segment, ours.get(segment.generation)) for segment in reported]
     generations = {segment.generation for segment in reported}
-    # Upstream's encoding never has expired segments. An expired segment is dropped if its queue is in use again, or if
+    # Upstream's encoding never has expired segments. Drop ours if its physical queue is in use again, or if
     # its generation is not older than the newest.
     live = {segment.place for segment in reported if segment.is_decided}
     expired = [

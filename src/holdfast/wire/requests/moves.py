@@ -41,7 +41,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: planned, prepared, granted, done, failed or cancelled.
-        reason: Why it failed, or the event that it waits for.
+        reason: Why it failed or waits.
         copied: Bytes of messages that the new segments held before they accepted sends, as the target counted them when
             it opened them. None before that, if the answer was lost, or if the target does not count.
     """
