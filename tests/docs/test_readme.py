@@ -81,17 +81,6 @@ def test_the_python_example_runs(cluster: Up):
     assert re.search(r"^b'.*'$", said, re.MULTILINE), said
 
 
-@pytest.mark.spark
-def test_the_spark_example_runs(cluster: Up):
-    """As a program of its own, with nothing but the address changed."""
-    (block,) = (block for block in blocks("python") if "holdfast.spark" in block)
-    assert USUAL in block
-
-    said = typed(cluster, [sys.executable, "-c", block.replace(USUAL, cluster.namesrv)])
-
-    assert re.search(r"^\|queue\|count\|$", said, re.MULTILINE), said
-
-
 def test_the_first_five_minutes_work(cluster: Up):
     """The program of `docs/start.md` keeps its order while the commands of that page move its queues."""
     page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
