@@ -78,7 +78,7 @@ def a_broker_asks_as_clients_do(patch: pytest.MonkeyPatch) -> None:
 @mistake("two lines do not wait for each other")
 def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
     """Where the queue is not, they stand behind what is being passed on."""
-    patch.setattr(relay.Relaying, "_is_astray", lambda _self, _waiting, _place: False)
+    patch.setattr(relay.Relaying, "_is_misdirected", lambda _self, _waiting, _place: False)
 
 
 @mistake("what was given up is not sent any more")

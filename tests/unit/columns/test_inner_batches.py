@@ -137,7 +137,7 @@ def changed(at: int, value: int, size: int = 4, items: bytes = TWO) -> bytes:
         (lie(TWO, 1), "as many messages as it says"),
         (lie(TWO, None), "as many messages as it says"),
         (lie(ALIKE, 1), "as many messages as it says"),
-        (lie(TWO, 99999), "says that it holds b'99999'"),
+        (lie(TWO, 99999), "declares b'99999' messages"),
         (lie(b"", 1), "as many messages as it says"),
         (lie(NONE * 2, 3), "as many messages as it says"),
         (lie(TWO[:-1]), "as many messages as it says"),

@@ -186,7 +186,7 @@ def test_a_forwarded_message_looks_as_if_it_had_been_delivered_here(desks: Stati
 
 def test_a_half_message_keeps_its_name_when_its_sender_is_asked(desks: StaticDesks, monkeypatch: pytest.MonkeyPatch):
     """It is stored anew for that. Whoever has it, of which nobody was told, recognises it all the same."""
-    monkeypatch.setattr("holdfast.broker.deferred.transactions._SEND_ON_PAUSES_MS", (10,))
+    monkeypatch.setattr("holdfast.broker.deferred.transactions._FORWARD_PAUSES_MS", (10,))
     let_time_pass(desks, 800, "transactions")
     join(desks["b"], 7, a_heartbeat("producer", produces="p"))
     sent, forwards = send_half(desks, "b", "K1"), desks["b"].rooms.forwards
