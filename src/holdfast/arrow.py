@@ -41,7 +41,7 @@ Place = Start | Mapping[str, int]
 """Either end, a time, or offsets by queue: `{"0": 17, "1": 42}`; a queue of a normal topic is `"broker-a/0"`."""
 
 
-def read(
+def read(  # noqa: PLR0913 - one name for each option
     namesrv: str,
     topic: str,
     *,
@@ -51,6 +51,7 @@ def read(
     tags: str = "*",
     fail_on_data_loss: bool = True,
     timeout_s: float = 600.0,
+    unit: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Return the messages of *topic* between two places as record batches, queue by queue, each in order.
 
@@ -63,6 +64,7 @@ def read(
         tags: `a || b`: only messages with one of these tags, filtered at the broker.
         fail_on_data_loss: Fail if messages in the range are gone; otherwise continue without them.
         timeout_s: How long a broker may be unavailable.
+        unit: The unit (a cluster) to read; other units are read while they are open to it. None for all.
 
     Raises:
         ConfigError: the topic, a queue or a column does not exist.
@@ -83,6 +85,7 @@ def read(
         fails_on_data_loss=fail_on_data_loss,
         tags=tags,
         patience_s=timeout_s,
+        unit=unit,
     )
     return read_ranges(options, tuple(columns), _plan(options))
 

@@ -9,6 +9,7 @@ from tests.spark.test_sink import ROWS, Killed, Writer
 from holdfast import arrow
 from holdfast.bulk.cluster_session import link_to
 from holdfast.bulk.pull_socket import PullLine
+from holdfast.bulk.queue_pulls import Question
 from holdfast.columns.inner_batches import are_batches
 from holdfast.columns.records import Records, read_records
 from holdfast.spark.sink_options import read_sink_options
@@ -20,7 +21,7 @@ COLUMNS = ("concat('key-', id % 10) as key", "cast(id as string) as body", "conc
 def records_of(cluster: Cluster, topic: str, queue: int = 0) -> Records:
     """Return what the first pull of a queue brings, as it is stored."""
     link = link_to(cluster.namesrv, "tests-raw", 60)
-    pulled = link.pull(PullLine(), link.find_queue((topic, str(queue))), 0, 4096, "*", 1 << 22)
+    pulled = link.pull(PullLine(), Question(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
     return read_records(pulled.block)
 
 

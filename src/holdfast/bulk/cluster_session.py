@@ -20,18 +20,17 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from holdfast.bulk.gaps import find_unknown_end, held_parts
 from holdfast.bulk.pull_socket import PullLine
+from holdfast.bulk.queue_pulls import Pulled, Question, QueuePulls
 from holdfast.bulk.read_options import Queue
 from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
 from holdfast.client.cluster.heartbeat import heartbeat_command
 from holdfast.client.cluster.queue_rpc import QueueCalls
 from holdfast.client.cluster.send_plan import is_moved
-from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.client.produce.inner_batch_support import WholeBatches
 from holdfast.client.routes.name_server_session import require_name_server
 from holdfast.client.routes.route_table import TopicRoute
@@ -41,57 +40,31 @@ from holdfast.model.errors import (
     ConfigError,
     CorruptRecord,
     HoldfastError,
-    RemoteProtocolError,
     RouteNotFound,
 )
 from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import covers, find_scope, is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.wire.cluster.route import MAPPING_FIELD, TopicList
+from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.frames.fields import BadField, from_fields, to_fields
-from holdfast.wire.records.inner_batch import Opening
-from holdfast.wire.requests.pull import SUBSCRIPTION, PullAnswer, PullFields
 
 log = logging.getLogger("holdfast.bulk")
 
-# What a broker gives at most. A pull costs as much as a thousand of its rows, whatever it brings.
-PULL_COUNT_MAX: Final = 16384
-PULL_BYTES_MAX: Final = 12 * 1024 * 1024
-_PULL_TIMEOUT_S: Final = 15.0
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 # A name server that was just started has not heard of every topic yet.
 _UNKNOWN_S: Final = 5.0
 # How long a planner waits for a name server: a wrong address never answers, however long it is asked.
 _CONTACT_S: Final = 5.0
-_STATUSES: Final = frozenset(PullStatus)
 
 _T = TypeVar("_T")
 
 
 class Unavailable(HoldfastError):
     """Brokers were away for longer than the query is told to wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """What a pull brought; offsets are those of the queue as users know it.
-
-    Attributes:
-        delta: What is added to the offsets in the records.
-        block: The records; they live until the next pull on the same line.
-    """
-
-    status: PullStatus
-    next_offset: int
-    offset_min: int
-    offset_max: int
-    delta: int
-    block: memoryview
 
 
 class Link:
@@ -124,6 +97,7 @@ class Link:
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
         self._calls = QueueCalls(self.client, group)
+        self._pulls = QueuePulls(self.client, self._calls, group)
         self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -348,51 +322,24 @@ class Link:
 
     # Reading.
 
-    def pull(self, line: PullLine, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Pulled:
-        """Return what is at *offset*, once; whoever calls asks again.
+    def pull(self, line: PullLine, question: Question) -> Pulled:
+        """Return what is asked for, once; whoever calls asks again.
 
         Raises:
-            HoldfastError: nobody answered, or the broker refused.
+            HoldfastError: no broker answered, or the broker refused.
         """
-        if self.client.routes.find(queue.topic) is None:
-            self.wait(self.client.route(queue.topic))
-        address, command = self._calls.address(queue), self._pull_command(queue, offset, count, tags, size_max)
-        answer, block = line.ask(address, command, _PULL_TIMEOUT_S)
-        if answer.code not in _STATUSES:
-            raise BrokerRefused(answer.code, answer.remark or "", address=address)
-        try:
-            head = from_fields(PullAnswer, answer.fields)
-        except BadField as error:
-            raise RemoteProtocolError(f"answer to a pull: {error}") from error
-        offsets = (head.next_begin_offset, head.min_offset, head.max_offset)
-        return Pulled(PullStatus(answer.code), *offsets, head.offset_delta or 0, block)
+        topic = question.queue.topic
+        if self.client.routes.find(topic) is None:
+            self.wait(self.client.route(topic))
+        return self._pulls.pull(line, question)
 
-    def pull_ahead(
-        self, line: PullLine, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int
-    ) -> None:
+    def pull_ahead(self, line: PullLine, question: Question) -> None:
         """Have a broker work on what is pulled next; the same pull finds its answer there. Nothing depends on it."""
-        address = self._calls.find_address(queue)
-        if address is not None:
-            line.ask_ahead(address, self._pull_command(queue, offset, count, tags, size_max), _PULL_TIMEOUT_S)
+        self._pulls.pull_ahead(line, question)
 
-    def _pull_command(self, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Command:
-        fields = PullFields(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=count,
-            sys_flag=SUBSCRIPTION,
-            subscription=tags,
-            expression_type="TAG",
-            max_msg_bytes=size_max,
-            broker_name=queue.broker_name,
-            opens_batches=Opening.WANTED.value,
-        )
-        command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
-        if is_mock_broker(queue.broker_name):
-            command.fields[MAPPING_FIELD] = "1"
-        return command
+    def reject_copy(self, question: Question) -> None:
+        """Read at the master for a while: what a replica handed out cannot be read."""
+        self._pulls.reject_copy(question)
 
     async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Do what may help after *failures* in a row, the last of which was *error*, and pause."""

@@ -18,8 +18,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.bulk.cluster_session import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
+from holdfast.bulk.cluster_session import Link, Unavailable, link_to, log
 from holdfast.bulk.pull_socket import PullLine, a_line
+from holdfast.bulk.queue_pulls import PULL_COUNT_MAX, Pulled, Question
 from holdfast.bulk.queue_selection import Queues, find_queues, resolve
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range, ReadOptions
 from holdfast.client.consume.pull_plan import PullStatus
@@ -120,10 +121,17 @@ class _RangeReader:
             if at < pulled.offset_min:
                 self._lose(f"{_what(at, min(pulled.offset_min, self.range.end))} is no longer stored")
             if pulled.next_offset < self.range.end:
-                self.link.pull_ahead(self.line, *self._question(queue, pulled.next_offset))
+                self.link.pull_ahead(self.line, self._question(queue, pulled.next_offset))
             if pulled.block:
                 origin = self.link.origin(name, queue, at, pulled.delta)
-                yield from self._to_batches(pulled.block, origin, wanted)
+                if pulled.is_copy:
+                    copied = _read_whole(pulled.block, origin, wanted)
+                    if copied is None:
+                        self.link.reject_copy(self._question(queue, at))
+                        continue
+                    yield from copied
+                else:
+                    yield from self._to_batches(pulled.block, origin, wanted)
             at = pulled.next_offset
 
     def _to_batches(self, block: memoryview, origin: Origin, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -144,7 +152,7 @@ class _RangeReader:
         while True:
             error: HoldfastError
             try:
-                pulled = self.link.pull(self.line, *self._question(queue, at))
+                pulled = self.link.pull(self.line, self._question(queue, at))
             except CorruptRecord:
                 raise
             except HoldfastError as failure:
@@ -161,8 +169,9 @@ class _RangeReader:
             failures += 1
             self.link.wait(self.link.mend(self.range.topic, error, failures))
 
-    def _question(self, queue: MessageQueue, at: int) -> tuple[MessageQueue, int, int, str, int]:
-        return queue, at, min(PULL_COUNT_MAX, self.range.end - at), self.options.tags, PULL_BYTES_MAX
+    def _question(self, queue: MessageQueue, at: int) -> Question:
+        count = min(PULL_COUNT_MAX, self.range.end - at)
+        return Question(queue, at, count, self.options.tags, unit=self.options.unit)
 
     def _give_up(self, at: int, error: HoldfastError) -> None:
         if isinstance(error, _Behind):
@@ -178,6 +187,15 @@ class _RangeReader:
             raise DataLost(
                 f"{self.range.topic}/{self.range.queue}: {what}. With failOnDataLoss=false the query goes on without it"
             )
+
+
+def _read_whole(block: memoryview, origin: Origin, wanted: Wanted) -> list[pa.RecordBatch] | None:
+    """Return the rows of a replica's answer; None if any of them cannot be read: perhaps the master's can."""
+    try:
+        return [batch for batch in to_batches(block, origin, wanted) if batch.num_rows]
+    except HoldfastError as error:
+        log.warning("%s/%s: what a replica handed out cannot be read: %s", origin.topic, origin.queue, error)
+        return None
 
 
 def _what(start: int, end: int) -> str:

@@ -21,8 +21,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from holdfast.bulk.cluster_session import PULL_COUNT_MAX, Link, link_to
+from holdfast.bulk.cluster_session import Link, link_to
 from holdfast.bulk.pull_socket import a_line
+from holdfast.bulk.queue_pulls import Question
 from holdfast.bulk.queue_selection import Queues, find_queues, resolve
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue
 from holdfast.bulk.task_reader import DataLost
@@ -242,7 +243,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with a_line() as line:
                 queue = link.find_queue(fullest)
-                pulled = link.pull(line, queue, starts[fullest], PULL_COUNT_MAX, "*", _SAMPLE_BYTES)
+                pulled = link.pull(line, Question(queue, starts[fullest], size_max=_SAMPLE_BYTES))
         except HoldfastError:
             return most  # It is away: what there is of it is not read now either.
         count = pulled.next_offset - starts[fullest]

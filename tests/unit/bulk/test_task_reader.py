@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from tests.unit.columns.test_message_columns import a_record, block_of
 
-from holdfast.bulk.cluster_session import Pulled, Unavailable
+from holdfast.bulk.cluster_session import Unavailable
+from holdfast.bulk.queue_pulls import Pulled, Question
 from holdfast.bulk.read_options import Bound, Queue, Range, ReadOptions
 from holdfast.bulk.task_reader import DataLost, read_ranges
 from holdfast.client.consume.pull_plan import PullStatus
@@ -33,6 +34,7 @@ class PlayedLink:
         self.patience_s = patience_s
         self.asked: list[int] = []
         self.asked_ahead: list[int] = []
+        self.rejected: list[int] = []
         self.mended: list[HoldfastError] = []
 
     def owner_of(self, name: Queue) -> tuple["PlayedLink", Queue]:
@@ -44,15 +46,18 @@ class PlayedLink:
     def origin(self, *place: object) -> Origin:
         return Origin("orders", 0, "broker-a", 0)
 
-    def pull(self, line: object, queue: MessageQueue, offset: int, *limits: object) -> Pulled:
-        self.asked.append(offset)
+    def pull(self, line: object, question: Question) -> Pulled:
+        self.asked.append(question.offset)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
-    def pull_ahead(self, line: object, queue: MessageQueue, offset: int, *limits: object) -> None:
-        self.asked_ahead.append(offset)
+    def pull_ahead(self, line: object, question: Question) -> None:
+        self.asked_ahead.append(question.offset)
+
+    def reject_copy(self, question: Question) -> None:
+        self.rejected.append(question.offset)
 
     def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         self.mended.append(error)
@@ -68,7 +73,7 @@ Read = Callable[..., list[int]]
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Read 0 to 10 from a link; return the offsets that came."""
 
-    def run(link: PlayedLink, *, fails_on_data_loss: bool = True) -> list[int]:
+    def run(link: PlayedLink, *, fails_on_data_loss: bool = True, columns: tuple[str, ...] = ("offset",)) -> list[int]:
         monkeypatch.setattr("holdfast.bulk.task_reader.link_to", lambda *_: link)
         options = ReadOptions(
             namesrv="ns:1",
@@ -77,7 +82,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
             end=Bound("latest"),
             fails_on_data_loss=fails_on_data_loss,
         )
-        batches = read_ranges(options, ("offset",), (Range("orders", "0", 0, 10),))
+        batches = read_ranges(options, columns, (Range("orders", "0", 0, 10),))
         return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
     return run
@@ -148,3 +153,15 @@ def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
     ):
         read(PlayedLink(answer))
     assert read(PlayedLink(answer), fails_on_data_loss=False) == [0, 1, 2, 7, 8, 9]
+
+
+def test_what_a_replica_hands_out_is_read_whole_or_not_at_all(read: Read):
+    """A damaged copy is no loss: the master is asked for all of it, and no row comes twice."""
+    block = bytes(block_of(a_record(4, b"whole"), a_record(5, b"torn"))).replace(b"torn", b"worn")
+    damaged = Pulled(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block), is_copy=True)
+    link = PlayedLink(found(0, 4), damaged, found(4, 10))
+
+    assert read(link, columns=("offset", "body")) == list(range(10))
+    assert link.asked == [0, 4, 4]
+    assert link.rejected == [4]
+    assert not link.mended

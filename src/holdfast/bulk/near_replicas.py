@@ -1,0 +1,60 @@
+"""Which replica a process reads at: one in the reader's own unit, while it reads a queue of another unit.
+
+    pull at the master ─> its answer names a replica beside the reader ─> the next pulls go there
+           ^                                                                     │
+           └── no answer (30 s), a refusal or an answer that does not lead on (3 s) ──┘
+
+Only rows are read there: offsets, bounds and planning stay with the master. Both logs hold the same records, so a
+reader may change between them at any offset.
+
+The choice outlives ranges and tasks. A batch of a stream is often one pull per queue: all would go to the master.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+from holdfast.model.route import MASTER_ID
+
+SUSPEND_MS: Final = 1_000  # So long a replica waits for rows that the master has already.
+TIMEOUT_S: Final = 8.0  # A replica that hangs is noticed sooner than a master: there is another place to read.
+LAGS_S: Final = 3.0  # after an answer that does not lead on: a replica compares itself with its master so often
+FAILED_S: Final = 30.0  # after a failure: until then the master has noticed, too
+
+
+class Reading(NamedTuple):
+    """What is read, for whom: a master's answer holds for all of it.
+
+    Attributes:
+        unit: The reader's.
+        broker: The broker that leads the queue.
+    """
+
+    unit: str
+    topic: str
+    broker: str
+
+
+class NearReplicas:
+    """The replicas that masters named."""
+
+    def __init__(self) -> None:
+        self._named: dict[Reading, int] = {}
+        self._avoided_until_s: dict[Reading, float] = {}
+
+    def find(self, reading: Reading) -> int:
+        """Return the number of the broker to pull from: 0 is the master."""
+        return self._named.get(reading, MASTER_ID)
+
+    def note(self, reading: Reading, broker_id: int) -> None:
+        """Read at the broker that an answer named, unless a replica has to be avoided."""
+        if broker_id == MASTER_ID or time.monotonic() < self._avoided_until_s.get(reading, 0.0):
+            self._named.pop(reading, None)
+        else:
+            self._named[reading] = broker_id
+
+    def avoid(self, reading: Reading, seconds: float) -> None:
+        """Read at the master, for so long at least."""
+        self._named.pop(reading, None)
+        self._avoided_until_s[reading] = time.monotonic() + seconds

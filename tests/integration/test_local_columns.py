@@ -1,0 +1,98 @@
+"""While a unit is open, readers of columns in other units read its queues at the replica in their own unit.
+
+As consumers do (`test_local_reads.py`); what Spark's tasks read with is the same code. The stories ask where rows were
+read, and whether each came once and in order.
+"""
+
+import asyncio
+import os
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests.integration.test_local_reads import AWAY, HOME, end_of, handed_out, start_replica
+from tests.support.client_stories import until
+from tests.support.cluster import Broker
+from tests.support.lost_site import TOPIC, Sites, sites
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
+from holdfast import arrow
+
+__all__ = ["sites"]
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def read(sites: Sites, unit: str) -> dict[str, list[int]]:
+    """Return what a reader of *unit* reads of the unit that may be open: the numbers of each key, as they came."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for batch in arrow.read(sites.name_server, TOPIC, columns=["body"], unit=unit, timeout_s=60):
+        for body in batch["body"].to_pylist():
+            key, _, number = body.decode().partition(" ")
+            if key.startswith(HOME):
+                found[key].append(int(number))
+    return found
+
+
+async def check_read(sites: Sites, unit: str = AWAY) -> None:
+    """See that every row is read, once and in order."""
+    assert await asyncio.to_thread(read, sites, unit) == sites.sent[HOME]
+
+
+async def until_read_at(sites: Sites, where: Broker) -> None:
+    """Read until all rows come from one broker: a replica reports now and then that it has caught up."""
+    while True:
+        before = handed_out(where)
+        await check_read(sites)
+        if handed_out(where) - before == sites.count_sent(HOME):
+            return
+
+
+async def open_with_replica(sites: Sites, folder: Path, rounds: int = 20) -> Broker:
+    """Send in the unit, open it, and return its replica once that has a copy of all."""
+    replica = start_replica(sites, folder)
+    async with sites.producer(HOME) as writer:
+        await sites.send(writer, HOME, rounds)
+    await until(lambda: end_of(replica) == end_of(sites.brokers[HOME]))
+    await sites.operator.run("dr", "open", "--unit", HOME)
+    return replica
+
+
+def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
+    """Its master hands out nothing more to them; to readers of its own unit, and of none, it still does."""
+
+    async def story() -> None:
+        replica = await open_with_replica(sites, tmp_path / "replica")
+        master = sites.brokers[HOME]
+        await until_read_at(sites, replica)
+        before = handed_out(master)
+        await check_read(sites)
+        assert handed_out(master) == before
+
+        before = handed_out(replica)
+        await check_read(sites, HOME)
+        assert handed_out(replica) == before
+
+    asyncio.run(story())
+
+
+def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(sites: Sites, tmp_path: Path) -> None:
+    """From the same place: no row is missing, comes twice, or in another order."""
+
+    async def story() -> None:
+        replica = await open_with_replica(sites, tmp_path / "replica")
+        await until_read_at(sites, replica)
+
+        os.kill(replica.child.pid, signal.SIGSTOP)
+        try:
+            async with sites.producer(HOME) as writer:
+                await sites.send(writer, HOME, 5)  # What the replica lacks, too.
+            await check_read(sites)
+        finally:
+            os.kill(replica.child.pid, signal.SIGCONT)
+
+        replica.child.kill()
+        await check_read(sites)
+
+    asyncio.run(story())
