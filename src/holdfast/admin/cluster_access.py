@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
 from holdfast.model.spelling_hint import did_you_mean, nearest
 from holdfast.wire.cluster.mapping import Info
-from holdfast.wire.cluster.route import REPORTS_FIELD, ClusterInfo, TopicList, decode_route
+from holdfast.wire.cluster.route import LEFT_FIELD, REPORTS_FIELD, ClusterInfo, LeftBroker, TopicList, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -240,6 +240,25 @@ class Reach:
         """Return every broker that the name server knows."""
         answer = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return java_json.decode(answer.body, ClusterInfo)
+
+    async def find_left(self, topics: Sequence[str]) -> dict[str, LeftBroker]:
+        """Return the brokers of the unit that is looked at that left and are not back, with what they had of *topics*.
+
+        A name server knows those that left since it was started; Java's know none.
+        """
+        body = java_json.encode(topics)
+
+        async def ask(address: str) -> ClusterInfo:
+            try:
+                answer = await self.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, {LEFT_FIELD: "1"}, body)
+            except (ConnectionLost, RequestTimeout):
+                return ClusterInfo()
+            return java_json.decode(answer.body, ClusterInfo)
+
+        told = await gather(self.name_servers if self.preferred is None else (self.preferred,), ask)
+        here = {name for info in told for name in info.broker_addr_table}
+        found = {name: left for info in told for name, left in info.left_brokers.items() if name not in here}
+        return {name: found[name] for name in sorted(found) if self.unit in {None, found[name].cluster}}
 
     async def brokers(self) -> list[Broker]:
         """Return every broker process of the unit that is looked at, or of every cluster, by name and id."""

@@ -23,6 +23,7 @@ from holdfast.model.mapping import LogicalQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
+from holdfast.wire.cluster.registration import REMOVED_FIELD
 from holdfast.wire.cluster.registration import Topics as TopicTable
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import DiscardOrder, DrainOrder, ForgetOrder, encode_body
@@ -205,17 +206,17 @@ class Draining:
         # The others first: where one refuses, the broker still has its records.
         await gather(others, lambda holder: self._reach.ask(holder.address, RequestCode.FORGET_BROKER, body=body))
         # It keeps its own records: without them it would take what stale clients send for messages of a normal topic.
-        await self._unregister(view.holders.get(broker))
+        await self._unregister(broker, view.holders.get(broker))
         return [holder.name for holder in others]
 
-    async def _unregister(self, holder: Holder | None) -> None:
-        if holder is None:
-            return  # The name server has forgotten it already.
+    async def _unregister(self, broker: str, holder: Holder | None) -> None:
+        # A name server that has forgotten it already still counts it as down.
         fields = {
-            "brokerName": holder.name,
-            "brokerAddr": holder.address,
-            "clusterName": holder.cluster,
+            "brokerName": broker,
+            "brokerAddr": "" if holder is None else holder.address,
+            "clusterName": "" if holder is None else holder.cluster,
             "brokerId": str(MASTER_ID),
+            REMOVED_FIELD: "true",
         }
         await self._reach.ask_all_name_servers(RequestCode.UNREGISTER_BROKER, fields)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
-from holdfast.model.errors import BrokerRefused, ConfigError
+from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
 from holdfast.model.queue import MessageQueue
+from holdfast.model.route import Route
 from holdfast.model.spelling_hint import did_you_mean
 from holdfast.model.topic import RETRY_PREFIX, retry_topic
 from holdfast.wire.cluster.mapping import from_info
@@ -69,21 +70,35 @@ class DownQueue(msgspec.Struct, frozen=True):
     leader: str
 
 
+class DownQueues(msgspec.Struct, frozen=True):
+    """Queues of a normal topic of whose lag nothing is known: their broker is down.
+
+    Attributes:
+        count: How many.
+    """
+
+    topic: str
+    broker: str
+    count: int
+
+
 class GroupLag(msgspec.Struct, frozen=True):
     """How far a group is behind, in all and queue by queue.
 
     Attributes:
-        lag: The sum over the topics that it subscribes to; queues in `unknown` are not counted.
+        lag: The sum over the topics that it subscribes to; queues in `unknown` and `down` are not counted. None if no
+            broker that is up knows the group.
         retry_lag: How many of its messages wait in its retry topic for another attempt; no part of `lag`.
         queues: The queues of its topics.
         retries: The queues of its retry topic.
     """
 
     group: str
-    lag: int
+    lag: int | None
     consumes_per_second: float
     queues: list[QueueLag]
     unknown: list[DownQueue] = []
+    down: list[DownQueues] = []
     retry_lag: int = 0
     retries: list[QueueLag] = []
 
@@ -99,7 +114,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     model: str | None
     begins: str | None
     subscriptions: dict[str, str]
-    lag: int
+    lag: int | None
     retry_lag: int = 0
 
 
@@ -199,10 +214,15 @@ class Groups:
         Raises:
             NotFound: no broker knows the group.
         """
-        configs = await self._get_configs(name)
-        brokers = await self._reach.readers()
+        listed = await self._reach.readers()
+        tables = dict(zip(listed, await gather(listed, self._table_if_up), strict=True))
+        brokers = [broker for broker, table in tables.items() if table is not None]
+        silent = [broker for broker, table in tables.items() if table is None]
         # A group may not consume other clusters at all: its clients may belong to a unit.
-        clusters = {broker.cluster for broker in brokers if broker.name in configs}
+        clusters = {broker.cluster for broker, table in tables.items() if name in (table or ())}
+        if not clusters:
+            others = {each for table in tables.values() for each in table or ()}
+            return await self._lag_at_dead(name, topic, silent, others)
         asked = [broker for broker in brokers if broker.cluster in clusters]
         found = await self._stats_of(name, asked, topic)
         # During a move, or after a forced one, two brokers may answer for a queue: the newer leader knows a higher end.
@@ -216,15 +236,58 @@ class Groups:
         subscribed = [row for row in rows if not row.topic.startswith(RETRY_PREFIX)]
         topics = sorted({row.topic for row in rows} if topic is None else {topic})
         alive = {broker.name for broker in brokers}
+        places = topics if topic is not None else sorted({*topics, retry_topic(name)})
+        down = await self._down_normal(places, silent, clusters)
         return GroupLag(
             group=name,
             lag=sum(row.lag for row in subscribed),
             consumes_per_second=sum(stats.consume_tps for stats in found),
             queues=subscribed,
             unknown=[queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part],
+            down=down,
             retry_lag=sum(row.lag for row in retries),
             retries=retries,
         )
+
+    async def _lag_at_dead(
+        self, name: str, topic: str | None, silent: Sequence[Broker], known: Collection[str]
+    ) -> GroupLag:
+        """Return the lag of a group that only brokers know that are down: nothing but what is not counted.
+
+        Raises:
+            NotFound: nothing tells that there is such a group.
+        """
+        retries = retry_topic(name)
+        down = await self._down_normal([retries] if topic is None else [retries, topic], silent)
+        having = {each.broker for each in down if each.topic == retries}
+        if not having:
+            raise await self._unknown(name, known, silent)
+        return GroupLag(name, None, 0.0, [], down=[each for each in down if each.broker in having])
+
+    async def _down_normal(
+        self, topics: Sequence[str], silent: Sequence[Broker], clusters: Container[str] | None = None
+    ) -> list[DownQueues]:
+        """Return the queues of *topics* at brokers that are down; logical queues do not count.
+
+        Args:
+            topics: Which ones.
+            silent: Brokers that the name server lists although they do not answer.
+            clusters: Where to look; None for everywhere.
+        """
+        left = await self._reach.find_left(topics)
+        found = [
+            DownQueues(topic, name, count)
+            for name, broker in left.items()
+            if clusters is None or broker.cluster in clusters
+            for topic, count in sorted(broker.read_queues.items())
+        ]
+        names = {broker.name for broker in silent if clusters is None or broker.cluster in clusters}
+        for topic in topics if names else ():
+            route, rows = await self._reach.find_route_and_rows(topic) or (Route(), {})
+            if not rows:
+                queues = [data for data in route.queue_datas if data.broker_name in names]
+                found += [DownQueues(topic, data.broker_name, data.read_queues) for data in queues]
+        return found
 
     async def _stats_of(self, name: str, brokers: Sequence[Broker], topic: str | None) -> list[_ConsumeStats]:
         """Return what the brokers answer to 208, for one topic or for all that the group consumes.
@@ -305,13 +368,27 @@ class Groups:
     async def _get_configs(self, name: str) -> dict[str, GroupConfig]:
         known = await self.configs()
         if name not in known:
-            hint = did_you_mean(name, known) or "`holdfast group list` shows those that do"
-            raise NotFound(f"group {name!r} does not exist; {hint}")
+            raise await self._unknown(name, known, [])
         return known[name]
+
+    async def _unknown(self, name: str, known: Collection[str], silent: Sequence[Broker]) -> NotFound:
+        """Return the error for a group that no broker that is up knows."""
+        hint = did_you_mean(name, known) or "`holdfast group list` shows those that do"
+        down = sorted({*await self._reach.find_left([]), *(broker.name for broker in silent)})
+        if not down:
+            return NotFound(f"group {name!r} does not exist; {hint}")
+        which = f"{', '.join(down)} {'is' if len(down) == 1 else 'are'} down"
+        return NotFound(f"no broker that is up knows group {name!r}, and {which}: start it, if it may know it; {hint}")
 
     async def _table(self, broker: Broker) -> dict[str, GroupConfig]:
         answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return body_of(answer, _GroupTable).subscription_group_table
+
+    async def _table_if_up(self, broker: Broker) -> dict[str, GroupConfig] | None:
+        try:
+            return await self._table(broker)
+        except (ConnectionLost, RequestTimeout):
+            return None
 
     async def _connections(self, brokers: Sequence[Broker], name: str) -> list[_Connections]:
         async def ask(broker: Broker) -> _Connections:

@@ -8,9 +8,10 @@ from tests.support.scripted_reach import Asked, ScriptedReach
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NotFound
-from holdfast.admin.groups import DownQueue, Groups
-from holdfast.model.errors import ConfigError
+from holdfast.admin.groups import DownQueue, DownQueues, Groups
+from holdfast.model.errors import ConfigError, RequestTimeout
 from holdfast.model.group import GroupConfig
+from holdfast.wire.cluster.route import LEFT_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
@@ -210,3 +211,62 @@ def test_a_queue_for_which_two_brokers_answer_counts_once():
     found = asyncio.run(Groups(reach).lag("g"))
 
     assert [(row.end, row.lag) for row in found.queues] == [(12, 8)]
+
+
+LEFT = {"broker-c": {"cluster": "c", "readQueues": {"orders": 4, "%RETRY%g": 1}}, "x": {"cluster": "elsewhere"}}
+
+
+def with_left(reach: ScriptedReach) -> ScriptedReach:
+    """Let the name server remember brokers that left, one of them in another cluster."""
+    table = {name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": TWO[name]}} for name in TWO}
+
+    def tell(asked: Asked) -> bytes:
+        wanted = msgspec.json.decode(asked.body or b"[]", type=list[str])
+        left = {
+            name: each | {"readQueues": {t: n for t, n in each.get("readQueues", {}).items() if t in wanted}}
+            for name, each in LEFT.items()
+        }
+        told = {"brokerAddrTable": table, "clusterAddrTable": {"c": list(TWO)}}
+        return msgspec.json.encode(told | ({"leftBrokers": left} if LEFT_FIELD in asked.fields else {}))
+
+    return reach.on(RequestCode.GET_BROKER_CLUSTER_INFO, tell)
+
+
+def test_queues_of_a_normal_topic_whose_broker_is_down_are_named():
+    """They are no longer in the route: without a word the group looks as if it had caught up."""
+    reach = with_left(a_cluster("g"))
+
+    of_topic = asyncio.run(Groups(reach).lag("g", "orders"))
+    of_all = asyncio.run(Groups(reach).lag("g"))
+
+    assert of_topic.down == [DownQueues("orders", "broker-c", 4)]
+    assert of_all.down == [DownQueues("%RETRY%g", "broker-c", 1)]
+    assert of_topic.lag == 0
+
+
+def test_so_are_those_of_a_broker_that_does_not_answer_while_it_is_still_listed():
+    """The name server notices later that it hangs."""
+    reach = a_cluster("g")
+    reach.topics = {"orders": {"broker-a": 2, "broker-b": 3}}
+    known = reach.scripts[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG]
+    reach.on(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        lambda asked: RequestTimeout("hangs") if asked.address == "b:1" else known(asked),
+    )
+
+    assert asyncio.run(Groups(reach).lag("g", "orders")).down == [DownQueues("orders", "broker-b", 3)]
+
+
+def test_a_group_that_only_a_broker_knows_that_is_down_is_not_taken_for_misspelt():
+    """Its retry topic was there. Where nothing tells of the group, the error says who may know it."""
+    reach = with_left(a_cluster("gg"))
+
+    found = asyncio.run(Groups(reach).lag("g"))
+
+    assert (found.lag, found.down) == (None, [DownQueues("%RETRY%g", "broker-c", 1)])
+    assert asyncio.run(Groups(reach).lag("g", "orders")).down == [
+        DownQueues("%RETRY%g", "broker-c", 1),
+        DownQueues("orders", "broker-c", 4),
+    ]
+    with pytest.raises(NotFound, match="knows group 'other', and broker-c, x are down"):
+        asyncio.run(Groups(reach).lag("other"))

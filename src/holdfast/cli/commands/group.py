@@ -15,6 +15,7 @@ from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Facts, Table, left, right, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic
+from holdfast.cli.move_output import count_text
 from holdfast.cli.queue_position_text import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
@@ -138,7 +139,7 @@ def lag(
     found = _shown(session.ask(lambda admin: admin.groups.lag(group, topic)))
     facts: list[tuple[str, str | int | float | None]] = [
         ("group", found.group),
-        ("lag", found.lag),
+        ("lag", "unknown" if found.lag is None else found.lag),
         ("waiting for a retry", found.retry_lag),
         ("consumes per second", found.consumes_per_second),
     ]
@@ -146,6 +147,13 @@ def lag(
     down = [
         f"not counted: queue {each.queue} of {each.topic}, whose leader {each.leader} is down" for each in found.unknown
     ]
+    down += [
+        f"not counted: {count_text(each.count, 'queue')} of {each.topic} on {each.broker}, which is down"
+        for each in found.down
+    ]
+    if found.lag is None:
+        names = ", ".join(sorted({each.broker for each in found.down}))
+        down.append(f"no broker that is up knows {group}: start {names}")
     session.show(found, Facts(facts), _lag_table(found.queues), *retries, *down)
 
 

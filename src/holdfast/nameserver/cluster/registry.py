@@ -251,6 +251,8 @@ class Registry:
 
     def _unregister(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
+        if fields.is_removed:
+            self._routes.forget_left(fields.broker_name)
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.broker_name == fields.broker_name:
             request.occasion = Occasion.BROKER

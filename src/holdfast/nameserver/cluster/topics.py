@@ -11,7 +11,14 @@ from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
 from holdfast.nameserver.routes.route_table import RouteTable
 from holdfast.nameserver.routes.static_topics import INTRUDES
-from holdfast.wire.cluster.route import BrokerNameFields, ClusterFields, DeleteTopicFields, TopicFields, TopicList
+from holdfast.wire.cluster.route import (
+    LEFT_FIELD,
+    BrokerNameFields,
+    ClusterFields,
+    DeleteTopicFields,
+    TopicFields,
+    TopicList,
+)
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.fields import from_fields
@@ -47,7 +54,10 @@ class TopicDesk:
         }
 
     def _cluster_info(self, request: Request) -> Answer:
-        return request.answer(body=self._routes.cluster_body())
+        if LEFT_FIELD not in request.command.fields:
+            return request.answer(body=self._routes.cluster_body())
+        topics = java_json.decode(request.command.body or b"[]", list[str])
+        return request.answer(body=self._routes.cluster_body(left=self._routes.find_left(topics)))
 
     def _wipe(self, request: Request) -> Answer:
         return self._set_wiped(request, is_wiped=True)

@@ -3,6 +3,7 @@
     brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
     topics    topic -> broker name -> Hosting
     static    topic -> the brokers' reports about its logical queues (`static_topics.py`)
+    left      name  -> cluster and topics of a broker that is down; in memory only, until the broker is back
 
 A route is assembled on demand, from parts that were encoded when they changed. Brokers have few shapes (4 queues,
 readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`. Comparing a registration of
@@ -23,10 +24,11 @@ from holdfast.model.scope import covers
 from holdfast.model.topic import Permission, TopicConfig
 from holdfast.nameserver.routes.static_topics import INTRUDES, StaticTopics
 from holdfast.nameserver.routes.unit_visibility import EVERYTHING, Vision
-from holdfast.wire.cluster.route import encode_broker, encode_queue, join_cluster_info, join_route
+from holdfast.wire.cluster.route import LeftBroker, encode_broker, encode_queue, join_cluster_info, join_route
 
 # A broker that keeps using new shapes starts over at this limit: sharing only affects speed.
 _SHAPES_MAX: Final = 1024
+_LEFT_MAX: Final = 256
 
 
 class Hosting(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +111,8 @@ class RouteTable:
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, Hosting]] = {}
         self.static = StaticTopics(self.brokers, self._cluster_of)
+        self._left: dict[str, LeftBroker] = {}
+        self._removed: set[str] = set()
         self._filter_servers: dict[str, list[str]] = {}
         self._changed: set[str] = set()
 
@@ -132,6 +136,7 @@ class RouteTable:
         broker = self.brokers.get(name)
         if broker is None:
             broker = self.brokers[name] = Broker(name)
+            self._left.pop(name, None)
         elif broker_id != MASTER_ID:
             # Only the master decides cluster and zone of the name: a replica may be anywhere.
             cluster, zone = broker.cluster, broker.zone
@@ -157,10 +162,22 @@ class RouteTable:
         self._note_change_of(broker)
         if broker.addresses:
             return
+        hosted = [topic for topic, hosts in self.topics.items() if name in hosts]
+        if name not in self._removed:
+            counts = {topic: self.topics[topic][name].queue.read_queues for topic in hosted}
+            self._left[name] = LeftBroker(broker.cluster, counts)
+            if len(self._left) > _LEFT_MAX:
+                del self._left[next(iter(self._left))]
         del self.brokers[name]
-        for topic in [topic for topic, hosts in self.topics.items() if name in hosts]:
+        for topic in hosted:
             self._drop(topic, name)
         self.static.leave(name)
+
+    def forget_left(self, name: str) -> None:
+        """Do not count a broker as down when it leaves: an operator removed it."""
+        self._left.pop(name, None)
+        if len(self._removed) < _LEFT_MAX:
+            self._removed.add(name)
 
     def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
         """Set the class filter servers of *address*, which routes carry."""
@@ -231,6 +248,9 @@ class RouteTable:
         for name in names:
             self._drop(topic, name)
         self.static.drop(topic, names)
+        for left in self._left.values():
+            if cluster in {None, left.cluster}:
+                left.read_queues.pop(topic, None)
         return bool(names)
 
     def set_wiped(self, name: str, *, is_wiped: bool) -> int:
@@ -347,9 +367,25 @@ class RouteTable:
             clusters.setdefault(self.brokers[name].cluster, []).append(name)
         return clusters
 
-    def cluster_body(self) -> bytes:
-        """Return the body of the answer to 106."""
-        return join_cluster_info({name: self.brokers[name].text for name in sorted(self.brokers)}, self.clusters())
+    def cluster_body(self, *, left: Mapping[str, LeftBroker] | None = None) -> bytes:
+        """Return the body of the answer to 106, with the brokers that *left* where they were asked for."""
+        brokers = {name: self.brokers[name].text for name in sorted(self.brokers)}
+        return join_cluster_info(brokers, self.clusters(), left)
+
+    def find_left(self, topics: Iterable[str]) -> dict[str, LeftBroker]:
+        """Return the brokers that left, each with the queues that it had of *topics*; logical queues do not count."""
+        wanted = set(topics)
+        found = {}
+        for name, left in sorted(self._left.items()):
+            counts = {topic: left.read_queues[topic] for topic in wanted if left.read_queues.get(topic)}
+            scopes = {topic: self.static.by_name.get(topic, {}) for topic in counts}
+            normal = {
+                topic: count
+                for topic, count in counts.items()
+                if not any(covers(scope, left.cluster) for scope in scopes[topic])
+            }
+            found[name] = LeftBroker(left.cluster, normal)
+        return found
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics that at least one broker of *cluster* has."""

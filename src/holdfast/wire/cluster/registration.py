@@ -24,6 +24,7 @@ from holdfast.wire.frames import java_json
 
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024
 ZONE_FIELD: Final = "__ZONE_NAME"
+REMOVED_FIELD: Final = "hf.removed"
 _STRAY_MAPPINGS_MAX: Final = 1000
 _I32 = struct.Struct(">i")
 _PACKED_MEMBERS: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
@@ -72,12 +73,17 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 104, 322 and 904: the sending broker."""
+    """Header of 104, 322 and 904: the sending broker.
+
+    Attributes:
+        is_removed: In 104: an operator removed the broker from the cluster, so it does not count as down.
+    """
 
     broker_name: str
     broker_addr: str
     cluster_name: str
     broker_id: int = 0
+    is_removed: bool | None = msgspec.field(default=None, name=REMOVED_FIELD)
 
 
 class Topics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -29,6 +29,8 @@ MAPPING_FIELD: Final = "hf.mapping"
 REPORTS_FIELD: Final = "hf.reports"
 """The field in which a broker asks for every valid registration of a static topic, from live and dead brokers, even if
 it makes no route for clients."""
+LEFT_FIELD: Final = "hf.left"
+"""The field of 106 that also asks for the brokers that left, and their queues of the topics that the body names."""
 _MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients support mappings.
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
@@ -198,16 +200,20 @@ def join_route(
     return b"".join(pieces)
 
 
-def join_cluster_info(brokers: Mapping[str, bytes], clusters: Mapping[str, list[str]]) -> bytes:
+def join_cluster_info(
+    brokers: Mapping[str, bytes], clusters: Mapping[str, list[str]], left: Mapping[str, LeftBroker] | None = None
+) -> bytes:
     """Return the body of the answer to 106, with bare integer keys, as upstream sends them to every caller.
 
     Args:
         brokers: Broker name to the result of `encode_broker`.
         clusters: Cluster name to broker names.
+        left: Broker name to what a broker that left had; None for callers that did not ask for it.
     """
     # Only inside the brokers: a broker's name is always a string, even if it looks like a number.
     members = _join_members({name: bare_keys(text) for name, text in brokers.items()})
-    return b"".join((b'{"brokerAddrTable":', members, b',"clusterAddrTable":', java_json.encode(clusters), b"}"))
+    tail = b"}" if left is None else b',"leftBrokers":' + java_json.encode(left) + b"}"
+    return b"".join((b'{"brokerAddrTable":', members, b',"clusterAddrTable":', java_json.encode(clusters), tail))
 
 
 def _join_members(members: Mapping[str, bytes]) -> bytes:
@@ -278,11 +284,23 @@ def _to_mapping(broker: str, info: Info) -> TopicMapping:
     return mapping
 
 
+class LeftBroker(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker that left and may come back.
+
+    Attributes:
+        read_queues: Topic to the number of queues that it had of it, for the normal topics that were asked for.
+    """
+
+    cluster: str
+    read_queues: dict[str, int] = {}
+
+
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Body of the answer to 106."""
+    """Body of the answer to 106; `left_brokers` is ours, and only for callers that ask for it."""
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+    left_brokers: dict[str, LeftBroker] = {}
 
     @property
     def masters(self) -> dict[str, str]:

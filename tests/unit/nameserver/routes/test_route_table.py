@@ -6,6 +6,8 @@ from tests.support.name_servers import a_topic
 from tests.support.static_reports import a_home, a_report, leads
 
 from holdfast.nameserver.routes.route_table import RouteTable
+from holdfast.wire.cluster.route import ClusterInfo, LeftBroker
+from holdfast.wire.frames import java_json
 
 
 def a_table(*names: str) -> RouteTable:
@@ -76,6 +78,28 @@ def test_a_broker_name_without_addresses_leaves_with_its_topics():
     assert set(table.topics) == {"orders"}
     assert set(table.topics["orders"]) == {"b"}
     assert table.take_changes() == {"orders", "bills"}
+
+
+def test_a_broker_that_left_is_remembered_with_its_queues_until_it_is_back():
+    """Without logical queues and deleted topics; not one that an operator removed."""
+    table = a_table("a", "b", "c")
+    table.map_queues("a", {"orders": leads("a", 0)})
+    table.host("a", [a_topic("mails", 3), a_topic("bills", 5), a_topic("gone"), a_topic("orders")])
+    for number, name in enumerate("abc"):
+        if name == "c":
+            table.forget_left("c")
+        if name != "b":
+            table.unseat(name, f"10.0.0.{number}:10911")
+    assert table.find_left(["gone"])["a"].read_queues
+    table.delete_topic("gone")
+
+    found = table.find_left(["mails", "gone", "orders", "never"])
+    assert found == {"a": LeftBroker("C1", {"mails": 3})}
+    assert java_json.decode(table.cluster_body(left=found), ClusterInfo).left_brokers == found
+    assert b"leftBrokers" not in table.cluster_body()
+
+    table.seat("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, acting=False)
+    assert table.find_left(["mails"]) == {}
 
 
 def test_unseating_a_stranger_changes_nothing():
