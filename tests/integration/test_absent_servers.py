@@ -1,4 +1,4 @@
-"""What the command line says while a broker or a name server is down: which part of an answer or an order is missing."""
+"""What the command line says while a broker or a name server is down: which part of an answer or order is missing."""
 
 import asyncio
 from collections.abc import Iterator
