@@ -1,12 +1,15 @@
 """What the command line says while a broker or a name server is down: which part of an answer or order is missing."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.client_stories import until
-from tests.support.fleet import Fleet, a_fleet
+from tests.support.cluster import wait_until_registered
+from tests.support.fleet import OURS, Fleet, a_fleet, wait_until
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage
 
@@ -60,3 +63,38 @@ def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fle
 
     fleet.start_again("b")
     assert fleet.run("group", "lag", "billing")["down"] == []
+
+
+@pytest.mark.parametrize("how", [["--queues", "2"], ["--logical-queues", "4"]])
+def test_a_topic_is_deleted_as_far_as_servers_answer(fleet: Fleet, how: list[str]):
+    """The error says where, where not, and what to do; a name server that was down hears of it from the brokers."""
+    fleet.run("topic", "create", "orders", *how)
+    here, away = fleet.name_servers
+    fleet.processes.name_servers[away].kill()
+
+    told = fleet.refused("topic", "delete", "orders", "--yes")
+
+    assert f"topic orders is deleted at a, b and marked as deleted at {here}, but not at {away} (" in told
+    assert f"`holdfast topic route orders --namesrv {away}`" in told
+    assert fleet.ask_route("orders").code == 17
+
+    assert fleet.processes.start_name_server(port=int(away.rpartition(":")[2])) == away
+    wait_until_registered(away, ["a", "b"])
+    wait_until(lambda: fleet.ask_route("orders", at=1, kind=OURS).fields.get("hf.deleted") == "true")
+
+
+def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fleet: Fleet):
+    """It kept the route; the command that the error names takes it away."""
+    fleet.run("topic", "create", "orders", "--queues", "2")
+    _, away = fleet.name_servers
+    child = fleet.processes.name_servers[away]
+    os.kill(child.pid, signal.SIGSTOP)
+    try:
+        told = fleet.refused("topic", "delete", "orders", "--yes")
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+    assert f"but not at {away} (" in told
+
+    if fleet.attempt("topic", "route", "orders", namesrv=away).status == 0:
+        fleet.run("topic", "delete", "orders", "--yes", namesrv=away)
+    assert fleet.attempt("topic", "route", "orders", namesrv=away).status == 1

@@ -52,6 +52,10 @@ class NotAllowed(HoldfastError):
     """It could be done, but not as things are; the text says what would have to be different."""
 
 
+class PartlyDone(HoldfastError):
+    """Some servers took a change and others did not. The text says who, and what to run."""
+
+
 class Broker(msgspec.Struct, frozen=True):
     """One broker process: a name may have a master (id 0) and slaves."""
 
@@ -133,6 +137,39 @@ class Reach:
     async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
         """Tell every name server, because they do not talk to each other."""
         await self._client.every_name_server(_command(code, header))
+
+    async def tell_name_servers(self, code: RequestCode, header: Header) -> dict[str, HoldfastError]:
+        """Tell every name server; return why for each that could not be told."""
+
+        async def tell(address: str) -> HoldfastError | None:
+            try:
+                await self.ask(address, code, header)
+            except HoldfastError as error:
+                return error
+            return None
+
+        failures = zip(self.name_servers, await gather(self.name_servers, tell), strict=True)
+        return {address: error for address, error in failures if error is not None}
+
+    async def mark_deleted(self, topic: str, fields: Mapping[str, str], brokers: Iterable[str]) -> None:
+        """Have the name servers forget a topic that is deleted at *brokers*, and mark it as deleted.
+
+        Raises:
+            PartlyDone: some could not be told.
+        """
+        silent = await self.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        if not silent:
+            return
+        marked = ", ".join(address for address in self.name_servers if address not in silent) or "no name server"
+        missing = ", ".join(silent)
+        why = "; ".join(str(error) for error in silent.values())
+        one = next(iter(silent))
+        raise PartlyDone(
+            f"topic {topic} is deleted at {', '.join(sorted(brokers)) or 'no broker'} and marked as deleted at"
+            f" {marked}, but not at {missing} ({why}). A name server hears of a deletion from brokers when it is back; if"
+            f" `holdfast topic route {topic} --namesrv {one}` shows the topic then, run `holdfast topic delete {topic}"
+            f" --namesrv {one}`"
+        )
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from holdfast.admin.cluster_access import Broker, NotAllowed, Reach, gather, header_of
+from holdfast.admin.cluster_access import Broker, NotAllowed, PartlyDone, Reach, gather, header_of
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, RecordChange, RepairPlan, TopicPlan, members_of
@@ -31,10 +31,6 @@ _Item = TypeVar("_Item", RecordChange, tuple[str, Stamp], str)
 
 Committed = dict[str, dict[int, int]]
 """Group to logical queue to where it goes on."""
-
-
-class PartlyDone(HoldfastError):
-    """Some brokers took a change and others did not. The text says who, and what to run."""
 
 
 class NotShown(RequestTimeout):
@@ -102,7 +98,7 @@ class StaticChanges:
 
         Raises:
             NotAllowed: one of them does not answer, and might bring the topic back.
-            PartlyDone: some deleted it.
+            PartlyDone: some deleted it, or not all name servers could be told.
         """
         members = members_of(view, topic.merged.scope)
         silent = sorted([*view.lost, *(name for name, holder in members.items() if holder.fault is not None)])
@@ -124,7 +120,7 @@ class StaticChanges:
         await self._tell(topic.name, having, delete)
         scope = topic.merged.scope
         fields = header if scope == GLOBAL else {**header, "clusterName": scope}
-        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        await self._reach.mark_deleted(topic.name, fields, having)
         return having
 
     async def find_starts(

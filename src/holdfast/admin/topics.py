@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
-from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
+from holdfast.admin.cluster_access import Broker, NotFound, PartlyDone, Reach, body_of, gather
+from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -282,6 +283,7 @@ class Topics:
 
         Raises:
             RouteNotFound: there is no such topic.
+            PartlyDone: not all name servers could be told.
         """
 
         async def delete(broker: Broker) -> None:
@@ -291,11 +293,21 @@ class Topics:
                 if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
 
-        await gather(await self.hosts(name), delete)
+        hosts = await self.hosts(name)
+        await gather(hosts, delete)
         # Without a cluster it would be gone for all of them.
         of_unit = {"clusterName": self._reach.unit} if self._reach.unit is not None else {}
-        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name, **of_unit})
-        if not of_unit or await self._reach.within(None).find_route(name) is None:
+        marking = self._reach.mark_deleted(name, {"topic": name, **of_unit}, [broker.name for broker in hosts])
+        try:
+            await marking
+        except PartlyDone:
+            with contextlib.suppress(HoldfastError):
+                await self._forget_order_of_deleted(name)
+            raise
+        await self._forget_order_of_deleted(name)
+
+    async def _forget_order_of_deleted(self, name: str) -> None:
+        if self._reach.unit is None or await self._reach.within(None).find_route(name) is None:
             await self.forget_order(name)
 
     async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:

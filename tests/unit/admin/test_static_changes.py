@@ -6,8 +6,8 @@ import pytest
 from tests.support.scripted_reach import Asked, Reply, Script
 from tests.support.static_cluster import StaticCluster, plan_repair
 
-from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.static_changes import PartlyDone, StaticChanges
+from holdfast.admin.cluster_access import NotAllowed, PartlyDone
+from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.admin.topic_plans import convert_plan, create_plan
 from holdfast.model.errors import BrokerRefused

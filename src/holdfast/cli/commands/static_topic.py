@@ -8,10 +8,10 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from holdfast.admin.cluster_access import Broker, NotAllowed
+from holdfast.admin.cluster_access import Broker, NotAllowed, PartlyDone
 from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
-from holdfast.admin.static_changes import NotShown, PartlyDone
+from holdfast.admin.static_changes import NotShown
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import TopicPlan, convert_plan, create_plan, grow_plan, share_of_keys_that_stay
 from holdfast.cli.arguments import BrokersOption, TopicArgument
