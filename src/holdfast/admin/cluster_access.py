@@ -166,7 +166,7 @@ class Reach:
         one = next(iter(silent))
         raise PartlyDone(
             f"topic {topic} is deleted at {', '.join(sorted(brokers)) or 'no broker'} and marked as deleted at"
-            f" {marked}, but not at {missing} ({why}). A name server hears of a deletion from brokers when it is back; if"
+            f" {marked}, but not at {missing} ({why}). It hears of the deletion from brokers when it is back; if"
             f" `holdfast topic route {topic} --namesrv {one}` shows the topic then, run `holdfast topic delete {topic}"
             f" --namesrv {one}`"
         )

@@ -51,6 +51,7 @@ ALIASES: Final = {
     "migratelogicalqueue": ("queue", "migrate"),
 }
 INTERRUPTED: Final = 130
+_LOGGING: Final = frozenset({"serve", "up"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [*ALIASES[words[0].lower()], *words[1:]]
     # The client logs what it gets over by itself; a command has only its own answer to give.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
+    _warn_of_variables(words[0] if words else "")
     try:
         command = build_command(build(words))
         status = command.main(words, prog_name=PROGRAM, standalone_mode=False)
@@ -88,10 +90,24 @@ def build(words: Sequence[str]) -> typer.Typer:
     app.callback()(_root)
     asked = words[0] if words else ""
     # Completion has no words of its own: the shell hands them over in a variable.
-    wanted = [asked] if asked in NOUNS and f"_{PROGRAM.upper()}_COMPLETE" not in os.environ else list(NOUNS)
+    wanted = [asked] if asked in NOUNS and not _is_completion() else list(NOUNS)
     for noun in wanted:
         importlib.import_module(NOUNS[noun]).register(app)
     return app
+
+
+def _is_completion() -> bool:
+    return f"_{PROGRAM.upper()}_COMPLETE" in os.environ
+
+
+def _warn_of_variables(noun: str) -> None:
+    """Say in one line which variables look like ours and have no effect; roles say it in their log."""
+    if _is_completion() or noun in _LOGGING or not any(variable.startswith("HOLDFAST_") for variable in os.environ):
+        return
+    from holdfast.config import variable_warnings  # noqa: PLC0415 - it loads the options of all roles
+
+    if texts := variable_warnings(os.environ):
+        sys.stderr.write(f"warning: {'; '.join(texts)}\n")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the library calls it so

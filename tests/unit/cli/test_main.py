@@ -1,5 +1,6 @@
 """The command as a whole: what it loads, how it fails, what it returns."""
 
+import json
 import re
 import subprocess
 import sys
@@ -90,6 +91,43 @@ def test_a_broker_in_place_of_a_name_server_is_recognised(capsys: pytest.Capture
     finally:
         loop.wait(server.stop())
     assert f"{server.address} is no name server but perhaps a broker; give the address of a name server" in said(capsys)
+
+
+def test_a_variable_that_has_no_effect_is_told_once_whatever_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """On stderr: what a program reads stays whole. Kubernetes' names and those that are known are no reason."""
+    for name in ("HOLDFAST_PROFILE", "HOLDFAST_MQ_SERVICE_HOST", "HOLDFAST_MQ_PORT_9876_TCP", "HOLDFAST_FLUSH"):
+        monkeypatch.setenv(name, "")
+    assert main(["profile", "list", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+    monkeypatch.setenv("HOLDFAST_NAMESRVV", "ns:9876")
+    monkeypatch.setenv("HOLDFAST_DAAT", "/d")
+    for words in (["profile", "list", "--json"], ["profile", "path"], ["--version"], ["topic", "lisst"]):
+        main(words)
+        printed = capsys.readouterr()
+        (line,) = [line for line in printed.err.splitlines() if line.startswith("warning: ")]
+        assert "unknown variable HOLDFAST_NAMESRVV has no effect; did you mean 'HOLDFAST_NAMESRV'?" in line
+        assert "HOLDFAST_DAAT" in line
+        assert "HOLDFAST_DAAT" not in printed.out
+    main(["profile", "list", "--json"])
+    json.loads(capsys.readouterr().out)
+
+
+def test_a_shell_that_completes_words_is_told_of_no_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Its user would find the warning among the words."""
+    monkeypatch.setenv("HOLDFAST_NAMESRVV", "ns:9876")
+    monkeypatch.setenv("_HOLDFAST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "holdfast to")
+    monkeypatch.setenv("COMP_CWORD", "1")
+
+    with pytest.raises(SystemExit):
+        main([])
+
+    assert "HOLDFAST_NAMESRVV" not in capsys.readouterr().err
 
 
 def test_debug_lets_the_failure_through():
