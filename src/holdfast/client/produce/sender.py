@@ -55,7 +55,7 @@ from holdfast.model.errors import (
 from holdfast.model.leadership import Leader
 from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import NOBODY, is_mock_broker
+from holdfast.model.scope import NOBODY, is_mock_broker, to_shown_broker, to_wire_broker
 from holdfast.runtime.pool import Connection
 from holdfast.wire.frames.codes import FIRST_5, RequestCode, ResponseCode
 from holdfast.wire.frames.host import pack_host
@@ -154,6 +154,8 @@ class Sender:
         try:
             route = self._client.routes.use(parcel.topic, begun_s)
             route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
+            if parcel.queue is not None and _lacks(route, parcel.queue, parcel.topic):  # Perhaps the topic has grown.
+                route = await self._client.publish_route(parcel.topic, refresh=True, timeout_s=timeout_s)
             queue = self.choose(parcel, route, None)
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
@@ -213,6 +215,8 @@ class Sender:
         try:
             route = self._client.routes.use(parcel.topic, monotonic())
             route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
+            if parcel.queue is not None and _lacks(route, parcel.queue, parcel.topic):
+                route = await self._client.publish_route(parcel.topic, refresh=True, timeout_s=timeout_s)
             queue = self.choose(parcel, route, None)
             connection = await self._connect(route, queue)
             if connection.is_full:
@@ -235,10 +239,10 @@ class Sender:
         """Return the queue for *parcel*.
 
         Raises:
-            RouteNotFound: no broker accepts messages for its topic.
+            RouteNotFound: no broker accepts messages for its topic, or the topic has no such queue.
         """
         if parcel.queue is not None:
-            return parcel.queue
+            return _find_named(route, parcel.queue, parcel.topic)
         if not route.publishable:
             raise RouteNotFound(f"no broker accepts messages for the topic {parcel.topic!r} now")
         if parcel.key is not None:
@@ -443,6 +447,39 @@ class _Tries:
             return
         self._left -= 1
         self.is_over = self._left <= 0 or not is_retryable(error)
+
+
+def _wire_queue(queue: MessageQueue, topic: str) -> MessageQueue:
+    """Return a queue as routes name it: the broker of a logical queue has two names."""
+    return MessageQueue(topic, to_wire_broker(queue.broker_name), queue.queue_id)
+
+
+def _lacks(route: TopicRoute, queue: MessageQueue, topic: str) -> bool:
+    """Return whether *queue* is a logical queue that the static topic of *route* does not have."""
+    if not route.leaders or queue in route.leaders or not is_mock_broker(queue.broker_name):
+        return False
+    return _wire_queue(queue, topic) not in route.leaders
+
+
+def _find_named(route: TopicRoute, queue: MessageQueue, topic: str) -> MessageQueue:
+    """Return the queue that a caller named.
+
+    Raises:
+        RouteNotFound: the static topic does not have it.
+    """
+    if not route.leaders or queue in route.leaders or not is_mock_broker(queue.broker_name):
+        return queue
+    named = _wire_queue(queue, topic)
+    if named in route.leaders:
+        return named
+    places = sorted({known.broker_name for known in route.leaders})
+    if named.broker_name in places:
+        count = sum(known.broker_name == named.broker_name for known in route.leaders)
+        raise RouteNotFound(
+            f"static topic {topic!r} has no queue {queue.queue_id}: it has {count}, numbered from 0 to {count - 1}"
+        )
+    shown = ", ".join(map(to_shown_broker, places))
+    raise RouteNotFound(f"static topic {topic!r} has no queues of {queue.broker_name!r}; it has those of {shown}")
 
 
 def _host_text(address: str) -> str:

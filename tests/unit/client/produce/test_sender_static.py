@@ -16,6 +16,7 @@ from holdfast.client.produce import sender as sender_module
 from holdfast.client.produce.sender import Parcel, Sender
 from holdfast.model.errors import SendFailed
 from holdfast.model.mapping import TopicMapping
+from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, response
 from holdfast.wire.frames.host import pack_host
@@ -493,5 +494,60 @@ def test_a_refusal_that_came_late_is_not_followed_by_an_attempt_that_gets_no_ans
                 await sender.send(to(1), 10)
 
             assert len(cluster.a.heard_of(SEND)) == 3, "a fourth would have 2.2 s"
+
+    asyncio.run(run())
+
+
+def test_a_queue_that_the_topic_does_not_have_is_refused_at_once():
+    """After one look at the route, and with the number of queues that there are. One-way sends, too."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(to(0), 5)
+            asked = len(cluster.name_servers[0].heard_of(ROUTE))
+
+            begun_s = asyncio.get_running_loop().time()
+            with pytest.raises(SendFailed, match="'t' has no queue 99: it has 2, numbered from 0 to 1") as caught:
+                await sender.send(to(99), 30)
+            assert asyncio.get_running_loop().time() - begun_s < 5
+            assert not caught.value.maybe_stored
+            assert len(cluster.name_servers[0].heard_of(ROUTE)) == asked + 1
+            with pytest.raises(SendFailed, match="has no queue 99"):
+                await sender.send_one_way(to(99))
+
+            elsewhere = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__east", 0))
+            with pytest.raises(SendFailed, match="no queues of '__logic__east'; it has those of __logic__global"):
+                await sender.send(elsewhere, 30)
+
+    asyncio.run(run())
+
+
+def test_a_queue_by_which_the_topic_has_grown_is_found():
+    """The caller may know of it before the producer does."""
+
+    async def run() -> None:
+        async with a_cluster(retries=0) as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(to(0), 5)
+            cluster.serve(a_record("a", {0: 1, 1: 1, 2: 1}, epoch=2, total=3))
+
+            assert (await sender.send(to(2), 5)).result.queue == logical(2)
+
+    asyncio.run(run())
+
+
+def test_both_names_of_the_broker_of_a_logical_queue_are_accepted():
+    """The result has the name that the wire has."""
+
+    async def run() -> None:
+        async with a_cluster(retries=0) as (cluster, sender):
+            cluster.serve(A_LEADS)
+            shown = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__global", 1))
+
+            assert (await sender.send(shown, 5)).result.queue == logical(1)
+            assert len(cluster.name_servers[0].heard_of(ROUTE)) == 1
+            with pytest.raises(SendFailed, match="has no queue 99"):
+                await sender.send(Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__global", 99)), 5)
 
     asyncio.run(run())
