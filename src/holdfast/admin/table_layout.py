@@ -23,14 +23,15 @@ _COMFORT: Final = 24  # a sentence in a column narrower than this is hard to rea
 _LEAST: Final = 9
 
 Align = Literal["left", "right"]
-Flow = Literal["words", "whole", "text"]
+Flow = Literal["words", "names", "whole", "text"]
 
 
 class Column(msgspec.Struct, frozen=True):
     """A heading and how the cells below it are shown.
 
     Attributes:
-        flow: `words` wraps between words, `whole` neither wraps nor is shortened, `text` is cut at its end.
+        flow: `words` wraps between words, `names` too, but no word of it is shortened, `whole` neither wraps nor is
+            shortened, `text` is cut at its end.
         spare: 0 for a column that is always shown; of those above 0 the highest is left out first; one below 0 is left
             out only if the others do not fit even when they are shortened.
     """
@@ -119,7 +120,7 @@ def _share(wanted: Sequence[_Widths], columns: Sequence[Column], width: int) -> 
 
 def _shortest(wanted: _Widths, column: Column) -> int:
     """Return the width below which a column is not even shortened."""
-    return wanted.least if _is_whole(column) else min(wanted.least, _LEAST)
+    return wanted.least if _is_whole(column) or column.flow == "names" else min(wanted.least, _LEAST)
 
 
 def _is_whole(column: Column) -> bool:
@@ -149,7 +150,7 @@ def _widen(widths: list[int], natural: Sequence[int], width: int) -> None:
 
 def _shorten(cell: str, width: int, column: Column) -> str:
     """Return *cell* so that no word of it is wider than its column."""
-    if _is_whole(column) or cell_len(cell) <= width:
+    if _is_whole(column) or column.flow == "names" or cell_len(cell) <= width:
         return cell
     if column.flow == "text":
         return _head(cell, width - 1) + _ELLIPSIS

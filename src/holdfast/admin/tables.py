@@ -64,6 +64,11 @@ def whole(*headings: str) -> list[Column]:
     return [Column(heading, flow="whole") for heading in headings]
 
 
+def names(*headings: str) -> list[Column]:
+    """Return columns of sentences with names in them that readers type: they wrap, and no word is shortened."""
+    return [Column(heading, flow="names") for heading in headings]
+
+
 def cut(*headings: str) -> list[Column]:
     """Return columns of text of any length: on a narrow terminal its end is cut off."""
     return [Column(heading, flow="text") for heading in headings]
@@ -186,6 +191,6 @@ def _print_row(console: Console, fitted: Fitted, cells: Sequence[str], style: st
 
 
 def _lines(console: Console, cell: str, column: Column, width: int) -> list[Text]:
-    if column.flow != "words" or column.align == "right":
+    if column.flow not in {"words", "names"} or column.align == "right":
         return [Text(cell)]
     return list(Text(cell).wrap(console, width)) or [Text()]

@@ -26,7 +26,7 @@ from holdfast.admin.moves import MovePlan
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.tables import Printable, print_all
 from holdfast.admin.topics import TopicSummary
-from holdfast.cli import move_output
+from holdfast.cli import broker_keys, move_output
 from holdfast.cli.commands import broker, cluster, dr, group, index, message, profile, queue, topic
 from holdfast.cli.profiles import Profile, Profiles
 from holdfast.model.route import Route
@@ -270,6 +270,17 @@ def test_a_table_fits_and_breaks_nothing(case: Callable[[], list[Printable]], mo
     for part in parts:
         if isinstance(part, tables.Table):
             assert_unbroken(part, on_terminal([part], monkeypatch))
+
+
+def test_names_of_options_stay_whole_beside_long_values(monkeypatch: pytest.MonkeyPatch):
+    """A reader looks them up and types them."""
+    settings = dict.fromkeys(broker_keys._SETTINGS, "/var/lib/holdfast/production/eu-west-1/broker-07/messages")
+    described = msgspec.structs.replace(sample(BrokerDescription), config=settings)
+
+    text = "\n".join(on_terminal(shown_by(broker.describe, [described], broker=BROKER)(), monkeypatch))
+
+    names = {word for meaning in broker_keys._SETTINGS.values() for word in meaning.split() if "_" in word}
+    assert {name for name in names if name not in text} == set()
 
 
 def assert_unbroken(table: tables.Table, lines: list[str]) -> None:

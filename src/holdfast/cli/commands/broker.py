@@ -13,7 +13,7 @@ from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.draining import Hold, Home, hold_text, latest
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
-from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
+from holdfast.admin.tables import Printable, Table, left, names, right, spare, time_text, whole
 from holdfast.cli.broker_keys import figure_rows, setting_rows
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.move_output import (
@@ -83,7 +83,7 @@ def describe(
         parts.append(status_table([each.status]))
         figures = {key: value for key, value in each.runtime.items() if not _NOISE.search(key)}
         parts.append(Table(left("KEY", "VALUE", "MEANING"), figure_rows(figures), title="Figures"))
-        parts.append(Table(left("KEY", "VALUE", "MEANING"), setting_rows(each.config), title="Settings"))
+        parts.append(Table([*left("KEY", "VALUE"), *names("MEANING")], setting_rows(each.config), title="Settings"))
     session.show({"brokers": found}, *parts)
 
 
