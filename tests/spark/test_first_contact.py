@@ -11,6 +11,7 @@ from tests.support.cluster import free_port
 
 from holdfast import arrow
 from holdfast.bulk.cluster_session import Unavailable
+from holdfast.spark import sink_contact
 from holdfast.spark.sink_contact import _mark, require_contact
 from holdfast.spark.sink_options import SinkOptions
 
@@ -85,6 +86,7 @@ def test_a_sink_that_reached_its_name_servers_once_does_not_fail_for_an_outage(
 ):
     """Spark plans every batch anew, in any process: all planners of a driver know it."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(sink_contact, "_answered", set())
     ended = tmp_path / f"holdfast-{os.getuid()}" / "999999999-0"
     ended.parent.mkdir()
     ended.touch()
@@ -92,8 +94,53 @@ def test_a_sink_that_reached_its_name_servers_once_does_not_fail_for_an_outage(
     require_contact(SinkOptions(namesrv=cluster.namesrv))
     with pytest.raises(Unavailable):
         require_contact(SinkOptions(namesrv=nowhere))
-    _mark(nowhere).touch()
+    mark = _mark(nowhere)
+    assert mark is not None
+    mark.touch()
     require_contact(SinkOptions(namesrv=nowhere))
 
-    assert _mark(cluster.namesrv).exists()
+    known = _mark(cluster.namesrv)
+    assert known is not None
+    assert known.exists()
     assert not ended.exists()
+
+
+class Answering:
+    """A link whose name server answers; it counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def require_name_server(self) -> None:
+        self.asked += 1
+
+
+@pytest.mark.parametrize("obstacle", ["another user's folder", "a link to a folder", "a file", "a foreign file in it"])
+def test_what_lies_in_the_way_in_the_temporary_directory_stops_no_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: str
+):
+    """Everybody may write there. A planner then records what it saw for itself, and nothing is written elsewhere."""
+    uid, link = os.getuid(), Answering()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(sink_contact, "_answered", set())
+    monkeypatch.setattr(sink_contact, "link_to", lambda *_: link)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    match obstacle:
+        case "another user's folder":
+            monkeypatch.setattr("os.getuid", lambda: uid + 1)
+            (tmp_path / f"holdfast-{uid + 1}").mkdir()
+        case "a link to a folder":
+            (tmp_path / f"holdfast-{uid}").symlink_to(elsewhere)
+        case "a file":
+            (tmp_path / f"holdfast-{uid}").touch()
+        case _:
+            (tmp_path / f"holdfast-{uid}").mkdir()
+            (tmp_path / f"holdfast-{uid}" / "notes.txt").touch()
+
+    for _ in range(2):
+        require_contact(SinkOptions(namesrv="ns:9876"))
+
+    assert link.asked == 1
+    assert [*elsewhere.iterdir()] == []
+    assert (_mark("ns:9876") is not None) is (obstacle == "a foreign file in it")
