@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 
@@ -49,6 +51,23 @@ def closed_in_the_end() -> Iterator[None]:
     assert len(left) <= DESCRIPTORS_MAX, f"{len(left)} descriptors are open still: {Counter(left).most_common(20)}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+
+    async def patiently() -> None:
+        # Ends before pytest-timeout does: a cancelled coroutine closes its servers and shows where it waited.
+        async with asyncio.timeout(_find_limit_s(pyfuncitem)):
+            await test(**arguments)
+
+    asyncio.run(patiently())
+    return True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest; whoever runs tests in one process hears of the quick ones first."""
     if hasattr(config, "workerinput"):
@@ -59,6 +78,14 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what lives as long as the process: thousands of tests, all that they import."""
     gc.collect()
     gc.freeze()
+
+
+def _find_limit_s(item: pytest.Item) -> float | None:
+    """Return the seconds that a coroutine test may take, of those that pytest-timeout grants; None without a limit."""
+    marker = item.get_closest_marker("timeout")
+    option = item.config.getoption("timeout")
+    granted_s = marker.args[0] if marker else option if option is not None else item.config.getini("timeout")
+    return 0.9 * float(granted_s) or None
 
 
 def _find_rank(test: str) -> int:
