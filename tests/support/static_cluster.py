@@ -10,7 +10,6 @@
 Names of refusals and states are those of the brokers; how they reach them is not looked at here.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -55,10 +54,12 @@ from holdfast.wire.requests.moves import (
 JAVA_4 = 407
 
 
-def plan_repair(cluster: "StaticCluster", view: ClusterMappings, *, force: bool = False, now_ms: int = 1) -> RepairPlan:
+async def plan_repair(
+    cluster: "StaticCluster", view: ClusterMappings, *, force: bool = False, now_ms: int = 1
+) -> RepairPlan:
     """Return how the topic `t` would be repaired, as the command line finds it out."""
     topic = view.topics["t"]
-    starts = asyncio.run(find_starts(cluster, view, topic, unled_queues(topic)))
+    starts = await find_starts(cluster, view, topic, unled_queues(topic))
     return repair_plan(view, topic, starts=starts, force=force, now_ms=now_ms)
 
 

@@ -1,7 +1,5 @@
 """Clusters and brokers, against a scripted cluster."""
 
-import asyncio
-
 import pytest
 from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
@@ -23,27 +21,27 @@ def a_cluster() -> ScriptedReach:
     return reach
 
 
-def test_figures_are_read_out_of_texts():
+async def test_figures_are_read_out_of_texts():
     """The first of three rates, a difference since midnight, a share of the disk."""
-    status = asyncio.run(Cluster(a_cluster()).statuses())[0]
+    status = (await Cluster(a_cluster()).statuses())[0]
 
     assert (status.puts_per_second, status.gets_per_second, status.puts_today) == (1.25, 4.0, 20)
     assert (status.gets_today, status.disk_used_percent, status.up_since_ms) == (None, 21.0, 99)
 
 
-def test_a_broker_tells_how_far_it_is_drained():
+async def test_a_broker_tells_how_far_it_is_drained():
     """Those that know no logical queues tell nothing."""
     drained = RUNTIME.replace(b'"bootTimestamp"', b'"logicalQueuesLed":"3","draining":"true","bootTimestamp"')
 
     def runtime(asked: Asked) -> Reply:
         return drained if asked.address == "b:1" else RUNTIME
 
-    silent, told = asyncio.run(Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses())
+    silent, told = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()
 
     assert ((silent.leads, silent.draining), (told.leads, told.draining)) == ((None, False), (3, True))
 
 
-def test_masters_and_replicas_tell_how_replication_stands():
+async def test_masters_and_replicas_tell_how_replication_stands():
     """A replica that is stuck says what to do; brokers without replicas say nothing."""
     told = {
         "a:1": b'"replicas":"2","replicasInSync":"1","replicasBehind":"x:1 0 bytes, y:1 9 bytes",',
@@ -53,45 +51,45 @@ def test_masters_and_replicas_tell_how_replication_stands():
     def runtime(asked: Asked) -> Reply:
         return RUNTIME.replace(b'"bootTimestamp"', told.get(asked.address, b"") + b'"bootTimestamp"')
 
-    master, replica = asyncio.run(Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses())
+    master, replica = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()
     told.clear()
-    plain, _ = asyncio.run(Cluster(a_cluster()).statuses())
+    plain, _ = await Cluster(a_cluster()).statuses()
 
     assert master.replication == "1 of 2 in sync; behind: x:1 0 bytes, y:1 9 bytes"
     assert (replica.replication, plain.replication) == ("diverged: start anew", None)
 
 
-def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
+async def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
     """One dead broker does not hide the others."""
 
     def runtime(asked: Asked) -> Reply:
         return ConnectionLost("cannot connect") if asked.address == "b:1" else RUNTIME
 
-    well, ill = asyncio.run(Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses())
+    well, ill = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()
 
     assert (well.fault, ill.fault, ill.version) == (None, "cannot connect", None)
 
 
-def test_a_broker_is_described_by_name_or_address():
+async def test_a_broker_is_described_by_name_or_address():
     """Figures and settings as it tells them."""
     cluster = Cluster(a_cluster())
 
-    (by_name,) = asyncio.run(cluster.describe_broker("broker-a"))
-    (by_address,) = asyncio.run(cluster.describe_broker("a:1"))
+    (by_name,) = await cluster.describe_broker("broker-a")
+    (by_address,) = await cluster.describe_broker("a:1")
 
     assert by_name == by_address
     assert by_name.config == {"brokerName": "broker-a", "listenPort": "1"}
 
 
-def test_an_unknown_broker_is_told_with_those_that_exist():
+async def test_an_unknown_broker_is_told_with_those_that_exist():
     """The choices are short enough to name."""
     with pytest.raises(NotFound, match="there is broker-a, broker-b"):
-        asyncio.run(Cluster(a_cluster()).describe_broker("broker-x"))
+        await Cluster(a_cluster()).describe_broker("broker-x")
 
 
-def test_the_whole_is_the_sum_of_the_brokers():
+async def test_the_whole_is_the_sum_of_the_brokers():
     """Rates of all brokers together."""
-    found = asyncio.run(Cluster(a_cluster()).describe())
+    found = await Cluster(a_cluster()).describe()
 
     assert found.clusters == {"c": ["broker-a", "broker-b"]}
     assert (found.puts_per_second, found.gets_per_second) == (2.5, 8.0)

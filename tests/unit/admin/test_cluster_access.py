@@ -11,54 +11,42 @@ from holdfast.admin.operations import Admin
 from holdfast.wire.frames.codes import RequestCode
 
 
-def test_nobody_at_the_name_servers_address_is_told_as_that():
+async def test_nobody_at_the_name_servers_address_is_told_as_that():
     """A caller can tell a missing cluster from a missing topic."""
-
-    async def scenario() -> None:
-        async with Reach("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
-            with pytest.raises(NameServerUnreachable):
-                await reach.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-
-    asyncio.run(scenario())
+    async with Reach("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
+        with pytest.raises(NameServerUnreachable):
+            await reach.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
-def test_an_address_server_that_tells_nothing_is_told_as_that():
+async def test_an_address_server_that_tells_nothing_is_told_as_that():
     """For the caller nobody answers, either way."""
-
-    async def scenario() -> None:
-        with pytest.raises(NameServerUnreachable, match="http://127"):
-            async with Reach("http://127.0.0.1:1/list", timeout_s=1):
-                pytest.fail("there is nobody to ask")
-
-    asyncio.run(scenario())
+    with pytest.raises(NameServerUnreachable, match="http://127"):
+        async with Reach("http://127.0.0.1:1/list", timeout_s=1):
+            pytest.fail("there is nobody to ask")
 
 
-def test_name_servers_can_be_others():
+async def test_name_servers_can_be_others():
     """Without another start."""
-
-    async def scenario() -> None:
-        async with Admin("127.0.0.1:1") as admin:
-            await admin.set_name_servers("127.0.0.1:2;127.0.0.1:3")
-            assert admin.reach.name_servers == ("127.0.0.1:2", "127.0.0.1:3")
-
-    asyncio.run(scenario())
+    async with Admin("127.0.0.1:1") as admin:
+        await admin.set_name_servers("127.0.0.1:2;127.0.0.1:3")
+        assert admin.reach.name_servers == ("127.0.0.1:2", "127.0.0.1:3")
 
 
-def test_masters_are_chosen_by_cluster_and_by_name():
+async def test_masters_are_chosen_by_cluster_and_by_name():
     """What does not exist is told with what does."""
     reach = ScriptedReach(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
 
-    assert [broker.name for broker in asyncio.run(reach.masters())] == ["broker-a", "broker-b"]
-    assert [broker.name for broker in asyncio.run(reach.masters(names=["broker-b"]))] == ["broker-b"]
+    assert [broker.name for broker in await reach.masters()] == ["broker-a", "broker-b"]
+    assert [broker.name for broker in await reach.masters(names=["broker-b"])] == ["broker-b"]
     with pytest.raises(NotFound, match="no broker 'x'; known are broker-a, broker-b"):
-        asyncio.run(reach.masters(names=["x"]))
+        await reach.masters(names=["x"])
     with pytest.raises(NotFound, match="did you mean 'broker-b'"):
-        asyncio.run(reach.masters(names=["broker-bb"]))
+        await reach.masters(names=["broker-bb"])
     with pytest.raises(NotFound, match="no cluster 'x'; there is c"):
-        asyncio.run(reach.masters(cluster="x"))
+        await reach.masters(cluster="x")
 
 
-def test_a_replica_answers_for_its_master_while_that_is_down():
+async def test_a_replica_answers_for_its_master_while_that_is_down():
     """Whoever only reads asks the master, or else the replica with the lowest number."""
     table = {
         "a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"2": "a:2", "1": "a:1"}},
@@ -67,19 +55,19 @@ def test_a_replica_answers_for_its_master_while_that_is_down():
     info = msgspec.json.encode({"brokerAddrTable": table, "clusterAddrTable": {"c": ["a", "b"]}})
     reach = ScriptedReach().on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
 
-    assert [broker.address for broker in asyncio.run(reach.readers())] == ["a:1", "b:0"]
-    assert [broker.address for broker in asyncio.run(reach.masters())] == ["b:0"]
+    assert [broker.address for broker in await reach.readers()] == ["a:1", "b:0"]
+    assert [broker.address for broker in await reach.masters()] == ["b:0"]
     with pytest.raises(NotFound):
-        asyncio.run(ScriptedReach(brokers_by_name={}).readers())
+        await ScriptedReach(brokers_by_name={}).readers()
 
 
-def test_a_cluster_without_brokers_is_told():
+async def test_a_cluster_without_brokers_is_told():
     """A name server alone serves nothing."""
     with pytest.raises(NotFound, match="knows no broker"):
-        asyncio.run(ScriptedReach(brokers_by_name={}).masters())
+        await ScriptedReach(brokers_by_name={}).masters()
 
 
-def test_a_bounded_number_is_asked_at_once():
+async def test_a_bounded_number_is_asked_at_once():
     """A thousand topics do not become a thousand requests in flight; answers keep the order of the questions."""
     running = peak = 0
 
@@ -91,7 +79,7 @@ def test_a_bounded_number_is_asked_at_once():
         running -= 1
         return 2 * item
 
-    results = asyncio.run(gather(range(3 * IN_FLIGHT_MAX), work))
+    results = await gather(range(3 * IN_FLIGHT_MAX), work)
 
     assert results == [2 * item for item in range(3 * IN_FLIGHT_MAX)]
     assert peak == IN_FLIGHT_MAX

@@ -1,6 +1,5 @@
 """What holds a broker, and its removal."""
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -27,8 +26,8 @@ def draining_of(cluster: StaticCluster) -> Draining:
     return Draining(cluster, StaticTopics(cluster), Topics(cluster), sleep=no_pause)
 
 
-def holds(cluster: StaticCluster, broker: str = "a") -> list[Hold]:
-    return asyncio.run(draining_of(cluster).holds(broker))
+async def holds(cluster: StaticCluster, broker: str = "a") -> list[Hold]:
+    return await draining_of(cluster).holds(broker)
 
 
 def a_drained_cluster(*, end: int = 50) -> StaticCluster:
@@ -39,43 +38,43 @@ def a_drained_cluster(*, end: int = 50) -> StaticCluster:
     return cluster
 
 
-def test_an_empty_broker_is_removable():
+async def test_an_empty_broker_is_removable():
     """It leads nothing, nothing of its own is readable, nothing waits."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "b"})
 
-    assert holds(cluster) == []
+    assert await holds(cluster) == []
 
 
-def test_queues_that_it_leads_hold_it():
+async def test_queues_that_it_leads_hold_it():
     """And moves that are not over."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "a"})
     cluster.moves["a"] = [Move(id="m", topic="t", queues=[1], source="a", target="b", state="planned")]
 
-    assert [(hold.kind, hold.count) for hold in holds(cluster)] == [("leads", 2), ("move", 1)]
+    assert [(hold.kind, hold.count) for hold in await holds(cluster)] == [("leads", 2), ("move", 1)]
 
 
-def test_old_homes_hold_it_until_retention_ends():
+async def test_old_homes_hold_it_until_retention_ends():
     """72 hours after the last record, as its settings say."""
-    (hold,) = holds(a_drained_cluster())
+    (hold,) = await holds(a_drained_cluster())
 
     assert (hold.kind, hold.count, hold.until_ms) == ("records", 50, 82 * HOUR_MS)
     assert latest([hold]) == 82 * HOUR_MS
 
 
-def test_an_end_that_nobody_knows_holds_it():
+async def test_an_end_that_nobody_knows_holds_it():
     """Retention does not help there: the remedy is another."""
     cluster = StaticCluster()
     cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0)])
 
-    (hold,) = holds(cluster)
+    (hold,) = await holds(cluster)
 
     assert (hold.until_ms, latest([hold])) == (None, None)
     assert "holdfast queue abandon t" in hold.remedy
 
 
-def test_what_waits_inside_holds_it():
+async def test_what_waits_inside_holds_it():
     """Delayed, half, retried and dead-lettered messages, each counted from where it was taken care of."""
     cluster = StaticCluster(delays={3: 7})
     cluster.put_normal("%RETRY%g", {"a": 1})
@@ -87,20 +86,20 @@ def test_what_waits_inside_holds_it():
     cluster.offsets["a", "g", "%RETRY%g", 0] = 11
     cluster.stats["a", "%DLQ%g"] = [(0, 0, 3)]
 
-    found = {hold.kind: hold.count for hold in holds(cluster)}
+    found = {hold.kind: hold.count for hold in await holds(cluster)}
 
     assert found == {"delayed": 4, "half": 4, "retry": 1, "dead-letter": 3}
 
 
-def test_a_normal_topic_holds_it():
+async def test_a_normal_topic_holds_it():
     """While it may be written; then until its records are gone; an empty read-only one does not."""
     cluster = StaticCluster()
     cluster.put_normal("plain", {"a": 4})
-    writable = holds(cluster)
+    writable = await holds(cluster)
     cluster.configs["a"]["plain"] = msgspec.structs.replace(cluster.configs["a"]["plain"], permission=4)
-    empty = holds(cluster)
+    empty = await holds(cluster)
     cluster.stats["a", "plain"] = [(0, 0, 8)]
-    full = holds(cluster)
+    full = await holds(cluster)
 
     assert [(hold.kind, hold.until_ms) for hold in writable] == [("topic", None)]
     assert "--permission r" in writable[0].remedy
@@ -108,7 +107,7 @@ def test_a_normal_topic_holds_it():
     assert [(hold.count, hold.until_ms) for hold in full] == [(8, 5000 + 72 * HOUR_MS)]
 
 
-def test_waiting_ends_when_nothing_holds_it():
+async def test_waiting_ends_when_nothing_holds_it():
     """Each change is told once."""
     cluster = a_drained_cluster()
     told: list[int] = []
@@ -119,12 +118,12 @@ def test_waiting_ends_when_nothing_holds_it():
         expired = record.queues[0].expire(0, 0)
         cluster.records["b"]["t"] = record.put(expired)
 
-    asyncio.run(draining_of(cluster).wait("a", tell))
+    await draining_of(cluster).wait("a", tell)
 
     assert told == [1, 0]
 
 
-def test_what_groups_consume_while_somebody_waits_is_discarded():
+async def test_what_groups_consume_while_somebody_waits_is_discarded():
     """Nobody waits for the retention because a group was a little behind when the waiting began."""
     cluster = a_drained_cluster()
     told: list[int] = []
@@ -133,24 +132,24 @@ def test_what_groups_consume_while_somebody_waits_is_discarded():
         told.append(len(now))
         cluster.offsets["b", "slow", "t", 0] = 50
 
-    dropped = asyncio.run(draining_of(cluster).wait("a", tell, groups=["slow"]))
+    dropped = await draining_of(cluster).wait("a", tell, groups=["slow"])
 
     assert told == [1, 0]
     assert [(home.topic, home.queue, home.last) for home in dropped] == [("t", 0, 50)]
 
 
-def test_consumed_homes_are_discarded_at_the_leader_first():
+async def test_consumed_homes_are_discarded_at_the_leader_first():
     """Then clients read them no more before the records go; what a group still needs is kept, with the reason."""
     cluster = a_drained_cluster()
     cluster.offsets["b", "fast", "t", 0] = 60
     cluster.offsets["b", "slow", "t", 0] = 49
 
-    assert asyncio.run(draining_of(cluster).discard_consumed("a", [])) == ([], [])
-    _, kept = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast", "slow"]))
-    _, unknown = asyncio.run(draining_of(cluster).discard_consumed("a", ["never"]))
-    foreseen, _ = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast"], dry_run=True))
+    assert await draining_of(cluster).discard_consumed("a", []) == ([], [])
+    _, kept = await draining_of(cluster).discard_consumed("a", ["fast", "slow"])
+    _, unknown = await draining_of(cluster).discard_consumed("a", ["never"])
+    foreseen, _ = await draining_of(cluster).discard_consumed("a", ["fast"], dry_run=True)
     assert cluster.of(RequestCode.DISCARD_SEGMENTS) == []
-    dropped, _ = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast"]))
+    dropped, _ = await draining_of(cluster).discard_consumed("a", ["fast"])
 
     assert (kept[0].kept_for, unknown[0].kept_for) == (
         "slow is at 49, the home ends at 50",
@@ -158,23 +157,23 @@ def test_consumed_homes_are_discarded_at_the_leader_first():
     )
     assert foreseen == dropped
     assert [asked.address for asked in cluster.of(RequestCode.DISCARD_SEGMENTS)] == ["b:1", "a:1"]
-    assert holds(cluster) == []
+    assert await holds(cluster) == []
 
 
-def test_a_broker_that_is_needed_is_not_removed():
+async def test_a_broker_that_is_needed_is_not_removed():
     """The text says for what, and which command ends it."""
     with pytest.raises(NotAllowed, match=r"still needed: 50 messages of t .*holdfast broker drain a --wait"):
-        asyncio.run(draining_of(a_drained_cluster()).remove("a"))
+        await draining_of(a_drained_cluster()).remove("a")
 
 
-def test_a_removed_broker_is_forgotten_everywhere():
+async def test_a_removed_broker_is_forgotten_everywhere():
     """By the others first, then by the name servers. It keeps its own records: stale clients may still ask it."""
     cluster = a_drained_cluster()
     for name in ("a", "b"):
         record = cluster.records[name]["t"]
         cluster.records[name]["t"] = record.put(record.queues[0].expire(0, 0))
 
-    forgot = asyncio.run(draining_of(cluster).remove("a"))
+    forgot = await draining_of(cluster).remove("a")
 
     assert forgot == ["b"]
     assert [home.broker for home in cluster.records["b"]["t"].queues[0].segments] == ["b"]
@@ -183,23 +182,23 @@ def test_a_removed_broker_is_forgotten_everywhere():
     assert order == [RequestCode.FORGET_BROKER, RequestCode.UNREGISTER_BROKER]
 
 
-def test_a_dead_broker_is_removed_only_by_force():
+async def test_a_dead_broker_is_removed_only_by_force():
     """What waited in it is given up; what others know of it still counts."""
     cluster = a_drained_cluster()
     cluster.dead.add("a")
 
     with pytest.raises(NotAllowed, match="give them up with --force"):
-        asyncio.run(draining_of(cluster).remove("a"))
+        await draining_of(cluster).remove("a")
     with pytest.raises(NotAllowed, match="50 messages of t"):
-        asyncio.run(draining_of(cluster).remove("a", force=True))
+        await draining_of(cluster).remove("a", force=True)
     with pytest.raises(NotAllowed, match="cannot be known"):
-        holds(cluster)
+        await holds(cluster)
 
 
-def test_the_last_broker_is_not_removed():
+async def test_the_last_broker_is_not_removed():
     """Though nothing holds it."""
     with pytest.raises(NotAllowed, match="only broker"):
-        asyncio.run(draining_of(StaticCluster(brokers_by_name={"a": "a:1"})).remove("a"))
+        await draining_of(StaticCluster(brokers_by_name={"a": "a:1"})).remove("a")
 
 
 @pytest.mark.parametrize("kind", ["leads", "move", "records", "delayed", "half", "retry", "dead-letter", "topic"])

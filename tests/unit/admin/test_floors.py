@@ -1,7 +1,5 @@
 """Where a queue without a leader may begin, by all who can be asked."""
 
-import asyncio
-
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.floors import find_starts
@@ -15,47 +13,47 @@ from holdfast.wire.frames.codes import RequestCode
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-def a_cluster() -> StaticCluster:
+async def a_cluster() -> StaticCluster:
     """Queue 1, which b led up to offset 20, is forgotten; queue 2 never had a home."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, total=3)
     cluster.ends["t", 1] = 20
-    view = asyncio.run(StaticTopics(cluster).read())
-    asyncio.run(StaticChanges(cluster).unset(view, view.topics["t"], 1))
+    view = await StaticTopics(cluster).read()
+    await StaticChanges(cluster).unset(view, view.topics["t"], 1)
     return cluster
 
 
-def starts(cluster: StaticCluster) -> dict[int, KnownStart]:
-    view = asyncio.run(StaticTopics(cluster).read())
-    return asyncio.run(find_starts(cluster, view, view.topics["t"], [1, 2]))
+async def starts(cluster: StaticCluster) -> dict[int, KnownStart]:
+    view = await StaticTopics(cluster).read()
+    return await find_starts(cluster, view, view.topics["t"], [1, 2])
 
 
-def test_a_forgotten_queue_begins_at_its_floor_and_a_new_one_at_0():
+async def test_a_forgotten_queue_begins_at_its_floor_and_a_new_one_at_0():
     """A Java broker knows of no floors: that it does not is an answer."""
-    cluster = a_cluster()
+    cluster = await a_cluster()
     cluster.java.add("c")
 
-    assert starts(cluster) == {
+    assert await starts(cluster) == {
         1: KnownStart(floor=Floor(offset=20, generation=0, brokers=("b",))),
         2: KnownStart(floor=NO_FLOOR),
     }
 
 
-def test_a_broker_that_does_not_answer_is_named_and_costs_a_gap():
+async def test_a_broker_that_does_not_answer_is_named_and_costs_a_gap():
     """Though the name server lists it no longer, and tells what it reported."""
-    cluster = a_cluster()
+    cluster = await a_cluster()
     cluster.dead.add("b")
     cluster.forgotten.add("b")
 
-    found = starts(cluster)
+    found = await starts(cluster)
 
     assert (found[1].silent, found[1].first, found[1].generation) == (["b"], 20 + FORCED_GAP, 2)
 
 
-def test_nothing_is_asked_where_no_queue_is_without_a_leader():
+async def test_nothing_is_asked_where_no_queue_is_without_a_leader():
     """A repair of stamps alone needs no floors."""
-    cluster = a_cluster()
-    view = asyncio.run(StaticTopics(cluster).read())
+    cluster = await a_cluster()
+    view = await StaticTopics(cluster).read()
 
-    assert asyncio.run(find_starts(cluster, view, view.topics["t"], [])) == {}
+    assert await find_starts(cluster, view, view.topics["t"], []) == {}
     assert cluster.of(RequestCode.FIND_FLOORS) == []

@@ -1,7 +1,5 @@
 """Forced moves and abandoned ends."""
 
-import asyncio
-
 import msgspec
 import pytest
 from tests.support.scripted_reach import Reply
@@ -29,15 +27,12 @@ def a_cluster(*, dead: bool = True) -> StaticCluster:
     return cluster
 
 
-def test_a_dead_brokers_queues_open_elsewhere_behind_a_gap():
+async def test_a_dead_brokers_queues_open_elsewhere_behind_a_gap():
     """The target gets the last known homes and a higher epoch."""
     cluster = a_cluster()
 
-    async def scenario() -> list[str]:
-        forcing = forcing_of(cluster)
-        return [move.state for move in await forcing.force(await forcing.plan_evacuation("a"))]
-
-    assert set(asyncio.run(scenario())) == {"done"}
+    forcing = forcing_of(cluster)
+    assert {move.state for move in await forcing.force(await forcing.plan_evacuation("a"))} == {"done"}
 
     asked = cluster.of(RequestCode.FORCE_QUEUES)[0]
     order = decode_body(asked.body, ForceOrder)
@@ -46,80 +41,80 @@ def test_a_dead_brokers_queues_open_elsewhere_behind_a_gap():
     assert cluster.records[cluster.leader("t", 0)]["t"].queues[0].leader.first == 2**40
 
 
-def test_a_broker_that_answers_is_not_passed_over():
+async def test_a_broker_that_answers_is_not_passed_over():
     """Unless somebody insists: it may be alive and useless."""
     cluster = a_cluster(dead=False)
 
     with pytest.raises(NotAllowed, match="a answers: move its queues without --force"):
-        asyncio.run(forcing_of(cluster).plan_evacuation("a"))
+        await forcing_of(cluster).plan_evacuation("a")
     with pytest.raises(NotAllowed, match="a answers"):
-        asyncio.run(forcing_of(cluster).plan_queue("t", 0, "b"))
-    assert len(asyncio.run(forcing_of(cluster).plan_evacuation("a", even_if_alive=True)).moves) == 2
+        await forcing_of(cluster).plan_queue("t", 0, "b")
+    assert len((await forcing_of(cluster).plan_evacuation("a", even_if_alive=True)).moves) == 2
 
 
-def test_a_topic_is_forced_only_away_from_the_dead():
+async def test_a_topic_is_forced_only_away_from_the_dead():
     """What lives stays; where nobody is dead force is refused."""
     cluster = a_cluster()
 
-    plan = asyncio.run(forcing_of(cluster).plan_topic("t", ["b", "c"]))
+    plan = await forcing_of(cluster).plan_topic("t", ["b", "c"])
 
     assert {(move.queue, move.source) for move in plan.moves} == {(0, "a"), (1, "a")}
     with pytest.raises(NotAllowed, match="every leader of t answers"):
-        asyncio.run(forcing_of(a_cluster(dead=False)).plan_topic("t", ["b"]))
+        await forcing_of(a_cluster(dead=False)).plan_topic("t", ["b"])
 
 
-def test_nobody_left_to_take_over_is_told():
+async def test_nobody_left_to_take_over_is_told():
     """Before anything is opened."""
     cluster = a_cluster()
     cluster.dead |= {"b", "c"}
 
     with pytest.raises(NotAllowed, match="only broker that can lead"):
-        asyncio.run(forcing_of(cluster).plan_evacuation("a"))
+        await forcing_of(cluster).plan_evacuation("a")
 
 
-def test_a_topic_that_only_the_dead_recorded_is_found():
+async def test_a_topic_that_only_the_dead_recorded_is_found():
     """A broker that came later never heard of it; the name server did."""
     cluster = a_cluster()
     cluster.dead.add("b")
     del cluster.records["c"]["t"]
 
-    plan = asyncio.run(forcing_of(cluster).plan_evacuation("a"))
+    plan = await forcing_of(cluster).plan_evacuation("a")
 
     assert {(move.queue, move.target) for move in plan.moves} == {(0, "c"), (1, "c")}
 
 
-def test_a_target_that_refuses_is_told():
+async def test_a_target_that_refuses_is_told():
     """The others are opened all the same."""
     cluster = a_cluster()
-    plan = asyncio.run(forcing_of(cluster).plan_evacuation("a"))
+    plan = await forcing_of(cluster).plan_evacuation("a")
     cluster.refusing["c"] = "disk full"
 
-    made = asyncio.run(forcing_of(cluster).force(plan))
+    made = await forcing_of(cluster).force(plan)
 
     assert {move.target: move.state for move in made} == {"b": "done", "c": "refused"}
 
 
-def test_an_end_is_abandoned_behind_what_was_consumed():
+async def test_an_end_is_abandoned_behind_what_was_consumed():
     """The furthest group decides, unless the operator names an offset; offsets behind the gap do not count."""
     cluster = a_cluster()
-    asyncio.run(forcing_of(cluster).force(asyncio.run(forcing_of(cluster).plan_queue("t", 0, "b"))))
+    await forcing_of(cluster).force(await forcing_of(cluster).plan_queue("t", 0, "b"))
     cluster.offsets["b", "slow", "t", 0] = 10
     cluster.offsets["b", "fast", "t", 0] = 30
     cluster.offsets["b", "new", "t", 0] = 2**40 + 5
 
-    plan = asyncio.run(forcing_of(cluster).plan_abandon("t", 0))
-    named = asyncio.run(forcing_of(cluster).plan_abandon("t", 0, end=99))
-    asyncio.run(forcing_of(cluster).abandon(plan))
+    plan = await forcing_of(cluster).plan_abandon("t", 0)
+    named = await forcing_of(cluster).plan_abandon("t", 0, end=99)
+    await forcing_of(cluster).abandon(plan)
 
     assert (plan.broker, plan.first, plan.end, named.end) == ("a", 0, 30, 99)
     assert cluster.records["b"]["t"].queues[0].segments[0].end == 30
 
 
 @pytest.mark.parametrize(("answer", "end"), [({"offset": "40"}, 40), (ConnectionLost("down"), 30)])
-def test_an_end_is_abandoned_behind_what_a_replica_has(answer: Reply, end: int):
+async def test_an_end_is_abandoned_behind_what_a_replica_has(answer: Reply, end: int):
     """It has more than anybody has consumed; where it does not answer, that counts."""
     cluster = a_cluster()
-    asyncio.run(forcing_of(cluster).force(asyncio.run(forcing_of(cluster).plan_queue("t", 0, "b"))))
+    await forcing_of(cluster).force(await forcing_of(cluster).plan_queue("t", 0, "b"))
     cluster.offsets["b", "g", "t", 0] = 30
     table = {
         "a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"1": "replica:1"}},
@@ -130,20 +125,20 @@ def test_an_end_is_abandoned_behind_what_a_replica_has(answer: Reply, end: int):
     cluster.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
     cluster.on(RequestCode.GET_MAX_OFFSET, lambda asked: answer if asked.address == "replica:1" else 1)
 
-    plan = asyncio.run(forcing_of(cluster).plan_abandon("t", 0))
+    plan = await forcing_of(cluster).plan_abandon("t", 0)
 
     assert (plan.broker, plan.end) == ("a", end)
     (asked,) = cluster.of(RequestCode.GET_MAX_OFFSET)
     assert asked.fields == {"topic": "t", "queueId": "0", "lo": "false"}
 
 
-def test_what_waits_for_nobody_is_not_abandoned():
+async def test_what_waits_for_nobody_is_not_abandoned():
     """Nor is what a returned broker will tell."""
     cluster = a_cluster()
     with pytest.raises(NotAllowed, match="nothing to abandon"):
-        asyncio.run(forcing_of(cluster).plan_abandon("t", 2))
+        await forcing_of(cluster).plan_abandon("t", 2)
 
-    asyncio.run(forcing_of(cluster).force(asyncio.run(forcing_of(cluster).plan_queue("t", 0, "b"))))
+    await forcing_of(cluster).force(await forcing_of(cluster).plan_queue("t", 0, "b"))
     cluster.dead.clear()
     with pytest.raises(NotAllowed, match="a is back"):
-        asyncio.run(forcing_of(cluster).plan_abandon("t", 0))
+        await forcing_of(cluster).plan_abandon("t", 0)

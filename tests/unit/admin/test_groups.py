@@ -1,7 +1,5 @@
 """Operations on consumer groups, against a scripted cluster."""
 
-import asyncio
-
 import msgspec
 import pytest
 from tests.support.scripted_reach import Asked, ScriptedReach
@@ -36,32 +34,32 @@ CONNECTED = {
 }
 
 
-def test_a_member_that_is_connected_to_every_broker_counts_once():
+async def test_a_member_that_is_connected_to_every_broker_counts_once():
     """Membership is of the group, not of a broker."""
     reach = a_cluster("g").on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(CONNECTED))
 
-    (summary,) = asyncio.run(Groups(reach).summaries())
+    (summary,) = await Groups(reach).summaries()
 
     assert (summary.name, summary.members, summary.kind, summary.model) == ("g", 1, "push", "clustering")
     assert summary.topics == ["orders"]
 
 
-def test_a_group_without_members_is_listed_all_the_same():
+async def test_a_group_without_members_is_listed_all_the_same():
     """A broker that says that nobody is online is no failure."""
-    (summary,) = asyncio.run(Groups(a_cluster("g")).summaries())
+    (summary,) = await Groups(a_cluster("g")).summaries()
 
     assert (summary.members, summary.kind) == (0, None)
 
 
-def test_groups_of_the_system_are_listed_only_on_request():
+async def test_groups_of_the_system_are_listed_only_on_request():
     """A newcomer sees their own."""
     groups = Groups(a_cluster("g", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"))
 
-    assert [group.name for group in asyncio.run(groups.summaries())] == ["g"]
-    assert len(asyncio.run(groups.summaries(with_system=True))) == 3
+    assert [group.name for group in await groups.summaries()] == ["g"]
+    assert len(await groups.summaries(with_system=True)) == 3
 
 
-def test_lag_is_the_sum_over_all_brokers():
+async def test_lag_is_the_sum_over_all_brokers():
     """Every queue counts from its committed offset; one that never committed from the beginning."""
 
     def stats(asked: Asked) -> bytes:
@@ -72,7 +70,7 @@ def test_lag_is_the_sum_over_all_brokers():
             % (broker.encode(), 4 if broker == "broker-a" else -1)
         )
 
-    found = asyncio.run(Groups(a_cluster("g").on(RequestCode.GET_CONSUME_STATS, stats)).lag("g"))
+    found = await Groups(a_cluster("g").on(RequestCode.GET_CONSUME_STATS, stats)).lag("g")
 
     assert (found.lag, found.consumes_per_second) == (16, 3.0)
     assert [(queue.broker, queue.committed, queue.lag) for queue in found.queues] == [
@@ -81,30 +79,30 @@ def test_lag_is_the_sum_over_all_brokers():
     ]
 
 
-def test_an_unknown_group_is_told_with_the_way_out():
+async def test_an_unknown_group_is_told_with_the_way_out():
     """Not an empty answer: a misspelt group would look as if it had caught up."""
     with pytest.raises(NotFound, match="holdfast group list"):
-        asyncio.run(Groups(a_cluster("g")).lag("gg"))
+        await Groups(a_cluster("g")).lag("gg")
 
 
-def test_a_group_is_put_on_every_broker():
+async def test_a_group_is_put_on_every_broker():
     """Wherever its members look it is the same."""
     reach = a_cluster().on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda _: {})
 
-    brokers = asyncio.run(Groups(reach).put(GroupConfig(group_name="g", retry_max_times=3)))
+    brokers = await Groups(reach).put(GroupConfig(group_name="g", retry_max_times=3))
 
     assert brokers == ["broker-a", "broker-b"]
     bodies = [asked.body for asked in reach.of(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)]
     assert [msgspec.json.decode(body)["retryMaxTimes"] for body in bodies] == [3, 3]
 
 
-def test_a_name_that_cannot_be_is_refused():
+async def test_a_name_that_cannot_be_is_refused():
     """Before anybody is asked."""
     with pytest.raises(ConfigError, match="group name"):
-        asyncio.run(Groups(a_cluster()).put(GroupConfig(group_name="a b")))
+        await Groups(a_cluster()).put(GroupConfig(group_name="a b"))
 
 
-def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
+async def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
     """What failed for good may still be looked at."""
     reach = a_cluster("g")
     reach.topics = {"%RETRY%g": {"broker-a": 1}, "%DLQ%g": {"broker-a": 1}}
@@ -115,7 +113,7 @@ def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
     ):
         reach.on(code, lambda _: {})
 
-    asyncio.run(Groups(reach).delete("g"))
+    await Groups(reach).delete("g")
 
     assert [asked.fields for asked in reach.of(RequestCode.DELETE_SUBSCRIPTIONGROUP)] == [
         {"groupName": "g", "cleanOffset": "true"}
@@ -123,18 +121,18 @@ def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
     assert {asked.fields["topic"] for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)} == {"%RETRY%g"}
 
 
-def test_describing_joins_settings_members_and_subscriptions():
+async def test_describing_joins_settings_members_and_subscriptions():
     """One answer about the whole group."""
     reach = a_cluster("g").on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(CONNECTED))
 
-    found = asyncio.run(Groups(reach).describe("g"))
+    found = await Groups(reach).describe("g")
 
     assert (found.config.retry_max_times, found.brokers) == (5, ["broker-a", "broker-b"])
     assert [member.client_id for member in found.members] == ["me@1"]
     assert found.subscriptions["orders"] == "a || b"
 
 
-def test_offsets_without_messages_are_no_lag():
+async def test_offsets_without_messages_are_no_lag():
     """A broker tells how many of them lie before the group; older brokers, and Java's, tell of none."""
     place = '{\\"brokerName\\":\\"__syslo__global__\\",\\"queueId\\":%d,\\"topic\\":\\"t\\"}'
     rows = (
@@ -146,13 +144,13 @@ def test_offsets_without_messages_are_no_lag():
         lambda asked: f'{{"offsetTable":{{{rows if asked.address == "a:1" else ""}}}}}'.encode(),
     )
 
-    lag = asyncio.run(Groups(reach).lag("g"))
+    lag = await Groups(reach).lag("g")
 
     assert [(queue.lag, queue.gap) for queue in lag.queues] == [(6, 990), (5, 0)]
     assert lag.lag == 11
 
 
-def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
+async def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
     """Nobody can tell how far the group is behind there."""
     cluster = StaticCluster(forgotten={"b"})
     cluster.put_topic("orders", {0: "a", 1: "b"})
@@ -160,7 +158,7 @@ def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
     cluster.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: msgspec.json.encode(table))
     cluster.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps":0.0,"offsetTable":{}}')
 
-    found = asyncio.run(Groups(cluster).lag("g", "orders"))
+    found = await Groups(cluster).lag("g", "orders")
 
     assert found.unknown == [DownQueue("orders", 1, "b")]
 
@@ -176,7 +174,7 @@ def stats_of(rows: dict[tuple[str, str], list[tuple[str, int, int]]], asked: Ask
     return msgspec.json.encode({"consumeTps": 0.0, "offsetTable": found})
 
 
-def test_a_broker_where_nothing_was_committed_is_asked_for_the_topics_of_the_others():
+async def test_a_broker_where_nothing_was_committed_is_asked_for_the_topics_of_the_others():
     """And for those that a member subscribes to; what waits for a retry is told apart."""
     rows = {
         ("a:1", "orders"): [("broker-a", 10, 4)],
@@ -188,8 +186,8 @@ def test_a_broker_where_nothing_was_committed_is_asked_for_the_topics_of_the_oth
     member = CONNECTED | {"subscriptionTable": {"bills": {"topic": "bills"}}}
     reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(member))
 
-    found = asyncio.run(Groups(reach).lag("g"))
-    described = asyncio.run(Groups(reach).describe("g"))
+    found = await Groups(reach).lag("g")
+    described = await Groups(reach).describe("g")
 
     assert [(row.topic, row.broker, row.lag) for row in found.queues] == [
         ("bills", "broker-b", 5),
@@ -200,7 +198,7 @@ def test_a_broker_where_nothing_was_committed_is_asked_for_the_topics_of_the_oth
     assert [row.topic for row in found.retries] == ["%RETRY%g"]
 
 
-def test_a_queue_for_which_two_brokers_answer_counts_once():
+async def test_a_queue_for_which_two_brokers_answer_counts_once():
     """As during a move, or when a leader returns that was replaced by force: the newer leader knows a higher end."""
     rows = {
         ("a:1", "orders"): [("__syslo__global__", 10, 4)],
@@ -208,7 +206,7 @@ def test_a_queue_for_which_two_brokers_answer_counts_once():
     }
     reach = a_cluster("g").on(RequestCode.GET_CONSUME_STATS, lambda asked: stats_of(rows, asked))
 
-    found = asyncio.run(Groups(reach).lag("g"))
+    found = await Groups(reach).lag("g")
 
     assert [(row.end, row.lag) for row in found.queues] == [(12, 8)]
 

@@ -36,19 +36,16 @@ def a_cluster() -> StaticCluster:
     return cluster
 
 
-def carry_out(cluster: StaticCluster, plan: MovePlan) -> list[Move]:
-    async def scenario() -> list[Move]:
-        moves = moves_of(cluster)
-        return await moves.follow(await moves.start(plan))
-
-    return asyncio.run(scenario())
+async def carry_out(cluster: StaticCluster, plan: MovePlan) -> list[Move]:
+    moves = moves_of(cluster)
+    return await moves.follow(await moves.start(plan))
 
 
-def test_a_broker_is_drained_with_one_order_for_each_topic_and_target():
+async def test_a_broker_is_drained_with_one_order_for_each_topic_and_target():
     """Every step is then one sync for many queues."""
     cluster = a_cluster()
 
-    made = carry_out(cluster, asyncio.run(moves_of(cluster).plan_drain("a")))
+    made = await carry_out(cluster, await moves_of(cluster).plan_drain("a"))
 
     assert {cluster.leader("t", queue) for queue in range(4)} == {"b", "c"}
     assert cluster.leader("u", 0) in {"b", "c"}
@@ -67,72 +64,72 @@ def test_orders_are_grouped_by_topic_source_and_target():
     ]
 
 
-def test_a_plan_shows_where_each_queue_ends_now():
+async def test_a_plan_shows_where_each_queue_ends_now():
     """The preview asks the leaders and changes nothing."""
     cluster = a_cluster()
     cluster.ends["t", 0] = 101
 
-    plan = asyncio.run(moves_of(cluster).plan_queue("t", 0, "c"))
+    plan = await moves_of(cluster).plan_queue("t", 0, "c")
 
     (preview,) = plan.previews
     assert ("a", "0(0-100)") in {(row.broker, row.label) for row in preview.after}
     assert cluster.of(RequestCode.MOVE_QUEUES) == []
 
 
-def test_the_last_broker_is_not_drained():
+async def test_the_last_broker_is_not_drained():
     """Nobody could take its queues."""
     cluster = StaticCluster(brokers_by_name={"a": "a:1"})
     cluster.put_topic("t", {0: "a"})
 
     with pytest.raises(NotAllowed, match="only broker that can lead queues"):
-        asyncio.run(moves_of(cluster).plan_drain("a"))
+        await moves_of(cluster).plan_drain("a")
 
 
-def test_a_dead_source_is_told_with_the_way_out():
+async def test_a_dead_source_is_told_with_the_way_out():
     """Moving needs its word; without it there is only force."""
     cluster = a_cluster()
     cluster.dead.add("a")
 
     with pytest.raises(NotAllowed, match="holdfast broker evacuate a --force"):
-        asyncio.run(moves_of(cluster).plan_queue("t", 0, "c"))
+        await moves_of(cluster).plan_queue("t", 0, "c")
 
 
-def test_wrong_queues_and_targets_are_named():
+async def test_wrong_queues_and_targets_are_named():
     """A number that there is not, a leader that it has already, a broker that nobody knows."""
     moves = moves_of(a_cluster())
 
     with pytest.raises(NotFound, match="0 to 3, no 4"):
-        asyncio.run(moves.plan_queue("t", 4, "c"))
+        await moves.plan_queue("t", 4, "c")
     with pytest.raises(NotAllowed, match="led by a already"):
-        asyncio.run(moves.plan_queue("t", 0, "a"))
+        await moves.plan_queue("t", 0, "a")
     with pytest.raises(NotFound, match="no broker 'x'"):
-        asyncio.run(moves.plan_topic("t", ["x"]))
+        await moves.plan_topic("t", ["x"])
 
 
-def test_spreading_and_rebalancing_end_evenly():
+async def test_spreading_and_rebalancing_end_evenly():
     """A new broker gets its share; afterwards there is nothing to do."""
     cluster = a_cluster()
 
-    carry_out(cluster, asyncio.run(moves_of(cluster).plan_spread("c")))
+    await carry_out(cluster, await moves_of(cluster).plan_spread("c"))
 
     assert [cluster.leader("t", queue) for queue in range(4)].count("c") == 1
-    assert asyncio.run(moves_of(cluster).plan_rebalance("t")).moves == []
+    assert (await moves_of(cluster).plan_rebalance("t")).moves == []
 
 
-def test_a_refused_order_is_told_and_the_others_go_on():
+async def test_a_refused_order_is_told_and_the_others_go_on():
     """Two operators who move one queue: one wins, the other hears why."""
     cluster = a_cluster()
-    plan = asyncio.run(moves_of(cluster).plan_topic("t", ["c"]))
+    plan = await moves_of(cluster).plan_topic("t", ["c"])
     cluster.refusing["a"] = "logical queue 0 is already being moved to b"
 
-    made = carry_out(cluster, plan)
+    made = await carry_out(cluster, plan)
 
     by_source = {move.source: move for move in made}
     assert (by_source["a"].state, by_source["a"].reason) == ("refused", "logical queue 0 is already being moved to b")
     assert by_source["b"].state == "done"
 
 
-def test_a_source_that_restarts_is_waited_for():
+async def test_a_source_that_restarts_is_waited_for():
     """It answers nothing for a while, the name server neither; the move ends when both are back."""
     cluster = a_cluster()
     cluster.state_of_new_moves = "planned"
@@ -150,57 +147,48 @@ def test_a_source_that_restarts_is_waited_for():
         state = "granted" if looks == 5 else "done"
         return encode_body(MoveList(moves=[msgspec.structs.replace(cluster.moves["a"][0], state=state)]))
 
-    async def scenario() -> list[Move]:
-        moves = moves_of(cluster)
-        started = await moves.start(await moves.plan_queue("t", 0, "c"))
-        cluster.on(RequestCode.LIST_MOVES, listing)
-        info = cluster.scripts[RequestCode.GET_BROKER_CLUSTER_INFO]
-        cluster.on(
-            RequestCode.GET_BROKER_CLUSTER_INFO,
-            lambda asked: NameServerUnreachable("away") if looks in {2, 3} else info(asked),
-        )
-        return await moves.follow(started, tell)
-
-    (ended,) = asyncio.run(scenario())
+    moves = moves_of(cluster)
+    started = await moves.start(await moves.plan_queue("t", 0, "c"))
+    cluster.on(RequestCode.LIST_MOVES, listing)
+    info = cluster.scripts[RequestCode.GET_BROKER_CLUSTER_INFO]
+    cluster.on(
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        lambda asked: NameServerUnreachable("away") if looks in {2, 3} else info(asked),
+    )
+    (ended,) = await moves.follow(started, tell)
 
     assert ended.state == "done"
     assert told == [["planned"], ["granted"], ["done"]]
 
 
-def test_a_source_that_stays_away_ends_the_looking_and_not_the_move():
+async def test_a_source_that_stays_away_ends_the_looking_and_not_the_move():
     """After two minutes we say where to look."""
     cluster = a_cluster()
     cluster.state_of_new_moves = "planned"
 
-    async def scenario() -> list[Move]:
-        moves = moves_of(cluster)
-        started = await moves.start(await moves.plan_queue("t", 0, "c"))
-        cluster.dead.add("a")
-        return await moves.follow(started)
-
-    (ended,) = asyncio.run(scenario())
+    moves = moves_of(cluster)
+    started = await moves.start(await moves.plan_queue("t", 0, "c"))
+    cluster.dead.add("a")
+    (ended,) = await moves.follow(started)
 
     assert ended.state == "unknown"
     assert "holdfast move list" in ended.reason
 
 
-def test_a_move_that_its_source_does_not_know_is_not_waited_for():
+async def test_a_move_that_its_source_does_not_know_is_not_waited_for():
     """It lost its plan, or never had one: the mapping tells what became of it."""
     cluster = a_cluster()
     cluster.state_of_new_moves = "planned"
 
-    async def scenario() -> list[Move]:
-        moves = moves_of(cluster)
-        started = await moves.start(await moves.plan_queue("t", 0, "c"))
-        cluster.moves.clear()
-        return await moves.follow(started)
-
-    (ended,) = asyncio.run(scenario())
+    moves = moves_of(cluster)
+    started = await moves.start(await moves.plan_queue("t", 0, "c"))
+    cluster.moves.clear()
+    (ended,) = await moves.follow(started)
 
     assert "holdfast queue list t" in ended.reason
 
 
-def test_a_move_is_cancelled_and_resumed_at_its_source():
+async def test_a_move_is_cancelled_and_resumed_at_its_source():
     """Named by the beginning of its id."""
     cluster = a_cluster()
     cluster.moves["b"] = [
@@ -208,8 +196,8 @@ def test_a_move_is_cancelled_and_resumed_at_its_source():
         Move(id="abd2", topic="t", queues=[3], source="b", target="c", state="planned"),
     ]
 
-    cancelled = asyncio.run(moves_of(cluster).cancel("abd"))
-    resumed = asyncio.run(moves_of(cluster).resume("abc1"))
+    cancelled = await moves_of(cluster).cancel("abd")
+    resumed = await moves_of(cluster).resume("abc1")
 
     assert (cancelled.id, cancelled.state) == ("abd2", "cancelled")
     assert (resumed.id, resumed.state) == ("abc1", "done")
@@ -228,27 +216,27 @@ def test_a_move_that_there_is_not_is_told():
         find_move([], "x")
 
 
-def test_an_order_names_queues_and_target():
+async def test_an_order_names_queues_and_target():
     """What goes over the wire."""
     cluster = a_cluster()
 
-    carry_out(cluster, asyncio.run(moves_of(cluster).plan_queue("t", 1, "c")))
+    await carry_out(cluster, await moves_of(cluster).plan_queue("t", 1, "c"))
 
     (asked,) = cluster.of(RequestCode.MOVE_QUEUES)
     assert decode_body(asked.body, MoveOrder) == MoveOrder(topic="t", queues=[1], target="c")
 
 
-def test_a_drained_broker_gets_queues_only_by_name():
+async def test_a_drained_broker_gets_queues_only_by_name():
     """Plans pass it over, until somebody spreads to it; an order that names it is carried out."""
     cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1", "c": "c:1"})
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b", 3: "b"})
     cluster.draining.add("c")
     moves = moves_of(cluster)
 
-    rebalanced = asyncio.run(moves.plan_rebalance()).moves
-    drained = asyncio.run(moves.plan_drain("a")).moves
-    named = asyncio.run(moves.plan_queue("t", 0, "c")).moves
-    spread = asyncio.run(moves.plan_spread("c")).moves
+    rebalanced = (await moves.plan_rebalance()).moves
+    drained = (await moves.plan_drain("a")).moves
+    named = (await moves.plan_queue("t", 0, "c")).moves
+    spread = (await moves.plan_spread("c")).moves
 
     assert rebalanced == []
     assert {move.target for move in drained} == {"b"}
@@ -256,13 +244,13 @@ def test_a_drained_broker_gets_queues_only_by_name():
     assert {move.target for move in spread} == {"c"}
 
 
-def test_the_last_broker_that_is_not_drained_is_not_drained():
+async def test_the_last_broker_that_is_not_drained_is_not_drained():
     """The text names who could be taken back."""
     cluster = a_cluster()
     cluster.draining |= {"b", "c"}
 
     with pytest.raises(NotAllowed, match=r"draining of b, c.*spread"):
-        asyncio.run(moves_of(cluster).plan_drain("a"))
+        await moves_of(cluster).plan_drain("a")
 
 
 # Scopes.
@@ -279,79 +267,79 @@ def two_units() -> StaticCluster:
     return cluster
 
 
-def test_draining_moves_a_topic_inside_its_scope():
+async def test_draining_moves_a_topic_inside_its_scope():
     """What is fixed in a cluster stays there, what is global goes anywhere."""
-    plan = asyncio.run(moves_of(two_units()).plan_drain("a"))
+    plan = await moves_of(two_units()).plan_drain("a")
 
     assert {move.target for move in plan.moves if move.topic == "t"} == {"b"}
     assert len([move for move in plan.moves if move.topic == "t"]) == 3
     assert {move.target for move in plan.moves if move.topic == "u"} == {"b", "c", "d"}
 
 
-def test_spreading_gives_a_broker_nothing_of_other_scopes():
+async def test_spreading_gives_a_broker_nothing_of_other_scopes():
     """Its share of what may be there."""
-    plan = asyncio.run(moves_of(two_units()).plan_spread("b"))
+    plan = await moves_of(two_units()).plan_spread("b")
 
     assert {(move.topic, move.source) for move in plan.moves} == {("t", "a"), ("u", "a")}
 
 
-def test_a_target_outside_of_the_scope_is_refused_by_name():
+async def test_a_target_outside_of_the_scope_is_refused_by_name():
     """One queue or a whole topic."""
     cluster = two_units()
     cluster.unit = "east"
 
     for plan in (moves_of(cluster).plan_queue("t", 0, "c"), moves_of(cluster).plan_topic("t", ["b", "c"])):
         with pytest.raises(NotAllowed, match="broker c is in cluster west, and t is fixed in east"):
-            asyncio.run(plan)
+            await plan
 
 
-def test_where_a_name_has_several_meanings_the_unit_is_asked_for():
+async def test_where_a_name_has_several_meanings_the_unit_is_asked_for():
     """With it each is seen by itself."""
     cluster = two_units()
 
     with pytest.raises(NotAllowed, match="t is a static topic of its own in each of east, west: say which"):
-        asyncio.run(moves_of(cluster).plan_queue("t", 0, "b"))
+        await moves_of(cluster).plan_queue("t", 0, "b")
     cluster.unit = "west"
-    assert asyncio.run(moves_of(cluster).plan_queue("t", 0, "d")).moves == [Step("t", 0, "c", "d")]
+    assert (await moves_of(cluster).plan_queue("t", 0, "d")).moves == [Step("t", 0, "c", "d")]
 
 
-def test_evening_out_covers_all_scopes_also_where_they_share_a_name():
+async def test_evening_out_covers_all_scopes_also_where_they_share_a_name():
     """Each order goes to the broker that leads the queue: the name alone would not say which."""
     cluster = two_units()
     moves = moves_of(cluster)
     cluster.put_topic("t", {0: "c", 1: "c"}, scope="west")
 
-    plan = asyncio.run(moves.plan_rebalance())
-    carry_out(cluster, plan)
+    plan = await moves.plan_rebalance()
+    await carry_out(cluster, plan)
 
     assert {(move.source, move.target) for move in plan.moves if move.topic == "t"} == {("a", "b"), ("c", "d")}
     assert {asked.address for asked in cluster.of(RequestCode.MOVE_QUEUES)} == {"a:1", "c:1"}
     assert [preview.topic for preview in plan.previews] == ["u", "t", "t"]
 
 
-def test_the_last_broker_of_a_cluster_keeps_what_is_fixed_there():
+async def test_the_last_broker_of_a_cluster_keeps_what_is_fixed_there():
     """The others cannot take it, and the refusal says so."""
     cluster = two_units()
     cluster.draining.add("b")
 
     with pytest.raises(NotAllowed, match="a leads 3 logical queues of topics that are fixed in east, and no other"):
-        asyncio.run(moves_of(cluster).plan_drain("a"))
+        await moves_of(cluster).plan_drain("a")
 
 
-def test_evening_out_names_a_cluster_that_has_nobody():
+async def test_evening_out_names_a_cluster_that_has_nobody():
     """Others can be named."""
     cluster = two_units()
     cluster.draining |= {"c", "d"}
 
     with pytest.raises(NotAllowed, match="no broker of west that could lead queues"):
-        asyncio.run(moves_of(cluster).plan_rebalance())
+        await moves_of(cluster).plan_rebalance()
 
 
-def test_evening_out_keeps_every_topic_in_its_scope():
+async def test_evening_out_keeps_every_topic_in_its_scope():
     """Each scope by itself."""
     cluster = two_units()
     cluster.unit = "east"
 
-    plan = asyncio.run(moves_of(cluster).plan_rebalance())
+    plan = await moves_of(cluster).plan_rebalance()
 
     assert {move.target for move in plan.moves if move.topic == "t"} == {"b"}

@@ -1,7 +1,5 @@
 """Places in queues, and where groups go on."""
 
-import asyncio
-
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 from tests.support.static_cluster import StaticCluster
@@ -36,79 +34,79 @@ def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedReach:
         (Target("time", 1), 20),
     ],
 )
-def test_a_target_is_found_within_what_the_queue_holds(target: Target, offset: int):
+async def test_a_target_is_found_within_what_the_queue_holds(target: Target, offset: int):
     """An offset that is gone means the first one that is there; one in the future means the end."""
-    (change,) = asyncio.run(Offsets(a_cluster()).plan_reset("g", "t", target))
+    (change,) = await Offsets(a_cluster()).plan_reset("g", "t", target)
 
     assert (change.before, change.after, change.end) == (12, offset, 20)
 
 
-def test_a_group_that_never_committed_has_no_place_before():
+async def test_a_group_that_never_committed_has_no_place_before():
     """None, not 0: it would begin where its consumers say."""
     reach = a_cluster().on(RequestCode.QUERY_CONSUMER_OFFSET, lambda _: ResponseCode.QUERY_NOT_FOUND)
 
-    (change,) = asyncio.run(Offsets(reach).plan_reset("g", "t", Target("earliest")))
+    (change,) = await Offsets(reach).plan_reset("g", "t", Target("earliest"))
 
     assert change.before is None
 
 
-def test_a_plan_changes_nothing_and_applying_it_names_queue_and_offset():
+async def test_a_plan_changes_nothing_and_applying_it_names_queue_and_offset():
     """What was shown is what is done, though messages arrived meanwhile."""
     reach = a_cluster()
     offsets = Offsets(reach)
-    changes = asyncio.run(offsets.plan_reset("g", "t", Target("latest")))
+    changes = await offsets.plan_reset("g", "t", Target("latest"))
     assert reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET) == []
 
-    asyncio.run(offsets.apply_reset("g", Target("latest"), changes))
+    await offsets.apply_reset("g", Target("latest"), changes)
 
     (asked,) = reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert (asked.fields["queueId"], asked.fields["offset"], asked.fields["timestamp"]) == ("0", "20", "-1")
 
 
 @pytest.mark.parametrize("target", [Target("offset", 15), Target("earliest")])
-def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: Target):
+async def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: Target):
     """It would ignore the offset and reset to a time instead."""
     offsets = Offsets(a_cluster(language="JAVA", version=407))
 
     if target.kind == "offset":
         with pytest.raises(NotAllowed, match="only resets to times"):
-            asyncio.run(offsets.plan_reset("g", "t", target))
+            await offsets.plan_reset("g", "t", target)
     else:
-        assert asyncio.run(offsets.plan_reset("g", "t", target))
+        assert await offsets.plan_reset("g", "t", target)
 
 
-def test_a_queue_that_is_not_there_is_told():
+async def test_a_queue_that_is_not_there_is_told():
     """Not an empty plan that looks like success."""
     with pytest.raises(NotFound, match="no such queue"):
-        asyncio.run(Offsets(a_cluster()).readable("t", queue=7))
+        await Offsets(a_cluster()).readable("t", queue=7)
 
 
-def test_offsets_that_hold_nothing_are_not_counted_as_lag():
+async def test_offsets_that_hold_nothing_are_not_counted_as_lag():
     """Behind a forced move there is a gap of 2^40: nobody has to consume that."""
     cluster = StaticCluster()
     cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0).fix_end(5, generation=0)])
     cluster.ends["t", 0] = FORCED_GAP + 3
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
-    (change,) = asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("offset", 2)))
+    (change,) = await Offsets(cluster).plan_reset("g", "t", Target("offset", 2))
 
     assert (change.after, change.lag) == (2, 6)
 
 
-def test_a_reset_leaves_no_queue_out_in_silence():
+async def test_a_reset_leaves_no_queue_out_in_silence():
     """One whose leader is down is named; without it the others can be reset one by one."""
     cluster = StaticCluster(forgotten={"b"})
     cluster.put_topic("t", {0: "b", 1: "a"})
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
     with pytest.raises(NotAllowed, match="logical queue 0 of t is led by b, which is down"):
-        asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("latest")))
+        await Offsets(cluster).plan_reset("g", "t", Target("latest"))
 
-    (change,) = asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("latest"), queue=1))
+    (change,) = await Offsets(cluster).plan_reset("g", "t", Target("latest"), queue=1)
     assert change.queue == 1
 
 
-def test_queues_without_a_leader_are_named_and_the_others_are_read():
+async def test_queues_without_a_leader_are_named_and_the_others_are_read():
     """Name servers list the last leader of a queue that was unset; that broker refuses the question."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "a"})
@@ -116,26 +114,26 @@ def test_queues_without_a_leader_are_named_and_the_others_are_read():
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda asked: refused if asked.fields["queueId"] == "0" else {"offset": "0"})
     offsets = Offsets(cluster)
 
-    readable = asyncio.run(offsets.readable("t"))
+    readable = await offsets.readable("t")
 
     assert ([held.queue.queue_id for held in readable.ranges], readable.refused) == (
         [1],
         ["logical queue 0 of t has no leader"],
     )
     with pytest.raises(NotAllowed, match="queue 0 of t has no leader, or name other queues"):
-        asyncio.run(offsets.plan_reset("g", "t", Target("latest")))
-    (change,) = asyncio.run(offsets.plan_reset("g", "t", Target("latest"), queue=1))
+        await offsets.plan_reset("g", "t", Target("latest"))
+    (change,) = await offsets.plan_reset("g", "t", Target("latest"), queue=1)
     assert change.queue == 1
 
 
-def test_logical_queues_are_asked_for_at_their_leaders():
+async def test_logical_queues_are_asked_for_at_their_leaders():
     """By their logical numbers, under the name that stands for no broker."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "b", 1: "a"})
     cluster.ends["t", 1] = 7
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
-    readable = asyncio.run(Offsets(cluster).readable("t"))
+    readable = await Offsets(cluster).readable("t")
 
     assert [(held.queue.broker_name, held.queue.queue_id, held.address, held.end) for held in readable.ranges] == [
         ("__syslo__global__", 0, "b:1", 0),

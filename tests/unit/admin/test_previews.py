@@ -1,7 +1,5 @@
 """Tables before and after, without moving anything."""
 
-import asyncio
-
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.previews import Preview, preview_moves
@@ -10,10 +8,12 @@ from holdfast.model.leader_planning import Move
 from holdfast.model.mapping import LogicalQueue, first_home
 
 
-def preview(queues: list[LogicalQueue], moves: list[Move], ends: dict[int, int], *, forced: bool = False) -> Preview:
+async def preview(
+    queues: list[LogicalQueue], moves: list[Move], ends: dict[int, int], *, forced: bool = False
+) -> Preview:
     cluster = StaticCluster(brokers_by_name={"broker1": "a:1", "broker2": "b:1"})
     cluster.put_queues("t", queues)
-    topic = asyncio.run(StaticTopics(cluster).read()).topics["t"]
+    topic = (await StaticTopics(cluster).read()).topics["t"]
     return preview_moves(topic, moves, ends, forced=forced)
 
 
@@ -26,9 +26,9 @@ def the_first_table() -> list[LogicalQueue]:
     return [first_home(number, *place) for number, place in enumerate(places)]
 
 
-def test_the_second_table_of_the_proposal_is_foreseen():
+async def test_the_second_table_of_the_proposal_is_foreseen():
     """Logical queue 0 goes to broker2, having held 0 to 100."""
-    found = preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {0: 101})
+    found = await preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {0: 101})
 
     assert shown(found) == [
         ("broker1", 0, "0(0-100)", "ReadOnly"),
@@ -39,43 +39,43 @@ def test_the_second_table_of_the_proposal_is_foreseen():
     ]
 
 
-def test_an_expired_queue_is_used_again():
+async def test_an_expired_queue_is_used_again():
     """As the move itself will do it."""
     moved = the_first_table()[0].prepare("broker2", 2).seal(101).open_next().expire(0, 0)
 
-    found = preview([moved, *the_first_table()[1:]], [Move("t", 0, "broker2", "broker1")], {0: 201})
+    found = await preview([moved, *the_first_table()[1:]], [Move("t", 0, "broker2", "broker1")], {0: 201})
 
     assert ("broker1", 0, "0(201-)", "Normal") in shown(found)
     assert ("broker2", 2, "0(101-200)", "ReadOnly") in shown(found)
 
 
-def test_many_queues_get_physical_queues_of_their_own():
+async def test_many_queues_get_physical_queues_of_their_own():
     """Two that go to one broker do not share one."""
     moves = [Move("t", queue, "broker1", "broker2") for queue in (0, 1)]
 
-    found = preview(the_first_table(), moves, {0: 5, 1: 6})
+    found = await preview(the_first_table(), moves, {0: 5, 1: 6})
 
     assert ("broker2", 2, "0(5-)", "Normal") in shown(found)
     assert ("broker2", 3, "1(6-)", "Normal") in shown(found)
 
 
-def test_an_unknown_end_is_not_invented():
+async def test_an_unknown_end_is_not_invented():
     """The next home is shown as prepared."""
-    found = preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {})
+    found = await preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {})
 
     assert ("broker2", 2, "0(prepared)", "ReadOnly") in shown(found)
 
 
-def test_a_forced_move_shows_the_gap():
+async def test_a_forced_move_shows_the_gap():
     """The old home has no known end, the new one begins 2^40 above what is known."""
-    found = preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {}, forced=True)
+    found = await preview(the_first_table(), [Move("t", 0, "broker1", "broker2")], {}, forced=True)
 
     assert ("broker1", 0, "0(0-?)", "ReadOnly") in shown(found)
     assert ("broker2", 2, f"0({2**40}-)", "Normal") in shown(found)
 
 
-def test_moves_of_other_topics_are_passed_over():
+async def test_moves_of_other_topics_are_passed_over():
     """A plan of the whole cluster is shown topic by topic."""
-    found = preview(the_first_table(), [Move("other", 0, "broker1", "broker2")], {})
+    found = await preview(the_first_table(), [Move("other", 0, "broker1", "broker2")], {})
 
     assert found.before == found.after

@@ -54,14 +54,14 @@ async def read(reader: Reader, *ranges: QueueRange) -> list[str]:
     return [message.body.decode() async for message in reader.history(ranges)]
 
 
-def test_queues_are_merged_by_store_time():
+async def test_queues_are_merged_by_store_time():
     """The oldest message of all queues comes first, over many pulls."""
     queues = {
         0: [a_record(0, offset, 10 * offset) for offset in range(5)],
         1: [a_record(1, offset, 10 * offset + 5) for offset in range(5)],
     }
 
-    bodies = asyncio.run(read(Reader(from_queues(queues)), a_range(0, 0, 5), a_range(1, 0, 5)))
+    bodies = await read(Reader(from_queues(queues)), a_range(0, 0, 5), a_range(1, 0, 5))
 
     assert bodies == [f"{queue}:{offset}" for offset in range(5) for queue in (0, 1)]
 
@@ -76,7 +76,7 @@ async def newest(queues: dict[int, list[bytes]], count: int, wants: str = "", **
     ]
 
 
-def test_the_newest_are_counted_over_all_queues():
+async def test_the_newest_are_counted_over_all_queues():
     """By store time: a queue without recent messages, or without any, gives none of them."""
     queues = {
         0: [a_record(0, offset, offset) for offset in range(4)],
@@ -84,21 +84,21 @@ def test_the_newest_are_counted_over_all_queues():
         2: [],
     }
 
-    assert asyncio.run(newest(queues, 1)) == ["1:1"]
-    assert asyncio.run(newest(queues, 3)) == ["0:3", "1:0", "1:1"]
-    assert asyncio.run(newest(queues, 9)) == ["0:0", "0:1", "0:2", "0:3", "1:0", "1:1"]
+    assert await newest(queues, 1) == ["1:1"]
+    assert await newest(queues, 3) == ["0:3", "1:0", "1:1"]
+    assert await newest(queues, 9) == ["0:0", "0:1", "0:2", "0:3", "1:0", "1:1"]
 
 
-def test_the_newest_that_are_wanted_are_found_however_far_back():
+async def test_the_newest_that_are_wanted_are_found_however_far_back():
     """Not the wanted ones among the newest."""
     queues = {0: [a_record(0, offset, offset) for offset in range(50)]}
 
-    assert asyncio.run(newest(queues, 3, "1")) == ["0:21", "0:31", "0:41"]
-    assert asyncio.run(newest(queues, 9, "47")) == ["0:47"]
-    assert asyncio.run(newest(queues, 2, "nothing")) == []
+    assert await newest(queues, 3, "1") == ["0:21", "0:31", "0:41"]
+    assert await newest(queues, 9, "47") == ["0:47"]
+    assert await newest(queues, 2, "nothing") == []
 
 
-def test_the_newest_are_found_where_offsets_have_no_messages():
+async def test_the_newest_are_found_where_offsets_have_no_messages():
     """After a forced move, and where an index was cleaned, the last N offsets hold fewer than N messages."""
     offsets = [0, 1, 2, 30, 31]
     queue = dict(zip(offsets, (a_record(0, offset, offset) for offset in offsets), strict=True))
@@ -111,19 +111,19 @@ def test_the_newest_are_found_where_offsets_have_no_messages():
         return an_answer(0, found[-1] + 1, b"".join(queue[offset] for offset in found))
 
     reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
-    found = asyncio.run(reader.newest([a_range(0, 0, 60)], 4, lambda _: True))
+    found = await reader.newest([a_range(0, 0, 60)], 4, lambda _: True)
 
     assert [message.offset for message in found] == [1, 2, 30, 31]
 
 
-def test_nothing_before_the_start_and_behind_the_end_is_read():
+async def test_nothing_before_the_start_and_behind_the_end_is_read():
     """What arrives while we read is not history."""
     queues = {0: [a_record(0, offset, offset) for offset in range(9)]}
 
-    assert asyncio.run(read(Reader(from_queues(queues, per_pull=8)), a_range(0, 2, 5))) == ["0:2", "0:3", "0:4"]
+    assert await read(Reader(from_queues(queues, per_pull=8)), a_range(0, 2, 5)) == ["0:2", "0:3", "0:4"]
 
 
-def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFixture):
+async def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFixture):
     """Of one that begins before the start, and ends behind the end, what lies between; a bad one is told of."""
 
     def a_batch(offset: int, count: int, body: bytes | None = None) -> bytes:
@@ -139,31 +139,31 @@ def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFixture):
 
     reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, pull)
 
-    assert asyncio.run(read(Reader(reach, "1"), a_range(0, 6, 24))) == ["7", "9", "21", "23"]
+    assert await read(Reader(reach, "1"), a_range(0, 6, 24)) == ["7", "9", "21", "23"]
     assert "batch at offset 10 cannot be opened" in caplog.text
 
 
-def test_a_tag_of_the_same_hash_is_left_out():
+async def test_a_tag_of_the_same_hash_is_left_out():
     """The broker compares hashes; `Aa` and `BB` have the same."""
     queues = {0: [a_record(0, 0, 0, "Aa"), a_record(0, 1, 1, "BB")]}
 
-    assert asyncio.run(read(Reader(from_queues(queues), "BB || C"), a_range(0, 0, 2))) == ["0:1"]
+    assert await read(Reader(from_queues(queues), "BB || C"), a_range(0, 0, 2)) == ["0:1"]
 
 
-def test_a_queue_that_does_not_move_on_ends():
+async def test_a_queue_that_does_not_move_on_ends():
     """A broker that answers "nothing here" inside the range cannot make us ask for ever."""
-    assert asyncio.run(read(Reader(from_queues({0: []})), a_range(0, 0, 5))) == []
+    assert await read(Reader(from_queues({0: []})), a_range(0, 0, 5)) == []
 
 
-def test_a_refusal_is_raised():
+async def test_a_refusal_is_raised():
     """Not taken for an empty queue."""
     reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.NO_PERMISSION)
 
     with pytest.raises(BrokerRefused):
-        asyncio.run(read(Reader(reach), a_range(0, 0, 5)))
+        await read(Reader(reach), a_range(0, 0, 5))
 
 
-def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.MonkeyPatch):
+async def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.MonkeyPatch):
     """The connection is lost, then the message comes; a pull that waits in vain is made again."""
     monkeypatch.setattr("holdfast.admin.reading._RETRY_S", 0)
     replies: list[Reply] = [
@@ -172,33 +172,27 @@ def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.MonkeyPa
         an_answer(0, 6, a_record(0, 5, 1)),
     ]
 
-    async def scenario() -> None:
-        done = asyncio.Event()
+    done = asyncio.Event()
 
-        def pull(asked: Asked) -> Reply:
-            assert int(asked.fields["sysFlag"]) & 2, "a pull that follows may be parked"
-            if not replies:
-                done.set()
-                return ConnectionLost("gone for good")
-            return replies.pop(0)
+    def pull(asked: Asked) -> Reply:
+        assert int(asked.fields["sysFlag"]) & 2, "a pull that follows may be parked"
+        if not replies:
+            done.set()
+            return ConnectionLost("gone for good")
+        return replies.pop(0)
 
-        reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
-        messages = reader.follow([a_range(0, 0, 5)])
-        message = await anext(messages)
-        await done.wait()
-        await messages.aclose()
+    reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
+    messages = reader.follow([a_range(0, 0, 5)])
+    message = await anext(messages)
+    await done.wait()
+    await messages.aclose()
 
-        assert message.body == b"0:5"
-
-    asyncio.run(scenario())
+    assert message.body == b"0:5"
 
 
-def test_following_tells_a_failure_that_does_not_pass():
+async def test_following_tells_a_failure_that_does_not_pass():
     """A topic that was deleted ends the reading with the broker's own words."""
     reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.TOPIC_NOT_EXIST)
 
-    async def scenario() -> None:
-        with pytest.raises(BrokerRefused):
-            await anext(Reader(reach).follow([a_range(0, 0, 5)]))
-
-    asyncio.run(scenario())
+    with pytest.raises(BrokerRefused):
+        await anext(Reader(reach).follow([a_range(0, 0, 5)]))

@@ -1,7 +1,5 @@
 """Name servers and what they do about changed routes, against a scripted cluster."""
 
-import asyncio
-
 from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
@@ -22,20 +20,20 @@ STATE = PushState(
 )
 
 
-def ask(reply: Reply | None) -> RoutePushStatus:
+async def ask(reply: Reply | None) -> RoutePushStatus:
     """Return what is found of a name server that answers so; None: one of Java's, which would not answer at all."""
     reach = ScriptedReach()
     settings = b"listenPort=9876\n" if reply is None else b"brokerEvents=spread\nlistenPort=9876\n"
     reach.on(RequestCode.GET_NAMESRV_CONFIG, lambda _: settings)
     reach.on(RequestCode.GET_PUSH_STATE, lambda _: RequestTimeout("never answered") if reply is None else reply)
-    (found,) = asyncio.run(find_route_push(reach))
+    (found,) = await find_route_push(reach)
     assert found.address == NAME_SERVER
     return found
 
 
-def test_a_name_server_that_pushes_tells_its_figures():
+async def test_a_name_server_that_pushes_tells_its_figures():
     """Clients, topics, pace with reason, and readings, unknown ones too."""
-    found = ask(encode_push_state(STATE))
+    found = await ask(encode_push_state(STATE))
 
     assert (found.pushes, found.fault) == (True, None)
     assert (found.watching_clients, found.watched_topics, found.pending_clients, found.notices_sent) == (3, 2, 1, 9)
@@ -43,14 +41,14 @@ def test_a_name_server_that_pushes_tells_its_figures():
     assert found.readings == ReadingsTold(memory=12.5, load=61.0, network="unknown")
 
 
-def test_a_name_server_without_settings_for_it_does_not_push():
+async def test_a_name_server_without_settings_for_it_does_not_push():
     """As every Java one; that is no fault, and nobody waits for an answer that does not come."""
-    assert ask(None) == RoutePushStatus(address=NAME_SERVER)
+    assert await ask(None) == RoutePushStatus(address=NAME_SERVER)
 
 
-def test_a_name_server_that_does_not_answer_or_talks_nonsense_is_listed_with_the_reason():
+async def test_a_name_server_that_does_not_answer_or_talks_nonsense_is_listed_with_the_reason():
     """Nobody knows then what it does."""
-    silent, absurd, refusing = ask(ConnectionLost("cannot connect")), ask(b"nonsense"), ask(1)
+    silent, absurd, refusing = await ask(ConnectionLost("cannot connect")), await ask(b"nonsense"), await ask(1)
 
     assert (silent.pushes, silent.fault) == (False, "cannot connect")
     assert absurd.fault

@@ -1,7 +1,5 @@
 """Carrying out changes of static topics."""
 
-import asyncio
-
 import pytest
 from tests.support.scripted_reach import Asked, Reply, Script
 from tests.support.static_cluster import StaticCluster, plan_repair
@@ -18,16 +16,16 @@ THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 CONFIG = TopicConfig(name="t", attributes={"+x": "1"})
 
 
-def a_view(cluster: StaticCluster) -> ClusterMappings:
-    return asyncio.run(StaticTopics(cluster).read())
+async def a_view(cluster: StaticCluster) -> ClusterMappings:
+    return await StaticTopics(cluster).read()
 
 
-def test_every_broker_gets_its_own_record():
+async def test_every_broker_gets_its_own_record():
     """As a 513 that Java brokers read too; the name server shows the whole before it is called done."""
     cluster = StaticCluster(brokers_by_name=THREE)
-    plan = create_plan(a_view(cluster), CONFIG, 3, targets=["a", "b"], now_ms=7)
+    plan = create_plan(await a_view(cluster), CONFIG, 3, targets=["a", "b"], now_ms=7)
 
-    asyncio.run(StaticChanges(cluster).apply(plan))
+    await StaticChanges(cluster).apply(plan)
 
     first, _, third = cluster.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
     assert (first.fields["writeQueueNums"], first.fields["perm"], first.fields["force"]) == ("2", "6", "false")
@@ -36,10 +34,10 @@ def test_every_broker_gets_its_own_record():
     assert cluster.leader("t", 1) == "b"
 
 
-def test_a_change_is_done_when_the_name_server_shows_the_whole():
+async def test_a_change_is_done_when_the_name_server_shows_the_whole():
     """It withholds what is not whole, or serves what was before: neither counts."""
     cluster = StaticCluster()
-    plan = create_plan(a_view(cluster), CONFIG, 2, now_ms=7)
+    plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=7)
     whole = cluster.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC]
     answers: list[Script] = [lambda _: 2, lambda _: 17, lambda _: b'{"brokerDatas":[],"queueDatas":[]}', whole]
     asked: list[int] = []
@@ -50,130 +48,127 @@ def test_a_change_is_done_when_the_name_server_shows_the_whole():
 
     cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
 
-    asyncio.run(StaticChanges(cluster).apply(plan))
+    await StaticChanges(cluster).apply(plan)
 
     assert asked == [4, 3, 2, 1]
 
 
-def test_a_topic_is_looked_for_where_it_is_fixed():
+async def test_a_topic_is_looked_for_where_it_is_fixed():
     """Another cluster has one of the name, with more queues; nobody had to say which unit is looked at."""
     cluster = StaticCluster(clusters={"a": "east", "b": "west"})
     cluster.put_topic("t", {0: "a", 1: "a", 2: "a"}, scope="east")
-    plan = create_plan(a_view(cluster), CONFIG, 2, scope="west", now_ms=7)
+    plan = create_plan(await a_view(cluster), CONFIG, 2, scope="west", now_ms=7)
 
-    asyncio.run(StaticChanges(cluster).apply(plan))
+    await StaticChanges(cluster).apply(plan)
 
     assert {asked.fields.get("scope") for asked in cluster.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)} >= {"west"}
 
 
-def test_a_change_that_only_some_took_says_who_and_what_to_run():
+async def test_a_change_that_only_some_took_says_who_and_what_to_run():
     """The repair then finishes it."""
     cluster = StaticCluster(brokers_by_name=THREE, refusing={"b": "disk full"})
-    plan = create_plan(a_view(cluster), CONFIG, 3, now_ms=7)
+    plan = create_plan(await a_view(cluster), CONFIG, 3, now_ms=7)
     changes = StaticChanges(cluster)
 
     with pytest.raises(PartlyDone, match=r"a, c took the change of t, b did not: .*disk full.*holdfast queue repair t"):
-        asyncio.run(changes.apply(plan))
+        await changes.apply(plan)
 
     cluster.refusing.clear()
-    view = a_view(cluster)
-    asyncio.run(changes.repair(plan_repair(cluster, view, now_ms=9), view))
-    assert a_view(cluster).topics["t"].merged.complete
+    view = await a_view(cluster)
+    await changes.repair(await plan_repair(cluster, view, now_ms=9), view)
+    assert (await a_view(cluster)).topics["t"].merged.complete
 
 
-def test_a_change_that_nobody_took_is_just_refused():
+async def test_a_change_that_nobody_took_is_just_refused():
     """Nothing to repair."""
     cluster = StaticCluster(refusing={"a": "no", "b": "no"})
-    plan = create_plan(a_view(cluster), CONFIG, 2, now_ms=7)
+    plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=7)
 
     with pytest.raises(BrokerRefused, match="no"):
-        asyncio.run(StaticChanges(cluster).apply(plan))
+        await StaticChanges(cluster).apply(plan)
 
 
-def test_a_late_stamp_is_put():
+async def test_a_late_stamp_is_put():
     """A broker that came later learns epoch and number of queues."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     del cluster.records["c"]["t"]
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    asyncio.run(StaticChanges(cluster).repair(plan_repair(cluster, view), view))
+    await StaticChanges(cluster).repair(await plan_repair(cluster, view), view)
 
     assert (cluster.records["c"]["t"].epoch, cluster.records["c"]["t"].total) == (5, 2)
 
 
-def test_a_queue_is_forgotten_by_all_who_record_it():
+async def test_a_queue_is_forgotten_by_all_who_record_it():
     """And by nobody when one of them could not be told."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "b"})
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    assert asyncio.run(StaticChanges(cluster).unset(view, view.topics["t"], 1)) == ["b"]
-    assert a_view(cluster).topics["t"].merged.unled == [1]
+    assert await StaticChanges(cluster).unset(view, view.topics["t"], 1) == ["b"]
+    assert (await a_view(cluster)).topics["t"].merged.unled == [1]
     with pytest.raises(NotAllowed, match="nothing to forget"):
-        asyncio.run(StaticChanges(cluster).unset(a_view(cluster), a_view(cluster).topics["t"], 1))
+        await StaticChanges(cluster).unset(await a_view(cluster), (await a_view(cluster)).topics["t"], 1)
 
 
-def test_a_static_topic_is_deleted_wherever_it_is_recorded():
+async def test_a_static_topic_is_deleted_wherever_it_is_recorded():
     """Also on brokers that only have its stamp; a broker that is away would bring it back."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a"})
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     cluster.dead.add("c")
-    late = a_view(cluster)
+    late = await a_view(cluster)
     with pytest.raises(NotAllowed, match="c does not answer"):
-        asyncio.run(StaticChanges(cluster).delete(late, late.topics["t"]))
+        await StaticChanges(cluster).delete(late, late.topics["t"])
     cluster.dead.clear()
-    asyncio.run(StaticChanges(cluster).delete(view, view.topics["t"]))
+    await StaticChanges(cluster).delete(view, view.topics["t"])
 
     assert [asked.address for asked in cluster.of(RequestCode.DELETE_TOPIC_IN_BROKER)] == ["a:1", "b:1", "c:1"]
     assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
-def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
+async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
     """Also when the name server has forgotten that broker: it would bring the topic back."""
     cluster = StaticCluster(brokers_by_name=THREE, forgotten={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     with pytest.raises(NotAllowed, match="b does not answer and would bring t back"):
-        asyncio.run(StaticChanges(cluster).delete(view, view.topics["t"]))
-    deleted = asyncio.run(StaticChanges(cluster).delete(view, view.topics["t"], force=True))
+        await StaticChanges(cluster).delete(view, view.topics["t"])
+    deleted = await StaticChanges(cluster).delete(view, view.topics["t"], force=True)
 
     assert deleted == ["a", "c"]
     assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
-def test_committed_offsets_follow_their_queues_into_logical_numbers():
+async def test_committed_offsets_follow_their_queues_into_logical_numbers():
     """Physical queue 0 of the second broker becomes logical queue 2, and groups go on there."""
     cluster = StaticCluster()
     cluster.put_normal("t", {"a": 2, "b": 1})
     cluster.offsets["b", "g", "t", 0] = 41
-    view = a_view(cluster)
+    view = await a_view(cluster)
     plan = convert_plan(view, CONFIG, {"a": 2, "b": 1}, now_ms=1)
     changes = StaticChanges(cluster)
 
-    async def scenario() -> None:
-        committed = await changes.read_committed(plan, view, ["g"])
-        assert committed == {"g": {2: 41}}
-        await changes.write_committed(plan, view, committed)
-
-    asyncio.run(scenario())
+    committed = await changes.read_committed(plan, view, ["g"])
+    assert committed == {"g": {2: 41}}
+    await changes.write_committed(plan, view, committed)
 
     assert cluster.offsets["b", "g", "t", 2] == 41
 
 
-def test_writes_are_withdrawn_and_can_be_restored():
+async def test_writes_are_withdrawn_and_can_be_restored():
     """A conversion that fails leaves the topic as it was."""
     cluster = StaticCluster()
     cluster.put_normal("t", {"a": 2})
     configs = {"a": cluster.configs["a"]["t"]}
-    hosts = {broker.name: broker for broker in asyncio.run(cluster.masters(names=["a"]))}
+    hosts = {broker.name: broker for broker in await cluster.masters(names=["a"])}
 
-    asyncio.run(StaticChanges(cluster).withdraw_writes(hosts, configs))
+    await StaticChanges(cluster).withdraw_writes(hosts, configs)
     withdrawn = cluster.configs["a"]["t"]
-    asyncio.run(StaticChanges(cluster).restore(hosts, configs))
+    await StaticChanges(cluster).restore(hosts, configs)
 
     assert (withdrawn.permission, withdrawn.write_queues) == (4, 2)
     assert cluster.configs["a"]["t"].permission == 6

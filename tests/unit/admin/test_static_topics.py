@@ -1,7 +1,5 @@
 """Reading the static topics of a cluster."""
 
-import asyncio
-
 import pytest
 from tests.support.scripted_reach import Asked
 from tests.support.scripted_server import ScriptedServer
@@ -19,29 +17,29 @@ from holdfast.wire.requests.moves import Mappings
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-def read(cluster: StaticCluster, topic: str | None = None) -> ClusterMappings:
-    return asyncio.run(StaticTopics(cluster).read(topic=topic))
+async def read(cluster: StaticCluster, topic: str | None = None) -> ClusterMappings:
+    return await StaticTopics(cluster).read(topic=topic)
 
 
-def test_records_of_all_brokers_are_one_mapping():
+async def test_records_of_all_brokers_are_one_mapping():
     """Each queue as its leader records it; a broker without queues is no contradiction."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b", 2: "a"})
 
-    topic = read(cluster).get_topic("t")
+    topic = (await read(cluster)).get_topic("t")
 
     assert topic.merged.leaders == {0: "a", 1: "b", 2: "a"}
     assert topic.merged.complete
     assert set(topic.records) == {"a", "b", "c"}
 
 
-def test_a_java_broker_is_asked_topic_by_topic():
+async def test_a_java_broker_is_asked_topic_by_topic():
     """It does not know our question; its part of the mapping counts all the same, but it moves nothing."""
     cluster = StaticCluster(brokers_by_name=THREE, java={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
     cluster.put_normal("plain", {"b": 2})
 
-    view = read(cluster)
+    view = await read(cluster)
 
     assert view.leaders == {"t": {0: "a", 1: "b"}}
     assert view.ready == ["a", "c"]
@@ -49,12 +47,12 @@ def test_a_java_broker_is_asked_topic_by_topic():
         view.require_ready(["b"])
 
 
-def test_a_dead_brokers_last_word_comes_from_the_name_server():
+async def test_a_dead_brokers_last_word_comes_from_the_name_server():
     """Who would take its queues over must know where they were."""
     cluster = StaticCluster(brokers_by_name=THREE, dead={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
 
-    view = read(cluster, "t")
+    view = await read(cluster, "t")
 
     assert view.get_topic("t").merged.leaders == {0: "a", 1: "b"}
     assert view.holders["b"].fault is not None
@@ -62,7 +60,7 @@ def test_a_dead_brokers_last_word_comes_from_the_name_server():
         view.require_ready(["b"])
 
 
-def test_the_name_server_is_not_believed_where_the_broker_answers():
+async def test_the_name_server_is_not_believed_where_the_broker_answers():
     """Its rows are older than what the broker says now."""
     cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
     cluster.put_topic("t", {0: "a", 1: "b"}, total=2)
@@ -72,24 +70,24 @@ def test_the_name_server_is_not_believed_where_the_broker_answers():
     cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: remembered)
     del cluster.records["b"]["t"]
 
-    assert read(cluster, "t").get_topic("t").merged.unled == [1]
+    assert (await read(cluster, "t")).get_topic("t").merged.unled == [1]
 
 
-def test_an_old_name_server_is_refused_with_the_reason():
+async def test_an_old_name_server_is_refused_with_the_reason():
     """It would drop every mapping without a word."""
     cluster = StaticCluster(name_server_version=JAVA_4)
 
     with pytest.raises(NotAllowed, match=r"older than RocketMQ 5.0 \(protocol version 407\)"):
-        asyncio.run(StaticTopics(cluster).require_support())
+        await StaticTopics(cluster).require_support()
 
     cluster.name_server_version = 413
-    asyncio.run(StaticTopics(cluster).require_support())
+    await StaticTopics(cluster).require_support()
 
 
-def test_unknown_names_are_told_with_the_nearest():
+async def test_unknown_names_are_told_with_the_nearest():
     """A misspelled broker is not searched for in a table of topics."""
     cluster = StaticCluster(brokers_by_name={"broker-a": "a:1"})
-    view = read(cluster)
+    view = await read(cluster)
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
         view.get_holder("broker-aa")
@@ -97,33 +95,33 @@ def test_unknown_names_are_told_with_the_nearest():
         view.get_topic("t")
     cluster.put_topic("orders", {0: "broker-a"})
     with pytest.raises(NotFound, match="did you mean 'orders'"):
-        read(cluster).get_topic("order")
+        (await read(cluster)).get_topic("order")
 
 
-def test_a_broker_that_is_down_is_no_misspelled_one():
+async def test_a_broker_that_is_down_is_no_misspelled_one():
     """The name server has forgotten it, but a queue has not."""
     cluster = StaticCluster(forgotten={"a"})
     cluster.put_topic("t", {0: "a", 1: "b"})
-    view = read(cluster)
+    view = await read(cluster)
 
     assert view.lost == ["a"]
     with pytest.raises(NotFound, match="broker a is down"):
         view.get_holder("a")
 
 
-def test_a_fresh_physical_queue_is_one_that_nobody_used():
+async def test_a_fresh_physical_queue_is_one_that_nobody_used():
     """Neither one of a record, expired or not, nor one that the broker hosts beside the mapping."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "a"})
     cluster.configs["b"]["t"] = cluster.configs["a"]["t"]
 
-    topic = read(cluster).get_topic("t")
+    topic = (await read(cluster)).get_topic("t")
 
     assert topic.next_physical("a") == 2
     assert topic.next_physical("b") == 2
 
 
-def test_mappings_are_read_over_real_sockets():
+async def test_mappings_are_read_over_real_sockets():
     """The bytes of a broker, and a name server of before 5.0 that tells its version in the header of its answers."""
 
     async def scenario() -> tuple[ClusterMappings, str]:
@@ -144,7 +142,7 @@ def test_mappings_are_read_over_real_sockets():
                     await StaticTopics(reach).require_support()
             return view, str(refused.value)
 
-    view, refusal = asyncio.run(scenario())
+    view, refusal = await scenario()
 
     assert view.leaders == {"t": {0: "a"}}
     assert "protocol version 407" in refusal
@@ -156,14 +154,14 @@ def _aged(answer: Command | None) -> Command:
     return answer
 
 
-def test_two_topics_of_one_name_are_read_apart():
+async def test_two_topics_of_one_name_are_read_apart():
     """Each with the records of its cluster. Which is meant has to be said, or follows from a broker."""
     cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
     cluster.put_topic("t", {0: "a"}, scope="east")
     cluster.put_topic("t", {0: "b", 1: "c"}, scope="west")
     cluster.put_topic("u", {0: "a"})
 
-    view = read(cluster)
+    view = await read(cluster)
 
     assert view.topics.keys() == {"u"}
     assert [sorted(topic.records) for topic in view.find("t")] == [["a"], ["b", "c"]]
@@ -174,19 +172,19 @@ def test_two_topics_of_one_name_are_read_apart():
         assert narrowed.get_topic("t").merged.total == 2
         assert narrowed.topics.keys() == {"t", "u"}
     cluster.forgotten.add("a")
-    assert read(cluster).around("a").topics.keys() >= {"u"}
+    assert (await read(cluster)).around("a").topics.keys() >= {"u"}
 
 
-def test_a_way_to_one_unit_leaves_the_others_out():
+async def test_a_way_to_one_unit_leaves_the_others_out():
     """Also of routes that tell of them, while they are open."""
     cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
     cluster.put_topic("t", {0: "a"}, scope="east")
     cluster.put_topic("t", {0: "b"}, scope="west")
 
-    route, rows = asyncio.run(cluster.within("west").get_route_and_rows("t"))
+    route, rows = await cluster.within("west").get_route_and_rows("t")
 
     assert rows.keys() == {"b", "c"}
     assert {data.broker_name for data in route.broker_datas} <= {"b", "c"}
-    assert [broker.name for broker in asyncio.run(cluster.within("west").brokers())] == ["b", "c"]
+    assert [broker.name for broker in await cluster.within("west").brokers()] == ["b", "c"]
     with pytest.raises(NotFound, match="unit 'north' has no broker; there is east, west"):
-        asyncio.run(cluster.within("north").masters())
+        await cluster.within("north").masters()

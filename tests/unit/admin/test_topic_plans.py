@@ -1,7 +1,5 @@
 """Plans of changes of static topics, as pure values."""
 
-import asyncio
-
 import msgspec
 import pytest
 from tests.support.static_cluster import StaticCluster, plan_repair
@@ -28,8 +26,8 @@ THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 CONFIG = TopicConfig(name="t")
 
 
-def a_view(cluster: StaticCluster) -> ClusterMappings:
-    return asyncio.run(StaticTopics(cluster).read())
+async def a_view(cluster: StaticCluster) -> ClusterMappings:
+    return await StaticTopics(cluster).read()
 
 
 def grown(cluster: StaticCluster, broker: str, *queues: LogicalQueue, total: int, epoch: int) -> TopicMapping:
@@ -37,9 +35,9 @@ def grown(cluster: StaticCluster, broker: str, *queues: LogicalQueue, total: int
     return msgspec.structs.replace(record, total=total, epoch=epoch)
 
 
-def test_a_new_topic_is_recorded_by_every_broker():
+async def test_a_new_topic_is_recorded_by_every_broker():
     """Who leads nothing gets the stamp: epoch and number of queues, no physical queue."""
-    plan = create_plan(a_view(StaticCluster(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
+    plan = create_plan(await a_view(StaticCluster(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
 
     assert [(c.broker, c.queues, c.record.led) for c in plan.changes] == [
         ("a", 2, {0: 0, 2: 1}),
@@ -50,33 +48,33 @@ def test_a_new_topic_is_recorded_by_every_broker():
     assert merge({c.broker: c.record for c in plan.changes}).complete
 
 
-def test_queues_go_to_whoever_leads_the_fewest():
+async def test_queues_go_to_whoever_leads_the_fewest():
     """The load of other topics decides what is left over."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("busy", {0: "a", 1: "b"})
 
-    plan = create_plan(a_view(cluster), CONFIG, 1, now_ms=1)
+    plan = create_plan(await a_view(cluster), CONFIG, 1, now_ms=1)
 
     assert [queue.leader.broker for queue in plan.after] == ["c"]
 
 
-def test_a_broker_that_is_away_is_left_out_and_named():
+async def test_a_broker_that_is_away_is_left_out_and_named():
     """It gets its stamp from a repair; as a target it is refused."""
     cluster = StaticCluster(brokers_by_name=THREE, dead={"c"})
 
-    plan = create_plan(a_view(cluster), CONFIG, 2, now_ms=1)
+    plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=1)
 
     assert [change.broker for change in plan.changes] == ["a", "b"]
     assert "cannot connect" in plan.skipped["c"]
     with pytest.raises(NotAllowed, match="c does not answer"):
-        create_plan(a_view(cluster), CONFIG, 2, targets=["c"], now_ms=1)
+        create_plan(await a_view(cluster), CONFIG, 2, targets=["c"], now_ms=1)
 
 
-def test_growing_leaves_what_is_there():
+async def test_growing_leaves_what_is_there():
     """New queues get new physical queues, and a higher epoch, also when the clock went back."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b"}, epoch=50_000)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     plan = grow_plan(view, view.topics["t"], 5, now_ms=10)
 
@@ -91,11 +89,11 @@ def test_growing_leaves_what_is_there():
     assert {change.broker: change.queues for change in plan.changes} == {"a": 2, "b": 2, "c": 1}
 
 
-def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
+async def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
     """The move may have been taken back since the records were read: the home would stay for ever."""
     cluster = StaticCluster()
     cluster.put_queues("t", [first_home(0, "a", 0).prepare("b", 0)])
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     plan = grow_plan(view, view.topics["t"], 2, targets=["b"], now_ms=1)
 
@@ -107,11 +105,11 @@ def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
     ]
 
 
-def test_a_topic_never_shrinks():
+async def test_a_topic_never_shrinks():
     """With the reason; and growing by nothing is said."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "a"})
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     with pytest.raises(MappingRefused, match="cannot have 1"):
         grow_plan(view, view.topics["t"], 1, now_ms=1)
@@ -119,51 +117,51 @@ def test_a_topic_never_shrinks():
         grow_plan(view, view.topics["t"], 2, now_ms=1)
 
 
-def test_a_topic_that_is_not_whole_is_repaired_before_it_grows():
+async def test_a_topic_that_is_not_whole_is_repaired_before_it_grows():
     """Otherwise a queue could get two homes."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a"}, total=2)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     with pytest.raises(NotAllowed, match="holdfast queue repair t"):
         grow_plan(view, view.topics["t"], 3, now_ms=1)
 
 
-def test_a_normal_topics_queues_become_logical_ones_as_they_are():
+async def test_a_normal_topics_queues_become_logical_ones_as_they_are():
     """Offsets stay what they are: first and start are 0. More queues may come, fewer not."""
     cluster = StaticCluster()
     cluster.put_normal("t", {"a": 2, "b": 1})
 
-    plan = convert_plan(a_view(cluster), CONFIG, {"b": 1, "a": 2}, total=4, now_ms=1)
+    plan = convert_plan(await a_view(cluster), CONFIG, {"b": 1, "a": 2}, total=4, now_ms=1)
 
     homes = [(q.queue, q.leader.broker, q.leader.queue_id, q.leader.first, q.leader.start) for q in plan.after]
     assert homes == [(0, "a", 0, 0, 0), (1, "a", 1, 0, 0), (2, "b", 0, 0, 0), (3, "b", 1, 0, 0)]
     with pytest.raises(NotAllowed, match="Ask for 3 or more"):
-        convert_plan(a_view(cluster), CONFIG, {"a": 2, "b": 1}, total=2, now_ms=1)
+        convert_plan(await a_view(cluster), CONFIG, {"a": 2, "b": 1}, total=2, now_ms=1)
 
 
-def test_a_scope_is_global_or_a_cluster():
+async def test_a_scope_is_global_or_a_cluster():
     """Of another name there is no broker."""
-    view = a_view(StaticCluster())
+    view = await a_view(StaticCluster())
 
     assert set(members_of(view, "c")) == {"a", "b"}
     with pytest.raises(NotAllowed, match=r"global or the name of a cluster \(c\)"):
         members_of(view, "west")
 
 
-def test_an_unknown_target_is_told_with_the_nearest():
+async def test_an_unknown_target_is_told_with_the_nearest():
     """Before anybody is asked to change anything."""
-    view = a_view(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
+    view = await a_view(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
         create_plan(view, CONFIG, 2, targets=["broker-b"], now_ms=1)
 
 
-def test_only_a_queue_without_a_leader_is_set_by_hand():
+async def test_only_a_queue_without_a_leader_is_set_by_hand():
     """One that has a leader is moved: two homes would both take writes."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a"}, total=2)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     plan = set_plan(view, view.topics["t"], 1, "b", start=NEW, queue_id=7, first=100, now_ms=1)
 
@@ -176,11 +174,11 @@ def test_only_a_queue_without_a_leader_is_set_by_hand():
         set_plan(view, view.topics["t"], 1, "a", start=NEW, queue_id=0, now_ms=1)
 
 
-def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
+async def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
     """In a later generation; lower than that, or while a broker that may know more is silent, only by force."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a"}, total=2)
-    view = a_view(cluster)
+    view = await a_view(cluster)
     floor = Floor(offset=10, generation=3, brokers=("a",))
     known, unsure = KnownStart(floor=floor), KnownStart(floor=floor, silent=["c"])
 
@@ -200,19 +198,19 @@ def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
         begin(unsure, first=10, force=True)
 
 
-def test_a_repair_continues_where_a_forgotten_queue_ended():
+async def test_a_repair_continues_where_a_forgotten_queue_ended():
     """Not while a broker that held it is away, though the name server lists it no longer."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"})
     cluster.ends["t", 1] = 20
-    view = a_view(cluster)
-    asyncio.run(StaticChanges(cluster).unset(view, view.topics["t"], 1))
+    view = await a_view(cluster)
+    await StaticChanges(cluster).unset(view, view.topics["t"], 1)
 
-    plan = plan_repair(cluster, a_view(cluster))
+    plan = await plan_repair(cluster, await a_view(cluster))
     cluster.dead.add("b")
     cluster.forgotten.add("b")
-    away = plan_repair(cluster, a_view(cluster))
-    forced = plan_repair(cluster, a_view(cluster), force=True)
+    away = await plan_repair(cluster, await a_view(cluster))
+    forced = await plan_repair(cluster, await a_view(cluster), force=True)
 
     assert plan.homes is not None
     assert [(q.generation, q.leader.first) for q in plan.homes.after if q.queue == 1] == [(1, 20)]
@@ -222,30 +220,30 @@ def test_a_repair_continues_where_a_forgotten_queue_ended():
     assert [(q.generation, q.leader.first) for q in forced.homes.after if q.queue == 1] == [(2, 20 + FORCED_GAP)]
 
 
-def test_a_repair_brings_late_stamps():
+async def test_a_repair_brings_late_stamps():
     """A broker that missed a change gets the newest epoch and number."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=9)
     del cluster.records["c"]["t"]
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view)
 
     assert {name: stamp.epoch for name, stamp in plan.stamps.items()} == {"a": 9, "c": 9}
     assert (plan.homes, plan.faults) == (None, [])
 
 
-def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
+async def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
     """What a half-done growth left behind; not while a broker that may hold them is away."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a"}, total=2)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view)
     cluster.dead.add("c")
-    view = a_view(cluster)
-    away = plan_repair(cluster, view)
+    view = await a_view(cluster)
+    away = await plan_repair(cluster, view)
 
     assert plan.homes is not None
     assert [queue.queue for queue in plan.homes.after] == [0, 1]
@@ -254,15 +252,15 @@ def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
 
 
 @pytest.mark.parametrize("epoch", [9, 5, 12_000])
-def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
+async def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
     """Whatever epoch a change elsewhere took since: a topic never shrinks, so the most queues count."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=4, epoch=9)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=epoch)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view)
 
     assert plan.homes is not None
     assert (plan.given, plan.homes.total, plan.faults) == ([3], 4, [])
@@ -272,28 +270,28 @@ def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
     assert after.epoch > max(epoch, 9)
 
 
-def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
+async def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
     """Also in an epoch that the broker knows: two changes took the same."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=3, epoch=5)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view)
 
     assert {name: (stamp.epoch, stamp.total) for name, stamp in plan.stamps.items()} == {"b": (5, 3), "c": (5, 3)}
     assert (plan.homes, plan.faults) == (None, [])
 
 
-def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
+async def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
     """In a later generation and behind a gap: should it return and have taken something, no offset is used twice."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, total=3)
     cluster.dead.add("b")
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    refused = plan_repair(cluster, view)
-    plan = plan_repair(cluster, view, force=True)
+    refused = await plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view, force=True)
 
     assert any("holdfast queue repair t --force" in fault for fault in refused.faults)
     assert refused.homes is None
@@ -304,27 +302,27 @@ def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
     assert plan.faults == ["b leads queues and does not answer: start it, or `holdfast broker evacuate b --force`"]
 
 
-def test_a_queue_that_had_a_leader_gets_no_second_one():
+async def test_a_queue_that_had_a_leader_gets_no_second_one():
     """Its messages are there. Not even by force: somebody knows to whom it went."""
     cluster = StaticCluster()
     moved = first_home(0, "a", 0).prepare("b", 0).seal(5).open_next()
     cluster.put_queues("t", [moved])
     cluster.records["b"]["t"] = cluster.records["b"]["t"].without(0)
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view, force=True)
+    plan = await plan_repair(cluster, view, force=True)
 
     assert (plan.homes, plan.faults) == (None, ["nobody leads queue 0, which went to b: start b"])
 
 
-def test_a_contradiction_is_left_to_the_operator():
+async def test_a_contradiction_is_left_to_the_operator():
     """Nobody guesses which of two leaders is right."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a"}, total=2)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].put(first_home(0, "b", 0))
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
-    plan = plan_repair(cluster, view)
+    plan = await plan_repair(cluster, view)
 
     assert plan.homes is None
     assert "both newest" in plan.faults[0]
@@ -343,31 +341,31 @@ def test_the_share_of_keys_that_stay_is_counted(before: int, after: int):
 TWO_UNITS = {"a": "east", "b": "west"}
 
 
-def test_a_topic_of_a_cluster_is_recorded_there_only():
+async def test_a_topic_of_a_cluster_is_recorded_there_only():
     """Another cluster may have one of that name."""
     cluster = StaticCluster(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope="east")
 
-    plan = create_plan(a_view(cluster), CONFIG, 4, scope="west", now_ms=9000)
+    plan = create_plan(await a_view(cluster), CONFIG, 4, scope="west", now_ms=9000)
 
     assert [(change.broker, change.record.scope) for change in plan.changes] == [("b", "west")]
 
 
 @pytest.mark.parametrize(("known", "wanted"), [("east", "__global__"), ("__global__", "east")])
-def test_a_global_topic_is_the_only_one_of_its_name(known: str, wanted: str):
+async def test_a_global_topic_is_the_only_one_of_its_name(known: str, wanted: str):
     """Refused in either order."""
     cluster = StaticCluster(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope=known)
 
     with pytest.raises(NotAllowed, match=r"t is a static topic of .* already"):
-        create_plan(a_view(cluster), CONFIG, 4, scope=wanted, now_ms=9000)
+        create_plan(await a_view(cluster), CONFIG, 4, scope=wanted, now_ms=9000)
 
 
-def test_a_topic_grows_inside_its_scope():
+async def test_a_topic_grows_inside_its_scope():
     """By itself, and not at all elsewhere."""
     cluster = StaticCluster(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope="east")
-    view = a_view(cluster)
+    view = await a_view(cluster)
 
     plan = grow_plan(view, view.get_topic("t"), 3, now_ms=9000)
 

@@ -1,7 +1,5 @@
 """Operations on topics, against a scripted cluster."""
 
-import asyncio
-
 import msgspec
 import pytest
 from tests.support.scripted_reach import Asked, ScriptedReach
@@ -30,13 +28,13 @@ def put_into(reach: ScriptedReach) -> None:
     reach.on(RequestCode.UPDATE_AND_CREATE_TOPIC, put)
 
 
-def test_only_the_users_topics_are_summed_up():
+async def test_only_the_users_topics_are_summed_up():
     """Topics of the system, of retries and of dead letters are left out unless asked for."""
     names = ["orders", "%RETRY%g", "%DLQ%g", "TBW102", "broker-a", "c", "c_REPLY_TOPIC", "rmq_sys_x", "RMQ_SYS_Y"]
     reach = ScriptedReach(topics={name: {"broker-a": 2} for name in names})
 
-    summaries = asyncio.run(Topics(reach).summaries())
-    everything = asyncio.run(Topics(reach).summaries(with_system=True))
+    summaries = await Topics(reach).summaries()
+    everything = await Topics(reach).summaries(with_system=True)
 
     assert [(topic.name, topic.queues, topic.permission) for topic in summaries] == [("orders", 2, "rw")]
     assert {topic.name: topic.kind for topic in everything} == {
@@ -47,11 +45,11 @@ def test_only_the_users_topics_are_summed_up():
     }
 
 
-def test_a_new_topic_is_planned_on_every_master():
+async def test_a_new_topic_is_planned_on_every_master():
     """Nothing is asked to change; the plan says what would be new where."""
     reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
 
-    changes = asyncio.run(Topics(reach).plan("t", queues=3))
+    changes = await Topics(reach).plan("t", queues=3)
 
     assert [(change.broker, change.before, change.after.write_queues) for change in changes] == [
         ("broker-a", None, 3),
@@ -60,45 +58,42 @@ def test_a_new_topic_is_planned_on_every_master():
     assert reach.of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
 
 
-def test_a_change_keeps_what_is_not_named():
+async def test_a_change_keeps_what_is_not_named():
     """Only the permission changes; queues and order stay."""
     reach = ScriptedReach().on(RequestCode.GET_TOPIC_CONFIG, lambda _: a_config(order=True))
 
-    (change,) = asyncio.run(Topics(reach).plan("t", permission=4))
+    (change,) = await Topics(reach).plan("t", permission=4)
 
     assert (change.after.write_queues, change.after.permission, change.after.order) == (4, "r", True)
 
 
-def test_a_broker_of_before_5_tells_about_all_its_topics():
+async def test_a_broker_of_before_5_tells_about_all_its_topics():
     """Where the question for one topic is unknown, the one for all of them is asked."""
     table = {"topicConfigTable": {"t": msgspec.json.decode(a_config(writeQueueNums=9))}}
     reach = ScriptedReach().on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
 
-    (change,) = asyncio.run(Topics(reach).plan("t"))
+    (change,) = await Topics(reach).plan("t")
 
     assert change.before is not None
     assert change.before.write_queues == 9
 
 
-def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
+async def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
     """Blanks and slashes are no topic."""
     reach = ScriptedReach()
 
     with pytest.raises(ConfigError, match="may only contain"):
-        asyncio.run(Topics(reach).plan("a/b", queues=1))
+        await Topics(reach).plan("a/b", queues=1)
     assert reach.asked == []
 
 
-def test_applying_waits_until_the_name_server_shows_it():
+async def test_applying_waits_until_the_name_server_shows_it():
     """What runs next can rely on the route."""
     reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
     put_into(reach)
     topics = Topics(reach)
 
-    async def scenario() -> None:
-        await topics.apply("t", await topics.plan("t", queues=3))
-
-    asyncio.run(scenario())
+    await topics.apply("t", await topics.plan("t", queues=3))
 
     assert reach.topics["t"] == {"broker-a": 3, "broker-b": 3}
     assert reach.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -106,29 +101,26 @@ def test_applying_waits_until_the_name_server_shows_it():
     assert (first.fields["perm"], first.fields["order"], first.fields["readQueueNums"]) == ("6", "false", "3")
 
 
-def test_an_ordered_topic_has_its_queue_counts_written_down():
+async def test_an_ordered_topic_has_its_queue_counts_written_down():
     """Keys keep their queues while a broker is away."""
     reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
     reach.on(RequestCode.PUT_KV_CONFIG, lambda _: {})
     put_into(reach)
     topics = Topics(reach)
 
-    async def scenario() -> None:
-        await topics.apply("t", await topics.plan("t", queues=3, order=True))
-
-    asyncio.run(scenario())
+    await topics.apply("t", await topics.plan("t", queues=3, order=True))
 
     (written,) = reach.of(RequestCode.PUT_KV_CONFIG)
     assert written.fields == {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "broker-a:3;broker-b:3"}
 
 
-def test_deleting_begins_with_the_brokers():
+async def test_deleting_begins_with_the_brokers():
     """A name server that forgets first would be told again by the next registration."""
     reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
     for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
         reach.on(code, lambda _: {})
 
-    asyncio.run(Topics(reach).delete("t"))
+    await Topics(reach).delete("t")
 
     order = [asked.code for asked in reach.asked if asked.fields.get("topic") == "t"]
     assert order[-3:] == [
@@ -138,7 +130,7 @@ def test_deleting_begins_with_the_brokers():
     ]
 
 
-def test_a_deletion_that_was_interrupted_can_be_repeated():
+async def test_a_deletion_that_was_interrupted_can_be_repeated():
     """The brokers have deleted the topic, but no name server has heard of it."""
     reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
     for code in (
@@ -151,17 +143,14 @@ def test_a_deletion_that_was_interrupted_can_be_repeated():
         reach.on(code, lambda _: {})
     reach.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, lambda _: b"{}")
 
-    async def scenario() -> None:
-        found = await Topics(reach).describe("t")
-        assert (found.hosts, found.queues) == ([], [])
-        await Topics(reach).delete("t")
-
-    asyncio.run(scenario())
+    found = await Topics(reach).describe("t")
+    assert (found.hosts, found.queues) == ([], [])
+    await Topics(reach).delete("t")
 
     assert len(reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
-def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
+async def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
     """Name servers would forget it for all of them; how it is ordered elsewhere is kept, too."""
     clusters = {"broker-a": "east", "broker-b": "west"}
     topics = {"t": {"broker-a": 1, "broker-b": 1}}
@@ -170,7 +159,7 @@ def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
     for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
         reach.on(code, lambda _: {})
 
-    asyncio.run(Topics(reach).delete("t"))
+    await Topics(reach).delete("t")
 
     assert [asked.address for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)] == [TWO["broker-a"]]
     assert [asked.fields for asked in reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)] == [
@@ -179,13 +168,13 @@ def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
     assert reach.of(RequestCode.DELETE_KV_CONFIG) == []
 
 
-def test_a_topic_that_nobody_has_is_told_with_the_way_out():
+async def test_a_topic_that_nobody_has_is_told_with_the_way_out():
     """The text names the command that lists topics."""
     with pytest.raises(RouteNotFound, match="holdfast topic list"):
-        asyncio.run(Topics(ScriptedReach()).describe("t"))
+        await Topics(ScriptedReach()).describe("t")
 
 
-def test_queue_states_are_read_from_object_keys():
+async def test_queue_states_are_read_from_object_keys():
     """Java writes a map whose keys are objects."""
     body = (
         b'{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"t"}:{"lastUpdateTimestamp":0,"maxOffset":9,'
@@ -194,7 +183,7 @@ def test_queue_states_are_read_from_object_keys():
     )
     reach = ScriptedReach(topics={"t": {"broker-a": 2}}).on(RequestCode.GET_TOPIC_STATS_INFO, lambda _: body)
 
-    stats = asyncio.run(Topics(reach).stats("t"))
+    stats = await Topics(reach).stats("t")
 
     assert [(state.queue, state.messages, state.last_stored_ms) for state in stats.queues] == [(0, 2, 5), (1, 5, None)]
     assert stats.messages == 7
@@ -219,27 +208,27 @@ def test_the_kind_of_a_topic_follows_from_its_name():
     assert kind_of("orders", {"orders"}) == "system"
 
 
-def test_a_static_topic_is_listed_with_its_logical_queues():
+async def test_a_static_topic_is_listed_with_its_logical_queues():
     """The brokers are those that lead; one that is withheld is listed as incomplete."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a", 1: "a", 2: "a"})
 
-    (whole,) = asyncio.run(Topics(cluster).summaries())
+    (whole,) = await Topics(cluster).summaries()
     cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: 2)
-    (withheld,) = asyncio.run(Topics(cluster).summaries())
+    (withheld,) = await Topics(cluster).summaries()
 
     assert (whole.kind, whole.queues, whole.brokers) == ("static", 3, ["a"])
     assert withheld.kind == "static, incomplete"
 
 
-def test_topics_that_keep_batches_whole_are_known_as_such():
+async def test_topics_that_keep_batches_whole_are_known_as_such():
     """Whoever hosts them knows; a broker that does not answer is left out."""
     reach = ScriptedReach(topics={"orders": {"broker-a": 2}, "plain": {"broker-a": 2}})
-    assert not any(topic.batches for topic in asyncio.run(Topics(reach).summaries()))
+    assert not any(topic.batches for topic in await Topics(reach).summaries())
     table = {"topicConfigTable": {"orders": {"topicName": "orders", "attributes": {"queue.type": "BatchCQ"}}}}
     reach.on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
 
-    summaries = asyncio.run(Topics(reach).summaries())
+    summaries = await Topics(reach).summaries()
 
     assert {topic.name: topic.batches for topic in summaries} == {"orders": True, "plain": False}
 

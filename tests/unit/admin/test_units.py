@@ -1,6 +1,5 @@
 """Opening and closing units, against scripted name servers and brokers."""
 
-import asyncio
 import json
 
 import pytest
@@ -22,43 +21,43 @@ def units_of(reach: ScriptedReach) -> Units:
     return Units(reach, lambda: 5000)
 
 
-def test_everybody_is_told_of_what_is_opened():
+async def test_everybody_is_told_of_what_is_opened():
     """Name servers, and brokers that carry it to those who are away."""
     reach = Fused()
 
-    change = asyncio.run(units_of(reach).open(EAST))
+    change = await units_of(reach).open(EAST)
 
     opened = Switch(5000, (EAST,))
     assert (change.before, change.after, change.told, change.missed) == (CLOSED, opened, list(SERVERS), {})
     assert reach.switches == dict.fromkeys((*SERVERS, "a:1", "b:1"), opened)
 
 
-def test_the_newest_switch_that_anybody_has_is_changed():
+async def test_the_newest_switch_that_anybody_has_is_changed():
     """One of the name servers may have missed the last change."""
     reach = Fused(switches={"ns:1": CLOSED, "ns:2": Switch(9000, (Opening("west"),))})
 
-    asyncio.run(units_of(reach).open(EAST))
+    await units_of(reach).open(EAST)
 
     assert reach.switches["ns:1"] == Switch(9001, (EAST, Opening("west")))
 
 
-def test_who_is_away_is_named():
+async def test_who_is_away_is_named():
     """It is told by brokers when it is back. Where nobody can be told, nothing was done."""
     reach = Fused(away={"ns:2", "b:1"})
 
-    change = asyncio.run(units_of(reach).open(EAST))
+    change = await units_of(reach).open(EAST)
 
     assert change.told == ["ns:1"]
     assert set(change.missed) == {"ns:2", "b"}
     with pytest.raises(NameServerUnreachable):
-        asyncio.run(units_of(Fused(away=set(SERVERS))).open(EAST))
+        await units_of(Fused(away=set(SERVERS))).open(EAST)
 
 
-def test_a_dry_run_tells_nobody():
+async def test_a_dry_run_tells_nobody():
     """It says what would be."""
     reach = Fused()
 
-    change = asyncio.run(units_of(reach).open(EAST, dry_run=True))
+    change = await units_of(reach).open(EAST, dry_run=True)
 
     assert change.after.openings == (EAST,)
     assert reach.of(RequestCode.SET_SWITCH) == []
@@ -74,64 +73,64 @@ def test_a_dry_run_tells_nobody():
         (Opening("east", group="nobody"), "'nobody' does not exist"),
     ],
 )
-def test_what_would_open_nothing_is_refused(opening: Opening, text: str):
+async def test_what_would_open_nothing_is_refused(opening: Opening, text: str):
     """By what is wrong with it."""
     reach = Fused()
 
     with pytest.raises(NotFound, match=text):
-        asyncio.run(units_of(reach).open(opening))
+        await units_of(reach).open(opening)
     assert reach.of(RequestCode.SET_SWITCH) == []
 
 
 @pytest.mark.parametrize("opening", [Opening("east", topic="orders"), Opening("east", topic="bills"), Opening("*")])
-def test_topics_are_looked_for_in_the_unit(opening: Opening):
+async def test_topics_are_looked_for_in_the_unit(opening: Opening):
     """Static and normal ones."""
-    assert asyncio.run(units_of(Fused()).open(opening)).told
+    assert (await units_of(Fused()).open(opening)).told
 
 
-def test_one_unit_alone_has_nothing_to_open():
+async def test_one_unit_alone_has_nothing_to_open():
     """There is nobody else to read."""
     with pytest.raises(NotAllowed, match="no other unit"):
-        asyncio.run(units_of(Fused(units={"east": KnownUnit(["a"])})).open(EAST))
+        await units_of(Fused(units={"east": KnownUnit(["a"])})).open(EAST)
 
 
-def test_what_is_open_is_not_opened_again_and_what_is_not_is_not_closed():
+async def test_what_is_open_is_not_opened_again_and_what_is_not_is_not_closed():
     """Refused, as it would change nothing."""
     reach = Fused(switches=dict.fromkeys(SERVERS, Switch(1, (EAST,))))
 
     with pytest.raises(SwitchRefused, match="unit east is open already"):
-        asyncio.run(units_of(reach).open(EAST))
+        await units_of(reach).open(EAST)
     with pytest.raises(SwitchRefused, match="unit west is not open"):
-        asyncio.run(units_of(reach).close(Opening("west")))
-    assert asyncio.run(units_of(reach).close(EAST)).after.openings == ()
+        await units_of(reach).close(Opening("west"))
+    assert (await units_of(reach).close(EAST)).after.openings == ()
 
 
-def test_a_group_with_members_of_another_kind_is_not_opened_alone():
+async def test_a_group_with_members_of_another_kind_is_not_opened_alone():
     """They do not tell their group to name servers, and would see other queues than the rest."""
     java = {"connectionSet": [{"clientId": "jay", "clientAddr": "x:2", "language": "JAVA", "version": 513}]}
     reach = Fused()
     reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: json.dumps(java).encode())
 
     with pytest.raises(NotAllowed, match="jay of group billing is a client of another kind"):
-        asyncio.run(units_of(reach).open(Opening("east", group="billing")))
-    assert asyncio.run(units_of(Fused()).open(Opening("east", group="billing"))).told
+        await units_of(reach).open(Opening("east", group="billing"))
+    assert (await units_of(Fused()).open(Opening("east", group="billing"))).told
 
 
-def test_a_unit_that_is_none_is_named_with_the_nearest():
+async def test_a_unit_that_is_none_is_named_with_the_nearest():
     """Unless it is open: then it can be closed, though nothing is left of it. Where units are unknown nobody judges."""
     cluster = Fused()
     units = units_of(cluster)
 
-    asyncio.run(units.require("east"))
+    await units.require("east")
     with pytest.raises(NotFound, match="no unit 'eastt'; did you mean 'east'"):
-        asyncio.run(units.require("eastt"))
+        await units.require("eastt")
     cluster.switches = dict.fromkeys(SERVERS, Switch(7, (Opening("eastt"),)))
-    asyncio.run(units.require("eastt"))
+    await units.require("eastt")
     cluster.on(RequestCode.GET_SWITCH, lambda _: 3)
-    asyncio.run(units.require("anything"))
+    await units.require("anything")
 
 
-def test_a_global_topic_is_nobodys_to_open():
+async def test_a_global_topic_is_nobodys_to_open():
     """It is read and written in every unit, always."""
     cluster = Fused()
     cluster.on(RequestCode.GET_TOPICS_BY_CLUSTER, lambda _: json.dumps({"topicList": ["everywhere"]}).encode())
@@ -140,37 +139,37 @@ def test_a_global_topic_is_nobodys_to_open():
     cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: json.dumps(route).encode())
 
     with pytest.raises(NotAllowed, match="nothing would change: everywhere is global"):
-        asyncio.run(units_of(cluster).open(Opening("east", topic="everywhere")))
+        await units_of(cluster).open(Opening("east", topic="everywhere"))
 
 
-def test_a_name_server_that_knows_no_units_is_named():
+async def test_a_name_server_that_knows_no_units_is_named():
     """Its clients see everything."""
     reach = Fused()
     reach.on(RequestCode.GET_SWITCH, lambda _: ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     with pytest.raises(NotAllowed, match="ns:1 knows nothing of units"):
-        asyncio.run(units_of(reach).status())
+        await units_of(reach).status()
 
 
-def test_a_java_broker_has_nothing_to_do_with_it():
+async def test_a_java_broker_has_nothing_to_do_with_it():
     """But one that refuses is told of."""
     reach = Fused()
     codes = {"a:1": ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "b:1": ResponseCode.ILLEGAL_OPERATION}
     reach.on(RequestCode.SET_SWITCH, lambda asked: int(codes[asked.address]) if asked.address in codes else {})
 
-    assert set(asyncio.run(units_of(reach).open(EAST)).missed) == {"b"}
+    assert set((await units_of(reach).open(EAST)).missed) == {"b"}
 
 
-def test_a_name_server_that_has_a_newer_one_stops_the_change():
+async def test_a_name_server_that_has_a_newer_one_stops_the_change():
     """Somebody else was quicker."""
     reach = Fused()
     reach.on(RequestCode.SET_SWITCH, lambda _: int(ResponseCode.ILLEGAL_OPERATION))
 
     with pytest.raises(BrokerRefused):
-        asyncio.run(units_of(reach).open(EAST))
+        await units_of(reach).open(EAST)
 
 
-def test_the_status_shows_what_is_left_and_what_cannot_be_read():
+async def test_the_status_shows_what_is_left_and_what_cannot_be_read():
     """Only of what is open: by group what its brokers count, and what lies on brokers that are gone."""
     key = json.dumps({"topic": "orders", "brokerName": "__syslo__east", "queueId": 0})
     stats = {"consumeTps": 0, "offsetTable": {key: {"brokerOffset": 40, "consumerOffset": 10}}}
@@ -184,7 +183,7 @@ def test_the_status_shows_what_is_left_and_what_cannot_be_read():
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps(stats).encode())
     reach.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: json.dumps({"topicQueueMappingByBroker": rows}).encode())
 
-    found = asyncio.run(units_of(reach).status())
+    found = await units_of(reach).status()
 
     east, west = found.units
     assert (found.version, found.openings, found.is_equal) == (7, [EAST], False)
@@ -205,7 +204,7 @@ def test_the_status_shows_what_is_left_and_what_cannot_be_read():
         (Opening("east", group="others"), 0),
     ],
 )
-def test_only_what_is_open_is_left_to_read(opening: Opening, left: int):
+async def test_only_what_is_open_is_left_to_read(opening: Opening, left: int):
     """The rest waits for the unit itself: whoever waits for the end of it here would wait for ever. Retries count."""
     ends = {"orders": 40, "bills": 12, "%RETRY%billing": 12}
     table = {
@@ -215,27 +214,27 @@ def test_only_what_is_open_is_left_to_read(opening: Opening, left: int):
     reach = Fused(switches=dict.fromkeys(SERVERS, Switch(7, (opening,))))
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps({"consumeTps": 0, "offsetTable": table}).encode())
 
-    (east, _) = asyncio.run(units_of(reach).status()).units
+    (east, _) = (await units_of(reach).status()).units
 
     assert sum(each.lag for each in east.backlogs) == left + (2 if opening.topic == "orders" else 0)
 
 
 @pytest.mark.parametrize("fresh", SERVERS)
-def test_of_several_name_servers_the_one_is_believed_that_has_been_there_longest(fresh: str):
+async def test_of_several_name_servers_the_one_is_believed_that_has_been_there_longest(fresh: str):
     """No broker has come back yet to one that was just replaced: it knows of no unit, and of nothing that is left."""
     ages_ms = dict.fromkeys(SERVERS, 60_000) | {fresh: 200}
     reach = Fused(switches=dict.fromkeys(SERVERS, Switch(9, (EAST,))), ages_ms=ages_ms, unheard={fresh})
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps": 0, "offsetTable": {}}')
 
-    status = asyncio.run(units_of(reach).status())
-    change = asyncio.run(units_of(reach).close(EAST))
+    status = await units_of(reach).status()
+    change = await units_of(reach).close(EAST)
 
     assert [(unit.name, unit.brokers) for unit in status.units] == [("east", ["a"]), ("west", ["b"])]
     assert {asked.address for asked in reach.of(RequestCode.GET_BROKER_CLUSTER_INFO)} == {*SERVERS} - {fresh}
     assert (change.told, change.missed) == (list(SERVERS), {})
 
 
-def test_where_all_name_servers_were_just_started_brokers_are_waited_for():
+async def test_where_all_name_servers_were_just_started_brokers_are_waited_for():
     """They come back within seconds; whoever looks sooner would be told that there is no unit."""
     reach = Fused(ages_ms={"ns:1": 1_000, "ns:2": 400}, unheard=set(SERVERS))
     slept = []
@@ -245,7 +244,7 @@ def test_where_all_name_servers_were_just_started_brokers_are_waited_for():
         reach.unheard.clear()
         reach.ages_ms = dict.fromkeys(SERVERS, 3_000)
 
-    change = asyncio.run(Units(reach, lambda: 5000, sleep).open(EAST))
+    change = await Units(reach, lambda: 5000, sleep).open(EAST)
 
     assert slept == [2.0]
     assert change.after.openings == (EAST,)
