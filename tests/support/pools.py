@@ -1,7 +1,7 @@
 """A connection pool and a server that it can dial."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tests.support.scripted_server import ScriptedServer
 
@@ -16,15 +16,12 @@ def nobody(connection: Connection, command: Command) -> None:
     raise AssertionError("nobody asked anything")
 
 
-def with_pool(story: Callable[[ScriptedServer, ConnectionPool], Awaitable[None]]) -> None:
-    """Run *story* with both."""
-
-    async def run() -> None:
-        pool = ConnectionPool(on_request=nobody)
-        async with ScriptedServer() as server:
-            try:
-                await story(server, pool)
-            finally:
-                await pool.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_pool() -> AsyncIterator[tuple[ScriptedServer, ConnectionPool]]:
+    """Provide both."""
+    pool = ConnectionPool(on_request=nobody)
+    async with ScriptedServer() as server:
+        try:
+            yield server, pool
+        finally:
+            await pool.close()

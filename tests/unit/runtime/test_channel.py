@@ -1,6 +1,7 @@
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -34,31 +35,26 @@ class Owner:
         self.closed.put_nowait(reason)
 
 
-Scenario = Callable[[Owner, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-def with_channel(scenario: Scenario, budget: MemoryBudget | None = None) -> None:
-    """Run *scenario* with the far end of a real connection."""
-
-    async def run() -> None:
-        owner = Owner()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Channel(owner, budget), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        try:
-            await scenario(owner, reader, writer)
-        finally:
-            writer.close()
-            server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def connected(
+    budget: MemoryBudget | None = None,
+) -> AsyncIterator[tuple[Owner, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Provide the owner of a channel and the far end of its real connection."""
+    owner = Owner()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Channel(owner, budget), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    try:
+        yield owner, reader, writer
+    finally:
+        writer.close()
+        server.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, channel_module.RECEIVE_BUFFER_SIZE, 3_000_000])
-def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
+async def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
     """Also one larger than the buffer that all connections share."""
-
-    async def scenario(owner: Owner, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with connected() as (owner, _reader, writer):
         body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
         writer.write(a_frame(body) + a_frame(b"next"))
         await writer.drain()
@@ -66,13 +62,10 @@ def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
         assert await owner.bodies.get() == body
         assert await owner.bodies.get() == b"next"
 
-    with_channel(scenario)
 
-
-def test_connections_that_stop_in_the_middle_of_a_frame_do_not_disturb_each_other() -> None:
+async def test_connections_that_stop_in_the_middle_of_a_frame_do_not_disturb_each_other() -> None:
     """They share one receive buffer, but each keeps its own beginning."""
-
-    async def scenario(owner: Owner, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with connected() as (owner, _reader, writer):
         first = await owner.opened.get()
         host, port = writer.get_extra_info("peername")
         _, other = await asyncio.open_connection(host, port)
@@ -86,8 +79,6 @@ def test_connections_that_stop_in_the_middle_of_a_frame_do_not_disturb_each_othe
         assert {await owner.bodies.get(), await owner.bodies.get()} == {b"one" * 100, b"two" * 100}
         assert first.is_open
         other.close()
-
-    with_channel(scenario)
 
 
 def test_a_large_frame_that_comes_byte_by_byte_is_not_copied_byte_by_byte() -> None:
@@ -107,23 +98,19 @@ def test_a_large_frame_that_comes_byte_by_byte_is_not_copied_byte_by_byte() -> N
     assert len(buffers) < 10
 
 
-def test_a_lying_length_closes_that_connection() -> None:
+async def test_a_lying_length_closes_that_connection() -> None:
     """Nothing is answered; the owner is told why."""
-
-    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with connected() as (owner, reader, writer):
         writer.write(struct.pack(">II", 0x7FFFFFFF, 0))
 
         assert "outside" in await owner.closed.get()
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
 
-    with_channel(scenario)
 
-
-def test_pieces_leave_in_order_whatever_their_sizes() -> None:
+async def test_pieces_leave_in_order_whatever_their_sizes() -> None:
     """Small ones are joined, large ones go as they are."""
-
-    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with connected() as (owner, reader, _writer):
         channel = await owner.opened.get()
         large = memoryview(bytes(100_000))
 
@@ -135,13 +122,10 @@ def test_pieces_leave_in_order_whatever_their_sizes() -> None:
         assert await reader.readexactly(len(large)) == large
         assert await reader.readexactly(1) == b"e"
 
-    with_channel(scenario)
 
-
-def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     """Its requests stay in its own socket buffers until it takes its answers."""
-
-    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with connected() as (owner, reader, writer):
         channel = await owner.opened.get()
         transport = channel._transport
         assert transport is not None
@@ -153,15 +137,13 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         writer.write(a_frame(b"after"))
         assert await owner.bodies.get() == b"after"
 
-    with_channel(scenario)
 
-
-def test_answers_that_a_peer_does_not_take_are_held_against_the_budget() -> None:
+async def test_answers_that_a_peer_does_not_take_are_held_against_the_budget() -> None:
     """All of them, also those that come while it is behind; taken ones are not held any more."""
     lines: list[Log] = []
     budget = MemoryBudget(1 << 30, lines.append)
 
-    async def scenario(owner: Owner, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    async with connected(budget) as (owner, reader, _writer):
         channel = await owner.opened.get()
         channel.send([bytes(30_000_000)])
         channel.send([bytes(30_000_000)])
@@ -173,23 +155,19 @@ def test_answers_that_a_peer_does_not_take_are_held_against_the_budget() -> None
         await reader.readexactly(1)
         assert budget.pressure.held == 0
 
-    with_channel(scenario, budget)
 
-
-def test_a_peer_that_takes_nothing_is_cut_off_when_the_budget_is_spent() -> None:
+async def test_a_peer_that_takes_nothing_is_cut_off_when_the_budget_is_spent() -> None:
     """With the reason for the log, and what it held is given back."""
     lines: list[Log] = []
     budget = MemoryBudget(50_000_000, lines.append)
 
-    async def scenario(owner: Owner, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    async with connected(budget) as (owner, _reader, _writer):
         channel = await owner.opened.get()
         for _ in range(10):
             channel.send([bytes(10_000_000)])
 
         assert "unread answers" in await owner.closed.get()
         assert budget.pressure.held == 0
-
-    with_channel(scenario, budget)
 
 
 def receive(channel: Channel, data: bytes) -> Iterator[int]:

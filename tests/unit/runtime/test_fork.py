@@ -66,7 +66,7 @@ def test_a_child_has_a_background_loop_of_its_own():
     loop.wait(asyncio.sleep(0))
 
 
-def test_a_child_does_not_keep_connections_open():
+async def test_a_child_does_not_keep_connections_open():
     """When the parent closes one, its peer hears of it, though a child that inherited it lives on."""
     ready, go = os.pipe()
 
@@ -74,18 +74,15 @@ def test_a_child_does_not_keep_connections_open():
         os.close(go)
         os.read(ready, 1)  # until the parent closes its end, whatever becomes of the test
 
-    async def story() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            pool = ConnectionPool(on_request=lambda *_: None)
-            await pool.connect(f"127.0.0.1:{listener.getsockname()[1]}")
-            peer, _ = listener.accept()
-            pid = in_child(live_on)
-            await pool.close()
-            with peer:
-                peer.settimeout(30)
-                assert peer.recv(1) == b""
-            os.close(go)
-            assert status_of(pid) == 0
-
-    asyncio.run(story())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pool = ConnectionPool(on_request=lambda *_: None)
+        await pool.connect(f"127.0.0.1:{listener.getsockname()[1]}")
+        peer, _ = listener.accept()
+        pid = in_child(live_on)
+        await pool.close()
+        with peer:
+            peer.settimeout(30)
+            assert peer.recv(1) == b""
+        os.close(go)
+        assert status_of(pid) == 0
     os.close(ready)

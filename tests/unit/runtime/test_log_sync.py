@@ -44,60 +44,48 @@ class Reports:
         self.news.clear()
 
 
-def test_requests_during_a_sync_share_the_next_one() -> None:
+async def test_requests_during_a_sync_share_the_next_one() -> None:
     """Group commit: two syncs cover any number of requests, the second all that came during the first."""
+    file, reports = SlowFile(), Reports()
+    syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
+    syncer.request(SyncLog((file,), 1))  # type: ignore[arg-type]
+    await asyncio.to_thread(file.started.acquire)
+    for position in (2, 3, 4):
+        syncer.request(SyncLog((file,), position))  # type: ignore[arg-type]
 
-    async def scenario() -> None:
-        file, reports = SlowFile(), Reports()
-        syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
-        syncer.request(SyncLog((file,), 1))  # type: ignore[arg-type]
-        await asyncio.to_thread(file.started.acquire)
-        for position in (2, 3, 4):
-            syncer.request(SyncLog((file,), position))  # type: ignore[arg-type]
-
-        file.allowed.release(2)
+    file.allowed.release(2)
+    await reports.next()
+    while reports.synced != [1, 4]:
         await reports.next()
-        while reports.synced != [1, 4]:
-            await reports.next()
 
-        assert file.syncs == 2
-        await asyncio.to_thread(syncer.close)
-
-    asyncio.run(scenario())
+    assert file.syncs == 2
+    await asyncio.to_thread(syncer.close)
 
 
-def test_that_nothing_is_left_to_sync_is_reported_too() -> None:
+async def test_that_nothing_is_left_to_sync_is_reported_too() -> None:
     """Whoever asks after the last sync has ended would wait for ever."""
+    reports = Reports()
+    syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
 
-    async def scenario() -> None:
-        reports = Reports()
-        syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
+    syncer.request(SyncLog((), 7))
+    await reports.next()
 
-        syncer.request(SyncLog((), 7))
-        await reports.next()
-
-        assert reports.synced == [7]
-        await asyncio.to_thread(syncer.close)
-
-    asyncio.run(scenario())
+    assert reports.synced == [7]
+    await asyncio.to_thread(syncer.close)
 
 
-def test_a_failed_sync_is_reported_and_never_tried_again() -> None:
+async def test_a_failed_sync_is_reported_and_never_tried_again() -> None:
     """The page cache may have dropped what it could not write: a second sync would lie."""
+    file, reports = SlowFile(), Reports()
+    file.failure = "input/output error"
+    syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
+    file.allowed.release(5)
 
-    async def scenario() -> None:
-        file, reports = SlowFile(), Reports()
-        file.failure = "input/output error"
-        syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
-        file.allowed.release(5)
+    syncer.request(SyncLog((file,), 1))  # type: ignore[arg-type]
+    await reports.next()
+    syncer.request(SyncLog((file,), 2))  # type: ignore[arg-type]
+    await asyncio.to_thread(syncer.close)
 
-        syncer.request(SyncLog((file,), 1))  # type: ignore[arg-type]
-        await reports.next()
-        syncer.request(SyncLog((file,), 2))  # type: ignore[arg-type]
-        await asyncio.to_thread(syncer.close)
-
-        assert reports.failed == ["input/output error"]
-        assert reports.synced == []
-        assert file.syncs == 1
-
-    asyncio.run(scenario())
+    assert reports.failed == ["input/output error"]
+    assert reports.synced == []
+    assert file.syncs == 1

@@ -22,23 +22,19 @@ def fetch(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def served(
+async def served(
     path: str, samples: Callable[[], Iterable[Sample]] = lambda: (), fault: Callable[[], str | None] = lambda: None
 ) -> tuple[int, str]:
     """Return what a server with these functions answers."""
-
-    async def scenario() -> tuple[int, str]:
-        server = MetricsServer(samples, fault)
-        port = server.start("127.0.0.1", 0)
-        try:
-            return await asyncio.to_thread(fetch, port, path)
-        finally:
-            server.stop()
-
-    return asyncio.run(scenario())
+    server = MetricsServer(samples, fault)
+    port = server.start("127.0.0.1", 0)
+    try:
+        return await asyncio.to_thread(fetch, port, path)
+    finally:
+        server.stop()
 
 
-def test_samples_are_prometheus_text():
+async def test_samples_are_prometheus_text():
     """Counters end in _total, labels are kept, one family has one head."""
     samples = [
         Sample("puts", "counter", "Messages stored.", 3, {"topic": "a"}),
@@ -46,7 +42,7 @@ def test_samples_are_prometheus_text():
         Sample("channels", "gauge", "Connections.", 7),
     ]
 
-    status, text = served("/metrics", lambda: samples)
+    status, text = await served("/metrics", lambda: samples)
 
     assert status == 200
     assert 'holdfast_puts_total{topic="a"} 3.0' in text
@@ -56,7 +52,7 @@ def test_samples_are_prometheus_text():
     assert "process_resident_memory_bytes" in text
 
 
-def test_counters_are_read_on_the_loop():
+async def test_counters_are_read_on_the_loop():
     """No number is torn: the machine is not in the middle of an event while it is read."""
     threads = []
 
@@ -64,58 +60,51 @@ def test_counters_are_read_on_the_loop():
         threads.append(threading.current_thread())
         return []
 
-    served("/metrics", samples)
+    await served("/metrics", samples)
 
     assert threads == [threading.main_thread()]
 
 
-def test_a_healthy_role_says_ok():
+async def test_a_healthy_role_says_ok():
     """200 and a word."""
-    assert served("/health") == (200, "ok\n")
+    assert await served("/health") == (200, "ok\n")
 
 
-def test_a_fault_is_unavailable_with_its_reason():
+async def test_a_fault_is_unavailable_with_its_reason():
     """503: who balances load takes the role out."""
-    assert served("/health", fault=lambda: "the disk has failed") == (503, "the disk has failed\n")
+    assert await served("/health", fault=lambda: "the disk has failed") == (503, "the disk has failed\n")
 
 
-def test_a_loop_that_stands_still_is_unhealthy(monkeypatch: pytest.MonkeyPatch):
+async def test_a_loop_that_stands_still_is_unhealthy(monkeypatch: pytest.MonkeyPatch):
     """Health is asked of the loop itself: when it does not turn, that is the answer."""
     monkeypatch.setattr(metrics, "LOOP_TIMEOUT_S", 0.05)
 
-    async def scenario() -> tuple[int, str]:
-        server = MetricsServer(list, lambda: None)
-        port = server.start("127.0.0.1", 0)
-        answers: list[tuple[int, str]] = []
-        asker = threading.Thread(target=lambda: answers.append(fetch(port, "/health")))
-        asker.start()
-        asker.join()  # blocks the loop on purpose
-        server.stop()
-        return answers[0]
-
-    status, text = asyncio.run(scenario())
+    server = MetricsServer(list, lambda: None)
+    port = server.start("127.0.0.1", 0)
+    answers: list[tuple[int, str]] = []
+    asker = threading.Thread(target=lambda: answers.append(fetch(port, "/health")))
+    asker.start()
+    asker.join()  # blocks the loop on purpose
+    server.stop()
+    status, text = answers[0]
 
     assert status == 503
     assert "event loop" in text
 
 
-def test_other_paths_say_what_there_is():
+async def test_other_paths_say_what_there_is():
     """404 with a hint."""
-    status, text = served("/")
+    status, text = await served("/")
 
     assert (status, text) == (404, "not found: use /metrics or /health\n")
 
 
-def test_a_port_that_is_taken_is_a_configuration_error():
+async def test_a_port_that_is_taken_is_a_configuration_error():
     """Told by address, not by a traceback."""
-
-    async def scenario() -> None:
-        first, second = MetricsServer(list, lambda: None), MetricsServer(list, lambda: None)
-        port = first.start("127.0.0.1", 0)
-        try:
-            with pytest.raises(PortTaken, match=f"port {port} of 127.0.0.1 is taken.*--metrics-listen"):
-                second.start("127.0.0.1", port)
-        finally:
-            first.stop()
-
-    asyncio.run(scenario())
+    first, second = MetricsServer(list, lambda: None), MetricsServer(list, lambda: None)
+    port = first.start("127.0.0.1", 0)
+    try:
+        with pytest.raises(PortTaken, match=f"port {port} of 127.0.0.1 is taken.*--metrics-listen"):
+            second.start("127.0.0.1", port)
+    finally:
+        first.stop()

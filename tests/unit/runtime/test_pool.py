@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.pools import CODE, nobody, with_pool
+from tests.support.pools import CODE, a_pool, nobody
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.model.errors import ConnectionLost, RequestTimeout
@@ -12,10 +12,9 @@ from holdfast.runtime.pool import Connection, ConnectionPool
 from holdfast.wire.frames.command import Command, response
 
 
-def test_an_answer_comes_to_who_asked():
+async def test_an_answer_comes_to_who_asked():
     """Though the server answers in another order."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         held: list[Command] = []
 
         def swap(command: Command) -> Command | None:
@@ -34,13 +33,10 @@ def test_an_answer_comes_to_who_asked():
 
         assert [answer.fields["n"] for answer in answers] == ["0", "1", "2"]
 
-    with_pool(story)
 
-
-def test_requests_of_one_turn_leave_in_one_write():
+async def test_requests_of_one_turn_leave_in_one_write():
     """A thousand senders cost one system call."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.on(CODE)
         connection = await pool.connect(server.address)
 
@@ -48,25 +44,19 @@ def test_requests_of_one_turn_leave_in_one_write():
 
         assert server.reads == [100]
 
-    with_pool(story)
 
-
-def test_one_connection_serves_all_who_ask_for_it_at_once():
+async def test_one_connection_serves_all_who_ask_for_it_at_once():
     """It is dialled once."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         connections = await asyncio.gather(*(pool.connect(server.address) for _ in range(5)))
 
         assert len(set(connections)) == 1
         assert pool.addresses() == [server.address]
 
-    with_pool(story)
 
-
-def test_no_answer_in_time_is_a_timeout():
+async def test_no_answer_in_time_is_a_timeout():
     """The others on the connection are not concerned, and a late answer is dropped."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: None
         server.on(CODE + 1)
 
@@ -76,13 +66,10 @@ def test_no_answer_in_time_is_a_timeout():
         server.push(response(server.heard_of(CODE)[0]))
         assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
 
-    with_pool(story)
 
-
-def test_a_short_deadline_behind_a_long_one_is_kept():
+async def test_a_short_deadline_behind_a_long_one_is_kept():
     """The earliest deadline is the one that is watched."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: None
         connection = await pool.connect(server.address)
         patient = connection.request(Command(code=CODE), 60)
@@ -93,14 +80,12 @@ def test_a_short_deadline_behind_a_long_one_is_kept():
         assert connection.in_flight == 1
         patient.cancel()
 
-    with_pool(story)
 
-
-def test_a_server_that_is_silent_altogether_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_is_silent_altogether_is_given_up(monkeypatch: pytest.MonkeyPatch):
     """The next request dials again."""
     monkeypatch.setattr(pool_module, "_SILENCE_MS_MAX", 0)
 
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: None
         connection = await pool.connect(server.address)
 
@@ -109,13 +94,10 @@ def test_a_server_that_is_silent_altogether_is_given_up(monkeypatch: pytest.Monk
         await connection.closed
         assert await pool.connect(server.address) is not connection
 
-    with_pool(story)
 
-
-def test_a_lost_connection_fails_what_was_on_it():
+async def test_a_lost_connection_fails_what_was_on_it():
     """And says that it had been sent. Then it is dialled again."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: server.drop_connections()
         server.on(CODE + 1)
 
@@ -124,13 +106,10 @@ def test_a_lost_connection_fails_what_was_on_it():
         assert caught.value.was_sent
         assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
 
-    with_pool(story)
 
-
-def test_nobody_there_is_said_so():
+async def test_nobody_there_is_said_so():
     """Nothing was sent."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         await server.stop()
         for address in (server.address, "no-port", "127.0.0.1:x"):
             with pytest.raises(ConnectionLost) as caught:
@@ -138,46 +117,38 @@ def test_nobody_there_is_said_so():
             assert not caught.value.was_sent
         await server.listen(0)
 
-    with_pool(story)
 
-
-def test_a_one_way_request_is_marked_and_waits_for_nothing():
+async def test_a_one_way_request_is_marked_and_waits_for_nothing():
     """The server answers it never."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         await pool.send_one_way(server.address, Command(code=CODE))
 
         (heard,) = await server.heard(CODE)
         assert heard.is_one_way
 
-    with_pool(story)
 
-
-def test_what_a_server_asks_is_passed_on_and_can_be_answered():
+async def test_what_a_server_asks_is_passed_on_and_can_be_answered():
     """On the same connection."""
 
-    async def run() -> None:
-        def answer(connection: Connection, command: Command) -> None:
-            connection.answer(response(command, 7, "so it is"))
+    def answer(connection: Connection, command: Command) -> None:
+        connection.answer(response(command, 7, "so it is"))
 
-        pool = ConnectionPool(on_request=answer)
-        async with ScriptedServer() as server:
-            server.on(CODE)
-            await pool.invoke(server.address, Command(code=CODE), 5)
+    pool = ConnectionPool(on_request=answer)
+    async with ScriptedServer() as server:
+        server.on(CODE)
+        await pool.invoke(server.address, Command(code=CODE), 5)
 
-            server.push(Command(code=40, opaque=99))
-            answered = await server.answered(99)
+        server.push(Command(code=40, opaque=99))
+        answered = await server.answered(99)
 
-            assert (answered.code, answered.remark) == (7, "so it is")
-            await pool.close()
-
-    asyncio.run(run())
+        assert (answered.code, answered.remark) == (7, "so it is")
+        await pool.close()
 
 
-def test_bytes_that_are_no_protocol_end_the_connection():
+async def test_bytes_that_are_no_protocol_end_the_connection():
     """Whoever waits on it is told."""
+    async with a_pool() as (server, pool):
 
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
         def nonsense(command: Command) -> Command | None:
             for writer in server._writers:
                 writer.write(b"\xff" * 64)
@@ -187,13 +158,10 @@ def test_bytes_that_are_no_protocol_end_the_connection():
         with pytest.raises(ConnectionLost, match="frame size"):
             await pool.invoke(server.address, Command(code=CODE), 5)
 
-    with_pool(story)
 
-
-def test_closing_lets_what_was_written_leave():
+async def test_closing_lets_what_was_written_leave():
     """A good-bye arrives. Afterwards nothing can be dialled."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         connection = await pool.connect(server.address)
         connection.send_one_way(Command(code=CODE))
 
@@ -207,38 +175,31 @@ def test_closing_lets_what_was_written_leave():
         with pytest.raises(ConnectionLost):
             connection.send_one_way(Command(code=CODE))
 
-    with_pool(story)
 
-
-def test_owners_hear_of_connections():
+async def test_owners_hear_of_connections():
     """When they are up, and when they are gone."""
+    opened: list[str] = []
+    closed: list[str] = []
+    pool = ConnectionPool(
+        on_request=nobody,
+        on_open=lambda connection: opened.append(connection.address),
+        on_close=lambda connection: closed.append(connection.address),
+    )
+    async with ScriptedServer() as server:
+        connection = await pool.connect(server.address)
+        assert (opened, closed) == ([server.address], [])
 
-    async def run() -> None:
-        opened: list[str] = []
-        closed: list[str] = []
-        pool = ConnectionPool(
-            on_request=nobody,
-            on_open=lambda connection: opened.append(connection.address),
-            on_close=lambda connection: closed.append(connection.address),
-        )
-        async with ScriptedServer() as server:
-            connection = await pool.connect(server.address)
-            assert (opened, closed) == ([server.address], [])
+        server.drop_connections()
+        await connection.closed
 
-            server.drop_connections()
-            await connection.closed
-
-            assert closed == [server.address]
-            assert pool.find(server.address) is None
-            await pool.close()
-
-    asyncio.run(run())
+        assert closed == [server.address]
+        assert pool.find(server.address) is None
+        await pool.close()
 
 
-def test_a_peer_that_does_not_read_holds_up_those_who_ask():
+async def test_a_peer_that_does_not_read_holds_up_those_who_ask():
     """Until it reads again, or is gone; answers are read meanwhile."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         connection = await pool.connect(server.address)
         assert not connection.is_full
         await connection.has_room()
@@ -258,14 +219,12 @@ def test_a_peer_that_does_not_read_holds_up_those_who_ask():
         server.drop_connections()
         await waiting
 
-    with_pool(story)
 
-
-def test_no_more_requests_are_in_flight_than_is_good(monkeypatch: pytest.MonkeyPatch):
+async def test_no_more_requests_are_in_flight_than_is_good(monkeypatch: pytest.MonkeyPatch):
     """Whoever asks for room waits for an answer to somebody else; one who gives up takes no room."""
     monkeypatch.setattr(pool_module, "IN_FLIGHT_MAX", 2)
 
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         held: list[Command] = []
         server.answers[CODE] = held.append
         connection = await pool.connect(server.address)
@@ -287,14 +246,12 @@ def test_no_more_requests_are_in_flight_than_is_good(monkeypatch: pytest.MonkeyP
         await waiting[2]
         answers[2].cancel()
 
-    with_pool(story)
 
-
-def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.MonkeyPatch):
     """Its answer is not waited for any more."""
     monkeypatch.setattr(pool_module, "IN_FLIGHT_MAX", 1)
 
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: None
         connection = await pool.connect(server.address)
         late = connection.request(Command(code=CODE), 0.05)
@@ -303,5 +260,3 @@ def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.MonkeyPa
 
         with pytest.raises(RequestTimeout):
             await late
-
-    with_pool(story)

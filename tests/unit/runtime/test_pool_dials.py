@@ -36,7 +36,7 @@ class Dials:
         )
 
 
-def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatch: pytest.MonkeyPatch):
+async def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatch: pytest.MonkeyPatch):
     """Nobody has to ask; the pauses grow while the server is away."""
     pauses: list[int] = []
 
@@ -46,24 +46,21 @@ def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatch: pyt
 
     monkeypatch.setattr(pool_module, "redial_pause_s", pause_s)
 
-    async def run() -> None:
-        dials = Dials()
-        async with ScriptedServer() as server:
-            await dials.pool.connect(server.address)
-            await dials.opened.get()
+    dials = Dials()
+    async with ScriptedServer() as server:
+        await dials.pool.connect(server.address)
+        await dials.opened.get()
 
-            await server.stop()
-            await until(lambda: len(pauses) >= 4)
-            await server.listen(int(server.address.rpartition(":")[2]))
+        await server.stop()
+        await until(lambda: len(pauses) >= 4)
+        await server.listen(int(server.address.rpartition(":")[2]))
 
-            assert (await dials.opened.get()).is_open
-            assert pauses[:4] == [0, 1, 2, 3]
-            await dials.pool.close()
-
-    asyncio.run(run())
+        assert (await dials.opened.get()).is_open
+        assert pauses[:4] == [0, 1, 2, 3]
+        await dials.pool.close()
 
 
-def test_a_server_that_hangs_up_at_once_is_not_dialled_in_a_rage(monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_hangs_up_at_once_is_not_dialled_in_a_rage(monkeypatch: pytest.MonkeyPatch):
     """A connection has to hold for a while before the pauses are short again."""
     pauses: list[int] = []
 
@@ -73,47 +70,41 @@ def test_a_server_that_hangs_up_at_once_is_not_dialled_in_a_rage(monkeypatch: py
 
     monkeypatch.setattr(pool_module, "redial_pause_s", pause_s)
 
-    async def run() -> None:
-        dials = Dials()
-        async with ScriptedServer() as server:
-            await dials.pool.connect(server.address)
-            for _ in range(3):
-                connection = await dials.opened.get()
-                server.drop_connections()
-                await connection.closed
-            await dials.opened.get()
-            assert pauses == [0, 1, 2]
-
-            monkeypatch.setattr(pool_module, "_GOOD_S", 0)
+    dials = Dials()
+    async with ScriptedServer() as server:
+        await dials.pool.connect(server.address)
+        for _ in range(3):
+            connection = await dials.opened.get()
             server.drop_connections()
-            await dials.opened.get()
-            assert pauses == [0, 1, 2, 0]
-            await dials.pool.close()
+            await connection.closed
+        await dials.opened.get()
+        assert pauses == [0, 1, 2]
 
-    asyncio.run(run())
+        monkeypatch.setattr(pool_module, "_GOOD_S", 0)
+        server.drop_connections()
+        await dials.opened.get()
+        assert pauses == [0, 1, 2, 0]
+        await dials.pool.close()
 
 
-def test_a_connection_that_nobody_wants_any_more_is_not_dialled(monkeypatch: pytest.MonkeyPatch):
+async def test_a_connection_that_nobody_wants_any_more_is_not_dialled(monkeypatch: pytest.MonkeyPatch):
     """Nor after the pool was closed."""
     monkeypatch.setattr(pool_module, "REDIAL_S", 0.001)
 
-    async def run() -> None:
-        dials = Dials()
-        async with ScriptedServer() as server:
-            connection = await dials.pool.connect(server.address)
-            dials.wanted = False
-            server.drop_connections()
-            await connection.closed
-            assert dials.pool._redials == {}
+    dials = Dials()
+    async with ScriptedServer() as server:
+        connection = await dials.pool.connect(server.address)
+        dials.wanted = False
+        server.drop_connections()
+        await connection.closed
+        assert dials.pool._redials == {}
 
-            connection = await dials.pool.connect(server.address)
-            dials.wanted = True
-            server.drop_connections()
-            await connection.closed
-            dials.wanted = False  # between the loss and the next dial
-            await asyncio.sleep(0.01)
-            assert dials.opened.qsize() == 2
-            assert dials.pool.addresses() == []
-            await dials.pool.close()
-
-    asyncio.run(run())
+        connection = await dials.pool.connect(server.address)
+        dials.wanted = True
+        server.drop_connections()
+        await connection.closed
+        dials.wanted = False  # between the loss and the next dial
+        await asyncio.sleep(0.01)
+        assert dials.opened.qsize() == 2
+        assert dials.pool.addresses() == []
+        await dials.pool.close()

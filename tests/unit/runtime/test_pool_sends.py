@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.pools import CODE, with_pool
+from tests.support.pools import CODE, a_pool
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.model.errors import ConnectionLost, RequestTimeout
@@ -19,10 +19,10 @@ def send(connection: Connection, **fields: str) -> SendAnswer:
 
 
 @pytest.mark.parametrize("serializer", [JSON, BINARY])
-def test_answers_to_sends_and_others_share_a_connection(serializer: int):
+async def test_answers_to_sends_and_others_share_a_connection(serializer: int):
     """In any encoding; each comes to who asked, in the form they asked for."""
+    async with a_pool() as (server, pool):
 
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
         def answer(command: Command) -> Command:
             answered = response(command, int(command.fields["n"]), "said", fields={"queueId": "1", "queueOffset": "2"})
             answered.serializer = serializer
@@ -39,13 +39,10 @@ def test_answers_to_sends_and_others_share_a_connection(serializer: int):
         assert (other.code, other.fields) == (1, {"queueId": "1", "queueOffset": "2"})
         assert (refusal.code, refusal.remark) == (2, "said")
 
-    with_pool(story)
 
-
-def test_an_answer_to_a_send_that_takes_liberties_is_read_the_general_way():
+async def test_an_answer_to_a_send_that_takes_liberties_is_read_the_general_way():
     """A number that is none does not end the connection."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.on(CODE, queueId="one", queueOffset="2")
         connection = await pool.connect(server.address)
 
@@ -54,34 +51,27 @@ def test_an_answer_to_a_send_that_takes_liberties_is_read_the_general_way():
         assert (reply.code, reply.fields.queue_id) == (0, None)
         assert connection.is_open
 
-    with_pool(story)
 
-
-def test_a_server_may_ask_on_a_connection_that_sends():
+async def test_a_server_may_ask_on_a_connection_that_sends():
     """Its request is not taken for an answer."""
+    asked: asyncio.Queue[int] = asyncio.Queue()
+    pool = ConnectionPool(on_request=lambda _, command: asked.put_nowait(command.code))
+    async with ScriptedServer() as server:
+        server.answers[CODE] = lambda _: None
+        connection = await pool.connect(server.address)
+        answer = send(connection)
+        await server.heard(CODE)
+        server.push(Command(code=40, opaque=server.heard_of(CODE)[0].opaque))
 
-    async def run() -> None:
-        asked: asyncio.Queue[int] = asyncio.Queue()
-        pool = ConnectionPool(on_request=lambda _, command: asked.put_nowait(command.code))
-        async with ScriptedServer() as server:
-            server.answers[CODE] = lambda _: None
-            connection = await pool.connect(server.address)
-            answer = send(connection)
-            await server.heard(CODE)
-            server.push(Command(code=40, opaque=server.heard_of(CODE)[0].opaque))
-
-            assert await asked.get() == 40
-            assert not answer.done()
-            answer.cancel()
-            await pool.close()
-
-    asyncio.run(run())
+        assert await asked.get() == 40
+        assert not answer.done()
+        answer.cancel()
+        await pool.close()
 
 
-def test_a_send_ends_with_its_connection_or_its_time():
+async def test_a_send_ends_with_its_connection_or_its_time():
     """As any other request."""
-
-    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+    async with a_pool() as (server, pool):
         server.answers[CODE] = lambda _: None
         connection = await pool.connect(server.address)
         opaque, late = connection.begin_send(0.02)
@@ -93,5 +83,3 @@ def test_a_send_ends_with_its_connection_or_its_time():
         with pytest.raises(ConnectionLost):
             await lost
         assert opaque
-
-    with_pool(story)

@@ -54,69 +54,57 @@ def a_frame(body: bytes) -> bytes:
     return encode_command(Command(code=1, opaque=1, body=body))
 
 
-def test_what_is_there_to_be_read_is_one_event() -> None:
+async def test_what_is_there_to_be_read_is_one_event() -> None:
     """However many connections it came from, and every one of them gets its own bytes back."""
+    machine = Echo()
+    async with a_server(machine) as port:
+        peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        machine.turns.clear()
+        for number, (_, writer) in enumerate(peers):
+            writer.write(a_frame(b"%02d" % number) * 3)  # without giving the server a turn in between
+        answers = [await reader.readexactly(6) for reader, _ in peers]
+        for _, writer in peers:
+            writer.close()
 
-    async def scenario() -> None:
-        machine = Echo()
-        async with a_server(machine) as port:
-            peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            machine.turns.clear()
-            for number, (_, writer) in enumerate(peers):
-                writer.write(a_frame(b"%02d" % number) * 3)  # without giving the server a turn in between
-            answers = [await reader.readexactly(6) for reader, _ in peers]
-            for _, writer in peers:
-                writer.close()
-
-        assert answers == [b"%02d" % number * 3 for number in range(20)]
-        assert len(machine.turns) < 20
-
-    asyncio.run(scenario())
+    assert answers == [b"%02d" % number * 3 for number in range(20)]
+    assert len(machine.turns) < 20
 
 
-def test_more_than_the_receive_buffer_holds_is_several_events() -> None:
+async def test_more_than_the_receive_buffer_holds_is_several_events() -> None:
     """Reads that are kept for later are never overwritten by the next one."""
+    machine = Echo()
+    size = channel_module.RECEIVE_BUFFER_SIZE // 5
+    async with a_server(machine) as port:
+        peers = [await asyncio.open_connection("127.0.0.1", port, limit=2 * size) for _ in range(12)]
+        for number, (_, writer) in enumerate(peers):
+            writer.write(a_frame(bytes([number + 1]) * size))
+        answers = [await reader.readexactly(size) for reader, _ in peers]
+        for _, writer in peers:
+            writer.close()
 
-    async def scenario() -> None:
-        machine = Echo()
-        size = channel_module.RECEIVE_BUFFER_SIZE // 5
-        async with a_server(machine) as port:
-            peers = [await asyncio.open_connection("127.0.0.1", port, limit=2 * size) for _ in range(12)]
-            for number, (_, writer) in enumerate(peers):
-                writer.write(a_frame(bytes([number + 1]) * size))
-            answers = [await reader.readexactly(size) for reader, _ in peers]
-            for _, writer in peers:
-                writer.close()
-
-        assert [set(answer) for answer in answers] == [{number + 1} for number in range(12)]
-
-    asyncio.run(scenario())
+    assert [set(answer) for answer in answers] == [{number + 1} for number in range(12)]
 
 
-def test_a_fault_closes_the_connection_that_met_it_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_closes_the_connection_that_met_it_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server goes on, and the operator sees where it happened."""
+    machine = Echo()
+    told: list[object] = []
+    monkeypatch.setattr(
+        asyncio.get_running_loop(),
+        "call_exception_handler",
+        lambda context: told.append(context["exception"]),
+        raising=False,
+    )
+    async with a_server(machine) as port:
+        good, bad = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        bad[1].write(a_frame(machine.broken_by))
+        assert await bad[0].read() == b""
+        good[1].write(a_frame(b"still here"))
+        assert await good[0].readexactly(10) == b"still here"
+        good[1].close()
+        bad[1].close()
 
-    async def scenario() -> None:
-        machine = Echo()
-        told: list[object] = []
-        monkeypatch.setattr(
-            asyncio.get_running_loop(),
-            "call_exception_handler",
-            lambda context: told.append(context["exception"]),
-            raising=False,
-        )
-        async with a_server(machine) as port:
-            good, bad = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-            bad[1].write(a_frame(machine.broken_by))
-            assert await bad[0].read() == b""
-            good[1].write(a_frame(b"still here"))
-            assert await good[0].readexactly(10) == b"still here"
-            good[1].close()
-            bad[1].close()
-
-        assert [type(error) for error in told] == [ZeroDivisionError]
-
-    asyncio.run(scenario())
+    assert [type(error) for error in told] == [ZeroDivisionError]
 
 
 class Clockwork:
@@ -178,33 +166,30 @@ class Clerk:
         return []
 
 
-def test_a_file_without_space_is_written_when_there_is_some_in_its_latest_version(
+async def test_a_file_without_space_is_written_when_there_is_some_in_its_latest_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The machine hears of every attempt that fails, as of a shortage and not of a broken disk."""
     monkeypatch.setattr(server_module, "_RETRY_S", 0.01)
 
-    async def scenario() -> None:
-        machine, disk = Clerk(), SimDisk()
-        server = MachineServer(machine, emit=lambda _: None, disk=disk)
-        server.start()
+    machine, disk = Clerk(), SimDisk()
+    server = MachineServer(machine, emit=lambda _: None, disk=disk)
+    server.start()
 
-        def refuse(call: str, path: str) -> None:
-            raise DiskFull(f"no space for {path}")
+    def refuse(call: str, path: str) -> None:
+        raise DiskFull(f"no space for {path}")
 
-        disk.before = refuse
-        for version in ("first", "second"):
-            server.feed(events.TimerFired(version, 0))
-        for _ in range(5):
-            outcome = await machine.outcomes.get()
-            assert isinstance(outcome, events.DiskFault)
-            assert (outcome.path, outcome.is_full) == ("config/a.json", True)
-        disk.before = None
-        while not isinstance(outcome, events.FileWritten):
-            outcome = await machine.outcomes.get()
-        await server.stop()
+    disk.before = refuse
+    for version in ("first", "second"):
+        server.feed(events.TimerFired(version, 0))
+    for _ in range(5):
+        outcome = await machine.outcomes.get()
+        assert isinstance(outcome, events.DiskFault)
+        assert (outcome.path, outcome.is_full) == ("config/a.json", True)
+    disk.before = None
+    while not isinstance(outcome, events.FileWritten):
+        outcome = await machine.outcomes.get()
+    await server.stop()
 
-        assert disk.read_file("config/a.json") == b"second"
-        assert machine.outcomes.empty(), "the first version is not written after the second"
-
-    asyncio.run(scenario())
+    assert disk.read_file("config/a.json") == b"second"
+    assert machine.outcomes.empty(), "the first version is not written after the second"

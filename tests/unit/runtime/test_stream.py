@@ -32,24 +32,20 @@ class Talker:
         return []
 
 
-def test_both_ends_hear_bytes_as_they_come_and_what_the_channel_is_for() -> None:
+async def test_both_ends_hear_bytes_as_they_come_and_what_the_channel_is_for() -> None:
     """Nothing is taken for a frame, whatever it looks like."""
+    answerer = Talker()
+    server = MachineServer(answerer, emit=lambda _: None)
+    port = await server.listen("127.0.0.1", 0, stream="talk")
+    server.start()
+    dialer = Talker(f"127.0.0.1:{port}")
+    client = MachineServer(dialer, emit=lambda _: None)
+    client.start()
 
-    async def scenario() -> None:
-        answerer = Talker()
-        server = MachineServer(answerer, emit=lambda _: None)
-        port = await server.listen("127.0.0.1", 0, stream="talk")
-        server.start()
-        dialer = Talker(f"127.0.0.1:{port}")
-        client = MachineServer(dialer, emit=lambda _: None)
-        client.start()
+    await asyncio.wait_for(dialer.closed.wait(), 10)
 
-        await asyncio.wait_for(dialer.closed.wait(), 10)
-
-        assert answerer.heard == dialer.heard == b"\0" + b"\xff" * 9
-        assert answerer.opened == [(None, "talk")]
-        assert dialer.opened == [(f"127.0.0.1:{port}", "talk")]
-        await client.stop()
-        await server.stop()
-
-    asyncio.run(scenario())
+    assert answerer.heard == dialer.heard == b"\0" + b"\xff" * 9
+    assert answerer.opened == [(None, "talk")]
+    assert dialer.opened == [(f"127.0.0.1:{port}", "talk")]
+    await client.stop()
+    await server.stop()

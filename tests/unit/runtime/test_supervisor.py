@@ -55,48 +55,40 @@ class Journal:
         return [line for line in self.lines if line.event == event]
 
 
-def test_a_started_child_has_said_that_it_is_ready():
+async def test_a_started_child_has_said_that_it_is_ready():
     """`start` returns what the ready line says, and the child runs."""
+    supervisor = Supervisor(Journal())
+    try:
+        announced = await supervisor.start([a_child("one", SERVES), a_child("two", SERVES)])
 
-    async def scenario() -> None:
-        supervisor = Supervisor(Journal())
-        try:
-            announced = await supervisor.start([a_child("one", SERVES), a_child("two", SERVES)])
-
-            assert announced == [{"address": "here"}, {"address": "here"}]
-            assert supervisor.get_child("one").pid is not None
-        finally:
-            await supervisor.stop()
-
-    asyncio.run(scenario())
+        assert announced == [{"address": "here"}, {"address": "here"}]
+        assert supervisor.get_child("one").pid is not None
+    finally:
+        await supervisor.stop()
 
 
-def test_a_killed_child_is_started_again_and_it_is_said():
+async def test_a_killed_child_is_started_again_and_it_is_said():
     """A crash is followed by a restart of the same command, with a line that names the reason."""
+    journal = Journal()
+    supervisor = Supervisor(journal)
+    try:
+        await supervisor.start([a_child("one", SERVES)])
+        child = supervisor.get_child("one")
+        first = child.pid
+        assert first is not None
 
-    async def scenario() -> None:
-        journal = Journal()
-        supervisor = Supervisor(journal)
-        try:
-            await supervisor.start([a_child("one", SERVES)])
-            child = supervisor.get_child("one")
-            first = child.pid
-            assert first is not None
+        os.kill(first, 9)
+        await journal.wait_for("ready", 2)
 
-            os.kill(first, 9)
-            await journal.wait_for("ready", 2)
-
-            (died,) = journal.of("died, restarting")
-            assert died.fields["reason"] == "killed by SIGKILL"
-            assert child.restarts == 1
-            assert child.pid not in {None, first}
-        finally:
-            await supervisor.stop()
-
-    asyncio.run(scenario())
+        (died,) = journal.of("died, restarting")
+        assert died.fields["reason"] == "killed by SIGKILL"
+        assert child.restarts == 1
+        assert child.pid not in {None, first}
+    finally:
+        await supervisor.stop()
 
 
-def test_a_child_that_cannot_restart_is_tried_again_more_and_more_slowly(tmp_path: object):
+async def test_a_child_that_cannot_restart_is_tried_again_more_and_more_slowly(tmp_path: object):
     """The second wait is longer than the first: a role that cannot start does not eat the machine."""
     marker = f"{tmp_path}/started"
     # Serves once; every later start fails.
@@ -105,83 +97,64 @@ def test_a_child_that_cannot_restart_is_tried_again_more_and_more_slowly(tmp_pat
         "print('{}', flush=True)\nsys.exit(4)\n"
     )
 
-    async def scenario() -> None:
-        journal = Journal()
-        supervisor = Supervisor(journal)
-        await supervisor.start([a_child("one", script)])
-        lines = await journal.wait_for("died, restarting", 3)
-        await supervisor.stop()
+    journal = Journal()
+    supervisor = Supervisor(journal)
+    await supervisor.start([a_child("one", script)])
+    lines = await journal.wait_for("died, restarting", 3)
+    await supervisor.stop()
 
-        assert [line.fields["reason"] for line in lines[:3]] == ["exit status 4", "exit status 3", "exit status 3"]
-        waits = [float(str(line.fields["in_s"])) for line in lines[:3]]
-        assert waits == sorted(waits)
-        assert waits[2] > waits[0]
-
-    asyncio.run(scenario())
+    assert [line.fields["reason"] for line in lines[:3]] == ["exit status 4", "exit status 3", "exit status 3"]
+    waits = [float(str(line.fields["in_s"])) for line in lines[:3]]
+    assert waits == sorted(waits)
+    assert waits[2] > waits[0]
 
 
-def test_a_first_start_that_fails_is_told_and_not_repeated():
+async def test_a_first_start_that_fails_is_told_and_not_repeated():
     """A mistake in the configuration must not look like a crash."""
+    journal = Journal()
+    supervisor = Supervisor(journal)
+    with pytest.raises(ChildFailed, match=r"one could not start \(exit status 7\)"):
+        await supervisor.start([a_child("one", "import sys; sys.exit(7)")])
+    await supervisor.stop()
 
-    async def scenario() -> None:
-        journal = Journal()
-        supervisor = Supervisor(journal)
-        with pytest.raises(ChildFailed, match=r"one could not start \(exit status 7\)"):
-            await supervisor.start([a_child("one", "import sys; sys.exit(7)")])
-        await supervisor.stop()
-
-        assert journal.of("died, restarting") == []
-
-    asyncio.run(scenario())
+    assert journal.of("died, restarting") == []
 
 
-def test_a_child_that_says_something_else_is_not_ready():
+async def test_a_child_that_says_something_else_is_not_ready():
     """Only the ready line counts, and the child does not stay behind."""
+    supervisor = Supervisor(Journal())
+    with pytest.raises(ChildFailed, match="said b'hello"):
+        await supervisor.start([a_child("one", "import sys; print('hello', flush=True); sys.stdin.read()")])
 
-    async def scenario() -> None:
-        supervisor = Supervisor(Journal())
-        with pytest.raises(ChildFailed, match="said b'hello"):
-            await supervisor.start([a_child("one", "import sys; print('hello', flush=True); sys.stdin.read()")])
-
-        assert supervisor.get_child("one").pid is None
-
-    asyncio.run(scenario())
+    assert supervisor.get_child("one").pid is None
 
 
-def test_stopping_is_orderly(capfd: pytest.CaptureFixture[str]):
+async def test_stopping_is_orderly(capfd: pytest.CaptureFixture[str]):
     """SIGTERM, and time to say good-bye; nothing is restarted."""
+    journal = Journal()
+    supervisor = Supervisor(journal)
+    await supervisor.start([a_child("one", ORDERLY)])
+    await supervisor.stop()
 
-    async def scenario() -> None:
-        journal = Journal()
-        supervisor = Supervisor(journal)
-        await supervisor.start([a_child("one", ORDERLY)])
-        await supervisor.stop()
-
-        assert journal.of("died, restarting") == []
-        assert supervisor.get_child("one").pid is None
-
-    asyncio.run(scenario())
+    assert journal.of("died, restarting") == []
+    assert supervisor.get_child("one").pid is None
     assert "bye" in capfd.readouterr().err
 
 
-def test_a_child_ends_with_its_supervisor():
+async def test_a_child_ends_with_its_supervisor():
     """Standard input is held by the supervisor: a child that watches it does not outlive a killed one."""
+    supervisor = Supervisor(Journal())
+    await supervisor.start([a_child("one", SERVES)])
+    child = supervisor.get_child("one")
+    process = child._process
+    assert process is not None
+    assert process.stdin is not None
+    child._stopping.set()  # so that its end is not taken for a crash
 
-    async def scenario() -> None:
-        supervisor = Supervisor(Journal())
-        await supervisor.start([a_child("one", SERVES)])
-        child = supervisor.get_child("one")
-        process = child._process
-        assert process is not None
-        assert process.stdin is not None
-        child._stopping.set()  # so that its end is not taken for a crash
+    process.stdin.close()
 
-        process.stdin.close()
-
-        assert await process.wait() == 0
-        await supervisor.stop()
-
-    asyncio.run(scenario())
+    assert await process.wait() == 0
+    await supervisor.stop()
 
 
 def test_an_exit_is_described_in_words():
