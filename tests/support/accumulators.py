@@ -1,7 +1,8 @@
 """An accumulator between a test and a broker that answers when it is told to."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
@@ -87,16 +88,13 @@ def bodies(parcel: Parcel) -> list[bytes]:
     return [bytes(body) for _, body, _ in split_items(parcel.outgoing.body)]
 
 
-def with_bench(story: Callable[[Bench], Awaitable[None]], **options: float) -> None:
-    """Let *story* happen; batches leave with the next turn unless *options* say otherwise."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t", queues=4)
-            await client.route("t")
-            await story(Bench(client, **{"linger_s": 0, **options}))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_bench(**options: float) -> AsyncIterator[Bench]:
+    """Provide a bench; batches leave with the next turn unless *options* say otherwise."""
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t", queues=4)
+        await client.route("t")
+        yield Bench(client, **{"linger_s": 0, **options})
 
 
 def some(count: int, key: str | None = None) -> Iterable[Message]:

@@ -1,7 +1,8 @@
 """Sending messages. What a real cluster makes of it is shown by tests/integration/test_client.py."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -23,22 +24,19 @@ SEND = RequestCode.SEND_MESSAGE_V2
 STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}
 
 
-def with_producer(story: Callable[[ScriptedServer, Producer], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t")
-            server.on(SEND, **STORED)
-            server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
-            async with Producer(server.namesrv, "p") as producer:
-                await story(server, producer)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_producer() -> AsyncIterator[tuple[ScriptedServer, Producer]]:
+    async with ScriptedServer() as server:
+        server.serve_topic("t")
+        server.on(SEND, **STORED)
+        server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
+        async with Producer(server.namesrv, "p") as producer:
+            yield server, producer
 
 
-def test_topic_and_body_make_a_message():
+async def test_topic_and_body_make_a_message():
     """As well as a message does."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         await producer.send("t", b"body", tags="x", keys=["a"], properties={"p": "q"})
         await producer.send(Message("t", b"body", tags="x", keys=("a",), properties={"p": "q"}))
 
@@ -46,13 +44,10 @@ def test_topic_and_body_make_a_message():
         assert one.pop("UNIQ_KEY") != two.pop("UNIQ_KEY")
         assert one == two == {"KEYS": "a", "TAGS": "x", "p": "q"}
 
-    with_producer(story)
 
-
-def test_many_sends_are_in_flight_at_once():
+async def test_many_sends_are_in_flight_at_once():
     """The server sees all of them before it answers any."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         await producer.send("t", b"first")
         held: list[Command] = []
         server.answers[SEND] = held.append
@@ -63,13 +58,10 @@ def test_many_sends_are_in_flight_at_once():
             server.push(response(command, fields=STORED))
         await asyncio.gather(*sends)
 
-    with_producer(story)
 
-
-def test_sends_of_one_key_are_one_at_a_time():
+async def test_sends_of_one_key_are_one_at_a_time():
     """So that a retry cannot overtake."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         await producer.send("t", b"first")
         held: list[Command] = []
         server.answers[SEND] = held.append
@@ -83,13 +75,10 @@ def test_sends_of_one_key_are_one_at_a_time():
             server.push(response(command, fields=STORED))
         await asyncio.gather(*sends)
 
-    with_producer(story)
 
-
-def test_closing_waits_for_what_is_in_flight():
+async def test_closing_waits_for_what_is_in_flight():
     """And takes nothing new."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         held: list[Command] = []
         server.answers[SEND] = held.append
         sending = asyncio.create_task(producer.send("t", b"x"))
@@ -107,36 +96,26 @@ def test_closing_waits_for_what_is_in_flight():
         (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
         assert goodbye.fields == {"clientID": producer.client_id, "producerGroup": "p"}
 
-    with_producer(story)
 
-
-def test_a_producer_that_was_not_started_says_so():
+async def test_a_producer_that_was_not_started_says_so():
     """With what to write instead."""
-
-    async def story() -> None:
-        with pytest.raises(LocalProtocolError, match="async with"):
-            await Producer("127.0.0.1:1").send("t", b"x")
-
-    asyncio.run(story())
+    with pytest.raises(LocalProtocolError, match="async with"):
+        await Producer("127.0.0.1:1").send("t", b"x")
 
 
-def test_a_batch_is_one_request():
+async def test_a_batch_is_one_request():
     """Nothing in it is compressed: the flag is the whole batch's."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         await producer.send_many([Message("t", b"a" * 10_000), Message("t", b"b")])
 
         (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
         assert (command.fields["m"], command.fields["f"]) == ("true", "0")
         assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"a" * 10_000, b"b"]
 
-    with_producer(story)
 
-
-def test_a_half_message_is_marked():
+async def test_a_half_message_is_marked():
     """With its group, so that the broker knows whom to ask."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         server.on(RequestCode.END_TRANSACTION)
         async with producer.transaction(Message("t", b"x")):
             pass
@@ -148,37 +127,31 @@ def test_a_half_message_is_marked():
         assert half.fields["f"] == "4"
         assert {"TRAN_MSG": "true", "PGROUP": "p"}.items() <= parse_properties(half.fields["i"]).items()
 
-    with_producer(story)
 
-
-def test_topics_of_transactions_are_kept(monkeypatch: pytest.MonkeyPatch):
+async def test_topics_of_transactions_are_kept(monkeypatch: pytest.MonkeyPatch):
     """Brokers may ask about them at any time; every other topic is forgotten when nobody sends to it."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 0.01)
     monkeypatch.setattr(route_refresher, "_SWEEP_S", 0.02)
 
-    async def run() -> None:
-        async with ScriptedServer() as server, asyncio.timeout(30):
-            server.on(SEND, **STORED)
-            server.on(RequestCode.END_TRANSACTION)
-            server.serve_topic("t")
-            server.serve_topic("u")
-            async with Producer(server.namesrv, "p", topic_expiry_s=0.1) as producer:
-                async with producer.transaction(Message("t", b"x")):
-                    pass
-                await producer.send("u", b"x")
+    async with ScriptedServer() as server, asyncio.timeout(30):
+        server.on(SEND, **STORED)
+        server.on(RequestCode.END_TRANSACTION)
+        server.serve_topic("t")
+        server.serve_topic("u")
+        async with Producer(server.namesrv, "p", topic_expiry_s=0.1) as producer:
+            async with producer.transaction(Message("t", b"x")):
+                pass
+            await producer.send("u", b"x")
 
-                await until(lambda: producer._client.routes.find("u") is None)
+            await until(lambda: producer._client.routes.find("u") is None)
 
-                assert producer._client.routes.find("t") is not None
-                assert {topic for topic, _ in producer._sender._templates} == {"t"}
-
-    asyncio.run(run())
+            assert producer._client.routes.find("t") is not None
+            assert {topic for topic, _ in producer._sender._templates} == {"t"}
 
 
-def test_sends_to_a_topic_that_does_not_exist_ask_nobody_twice():
+async def test_sends_to_a_topic_that_does_not_exist_ask_nobody_twice():
     """A program that goes on trying costs the name server one question per poll."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         for _ in range(50):
             with pytest.raises(SendFailed, match="does not exist and no broker creates topics"):
                 await producer.send("nowhere", b"x")
@@ -186,40 +159,31 @@ def test_sends_to_a_topic_that_does_not_exist_ask_nobody_twice():
         asked = [command.fields["topic"] for command in server.heard_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
         assert sorted(asked) == ["TBW102", "nowhere"]
 
-    with_producer(story)
 
-
-def test_a_request_without_a_reply_ends():
+async def test_a_request_without_a_reply_ends():
     """In the time it was given."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (_server, producer):
         with pytest.raises(RequestTimeout, match="no client replied"):
             await producer.request(Message("t", b"x"), timeout_s=0.05)
 
-    with_producer(story)
 
-
-def test_names_are_put_into_the_namespace():
+async def test_names_are_put_into_the_namespace():
     """Topic and group."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("ns%t")
-            server.on(SEND, **STORED)
-            async with Producer(server.namesrv, "p", namespace="ns") as producer:
-                result = await producer.send("t", b"x")
-                assert [queue.topic for queue in await producer.queues("t")] == ["ns%t"]
-            (command,) = server.heard_of(SEND)
-            assert (command.fields["a"], command.fields["b"], result.queue.topic) == ("ns%p", "ns%t", "ns%t")
-
-    asyncio.run(story())
+    async with ScriptedServer() as server:
+        server.serve_topic("ns%t")
+        server.on(SEND, **STORED)
+        async with Producer(server.namesrv, "p", namespace="ns") as producer:
+            result = await producer.send("t", b"x")
+            assert [queue.topic for queue in await producer.queues("t")] == ["ns%t"]
+        (command,) = server.heard_of(SEND)
+        assert (command.fields["a"], command.fields["b"], result.queue.topic) == ("ns%p", "ns%t", "ns%t")
 
 
 @pytest.mark.parametrize("way", ["send", "send_nowait", "send_soon"])
-def test_a_message_goes_to_no_queue_of_another_topic(way: str):
+async def test_a_message_goes_to_no_queue_of_another_topic(way: str):
     """It would be stored in the queue of that number of its own topic, and the result would name the other one."""
+    async with a_producer() as (server, producer):
 
-    async def story(server: ScriptedServer, producer: Producer) -> None:
         async def send() -> None:
             await getattr(producer, way)(Message("t", b"x"), queue=MessageQueue("u", "broker-a", 0))
 
@@ -227,52 +191,39 @@ def test_a_message_goes_to_no_queue_of_another_topic(way: str):
             await send()
         assert server.heard_of(SEND) == []
 
-    with_producer(story)
 
-
-def test_a_queue_is_known_with_and_without_the_namespace():
+async def test_a_queue_is_known_with_and_without_the_namespace():
     """`queues` returns the names on the wire; users of a namespace write the others."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("ns%t")
-            server.on(SEND, **STORED)
-            async with Producer(server.namesrv, "p", namespace="ns") as producer:
-                for topic in ("ns%t", "t"):
-                    await producer.send("t", b"x", queue=MessageQueue(topic, "broker-a", 0))
-                with pytest.raises(LocalProtocolError, match="no queue of the topic 'ns%t'"):
-                    await producer.send("t", b"x", queue=MessageQueue("u", "broker-a", 0))
-
-    asyncio.run(story())
+    async with ScriptedServer() as server:
+        server.serve_topic("ns%t")
+        server.on(SEND, **STORED)
+        async with Producer(server.namesrv, "p", namespace="ns") as producer:
+            for topic in ("ns%t", "t"):
+                await producer.send("t", b"x", queue=MessageQueue(topic, "broker-a", 0))
+            with pytest.raises(LocalProtocolError, match="no queue of the topic 'ns%t'"):
+                await producer.send("t", b"x", queue=MessageQueue("u", "broker-a", 0))
 
 
-def test_a_reply_without_a_way_back_fails():
+async def test_a_reply_without_a_way_back_fails():
     """No broker serves the reply topic."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         server.serve_topic("c_REPLY_TOPIC", queues=0)
         with pytest.raises(SendFailed, match="c_REPLY_TOPIC"):
             await producer.reply(a_request(), b"reply")
 
-    with_producer(story)
 
-
-def test_a_reply_tries_the_other_brokers():
+async def test_a_reply_tries_the_other_brokers():
     """Only one of them has the requester's connection: the one that stored the request is asked first."""
-
-    async def story() -> None:
-        async with ScriptedServer() as one, ScriptedServer() as two:
-            one.serve_topic("c_REPLY_TOPIC", others={"broker-b": two.address})
-            one.refuse(RequestCode.SEND_REPLY_MESSAGE_V2, 1, "channel not found")
-            two.on(RequestCode.SEND_REPLY_MESSAGE_V2, **STORED)
-            two.on(RequestCode.HEART_BEAT)
-            two.on(RequestCode.UNREGISTER_CLIENT)
-            async with Producer(one.namesrv, "p") as producer:
-                result = await producer.reply(a_request(), b"reply")
-            assert result.queue.broker_name == "broker-b"
-            assert len(one.heard_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
-
-    asyncio.run(story())
+    async with ScriptedServer() as one, ScriptedServer() as two:
+        one.serve_topic("c_REPLY_TOPIC", others={"broker-b": two.address})
+        one.refuse(RequestCode.SEND_REPLY_MESSAGE_V2, 1, "channel not found")
+        two.on(RequestCode.SEND_REPLY_MESSAGE_V2, **STORED)
+        two.on(RequestCode.HEART_BEAT)
+        two.on(RequestCode.UNREGISTER_CLIENT)
+        async with Producer(one.namesrv, "p") as producer:
+            result = await producer.reply(a_request(), b"reply")
+        assert result.queue.broker_name == "broker-b"
+        assert len(one.heard_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
 
 
 def a_request() -> ReceivedMessage:
@@ -280,10 +231,9 @@ def a_request() -> ReceivedMessage:
     return msgspec.structs.replace(a_received_message(MessageQueue("t", "broker-a", 0), 5), properties=asked)
 
 
-def test_messages_are_gathered():
+async def test_messages_are_gathered():
     """Given one by one, sent together, each with its own place."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         futures = [producer.send_nowait(Message("t", b"%d" % number)) for number in range(3)]
         futures.append(await producer.send_soon(Message("t", b"3")))
         await producer.flush()
@@ -292,13 +242,10 @@ def test_messages_are_gathered():
         (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
         assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"0", b"1", b"2", b"3"]
 
-    with_producer(story)
 
-
-def test_a_key_keeps_its_order_whichever_way_it_is_sent():
+async def test_a_key_keeps_its_order_whichever_way_it_is_sent():
     """Gathered, alone and in explicit batches: each waits for what came before it."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         await producer.queues("t")
         held: list[Command] = []
         server.answers[SEND] = server.answers[RequestCode.SEND_BATCH_MESSAGE] = held.append
@@ -318,42 +265,32 @@ def test_a_key_keeps_its_order_whichever_way_it_is_sent():
         await asyncio.gather(*tasks)
         assert [command.body[-200:].count(b"%d" % number) > 0 for number, command in enumerate(held)] == [True] * 5
 
-    with_producer(story)
 
-
-def test_closing_sends_what_lingers():
+async def test_closing_sends_what_lingers():
     """Nothing that was taken is lost; nothing more is taken."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t")
+        server.on(SEND, **STORED)
+        server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
+        producer = Producer(server.namesrv, "p", batching=Batching(linger_s=3600, waiting_bytes_max=2000))
+        await producer.start()
+        futures = [producer.send_nowait(Message("t", b"x" * 1000, key="a"))]
+        waiting = asyncio.create_task(producer.send_soon(Message("t", b"y" * 1000, key="a")))
+        await asyncio.sleep(0)
 
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t")
-            server.on(SEND, **STORED)
-            server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
-            producer = Producer(server.namesrv, "p", batching=Batching(linger_s=3600, waiting_bytes_max=2000))
-            await producer.start()
-            futures = [producer.send_nowait(Message("t", b"x" * 1000, key="a"))]
-            waiting = asyncio.create_task(producer.send_soon(Message("t", b"y" * 1000, key="a")))
-            await asyncio.sleep(0)
+        await producer.close()
 
-            await producer.close()
-
-            futures.append(await waiting)
-            assert [future.result().offset for future in futures] == [7, 7]
-            with pytest.raises(LocalProtocolError, match="not open"):
-                producer.send_nowait(Message("t", b"late"))
-
-    asyncio.run(run())
+        futures.append(await waiting)
+        assert [future.result().offset for future in futures] == [7, 7]
+        with pytest.raises(LocalProtocolError, match="not open"):
+            producer.send_nowait(Message("t", b"late"))
 
 
-def test_gathered_messages_know_the_namespace():
+async def test_gathered_messages_know_the_namespace():
     """As all others do."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("ns%t")
-            server.on(SEND, **STORED)
-            async with Producer(server.namesrv, "p", namespace="ns") as producer:
-                await producer.send_nowait(Message("t", b"x"))
-            assert server.heard_of(SEND)[0].fields["b"] == "ns%t"
-
-    asyncio.run(run())
+    async with ScriptedServer() as server:
+        server.serve_topic("ns%t")
+        server.on(SEND, **STORED)
+        async with Producer(server.namesrv, "p", namespace="ns") as producer:
+            await producer.send_nowait(Message("t", b"x"))
+        assert server.heard_of(SEND)[0].fields["b"] == "ns%t"

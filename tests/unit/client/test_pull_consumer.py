@@ -1,7 +1,8 @@
 """Consuming at your own pace. What a real cluster makes of it is shown by tests/integration/test_client.py."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.deliveries import until
@@ -18,18 +19,15 @@ from holdfast.wire.frames.codes import RequestCode
 ZERO, ONE = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 
 
-def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, asyncio.timeout(30):
-            await story(server)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_server() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server, asyncio.timeout(30):
+        yield server
 
 
-def test_a_poll_takes_from_every_queue_in_turn():
+async def test_a_poll_takes_from_every_queue_in_turn():
     """No queue starves."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, queues=2, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign(await consumer.queues("t"))
@@ -41,13 +39,10 @@ def test_a_poll_takes_from_every_queue_in_turn():
             assert {message.queue.queue_id for message in first} != {message.queue.queue_id for message in second}
             assert [message.offset for message in first] == list(range(10))
 
-    with_server(story)
 
-
-def test_the_position_moves_with_what_is_returned():
+async def test_the_position_moves_with_what_is_returned():
     """Not with what is pulled ahead; what the next poll makes done is what is committed."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=False) as consumer:
             await consumer.assign([ZERO])
@@ -62,14 +57,12 @@ def test_the_position_moves_with_what_is_returned():
             assert await consumer.committed(ZERO) == 2
         assert group.committed == {0: 2}
 
-    with_server(story)
 
-
-def test_earlier_polls_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch):
+async def test_earlier_polls_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch):
     """The last one only when the next comes, or when the consumer is closed."""
     monkeypatch.setattr(pull_consumer, "COMMIT_INTERVAL_S", 0.001)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
@@ -78,13 +71,10 @@ def test_earlier_polls_are_committed_by_themselves(monkeypatch: pytest.MonkeyPat
             await until(lambda: group.committed == {0: 4})
         assert group.committed == {0: 8}
 
-    with_server(story)
 
-
-def test_seeking_forgets_what_was_pulled_ahead():
+async def test_seeking_forgets_what_was_pulled_ahead():
     """In one queue, or in all."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, queues=2, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO, ONE])
@@ -97,13 +87,10 @@ def test_seeking_forgets_what_was_pulled_ahead():
             assert await consumer.poll(0) == []
             assert await consumer.offset_of(ZERO, "earliest") == 0
 
-    with_server(story)
 
-
-def test_offsets_are_known_of_queues_that_another_client_found():
+async def test_offsets_are_known_of_queues_that_another_client_found():
     """Nothing was assigned or looked up here: the route is found when it is needed."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, end=30)
         async with PullConsumer(server.namesrv, "g") as consumer:
             assert await consumer.offset_of(ZERO, "latest") == 30
@@ -112,13 +99,10 @@ def test_offsets_are_known_of_queues_that_another_client_found():
         async with PullConsumer(server.namesrv, "g") as consumer:
             assert await consumer.committed(ZERO) == 7
 
-    with_server(story)
 
-
-def test_assigning_anew_drops_the_others():
+async def test_assigning_anew_drops_the_others():
     """Those that stay go on where they are."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, queues=2, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
@@ -131,13 +115,10 @@ def test_assigning_anew_drops_the_others():
             with pytest.raises(LocalProtocolError, match="assign it"):
                 consumer.position(ZERO)
 
-    with_server(story)
 
-
-def test_a_poll_waits_for_a_message():
+async def test_a_poll_waits_for_a_message():
     """Or until its time is over; a closed consumer waits no more."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=0)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
@@ -152,13 +133,10 @@ def test_a_poll_waits_for_a_message():
             await consumer.close()
             assert await waiting == []
 
-    with_server(story)
 
-
-def test_a_paused_queue_returns_nothing():
+async def test_a_paused_queue_returns_nothing():
     """Not even what was pulled ahead."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, end=5)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
@@ -168,13 +146,10 @@ def test_a_paused_queue_returns_nothing():
             consumer.resume(ZERO)
             assert len(await consumer.poll(0)) == 5
 
-    with_server(story)
 
-
-def test_a_subscription_shares_the_queues_with_the_group():
+async def test_a_subscription_shares_the_queues_with_the_group():
     """And says in every pull what it wants: tools may come and go without a heartbeat."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, queues=2, end=3)
         group.others = ["zzz"]
         consumer = PullConsumer(server.namesrv, "g", start="earliest")
@@ -186,13 +161,10 @@ def test_a_subscription_shares_the_queues_with_the_group():
             consumer.unsubscribe("t")
             await until(lambda: consumer.assignment == [])
 
-    with_server(story)
 
-
-def test_a_loop_goes_on_until_the_consumer_is_closed():
+async def test_a_loop_goes_on_until_the_consumer_is_closed():
     """Message by message."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, end=3)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
@@ -203,15 +175,15 @@ def test_a_loop_goes_on_until_the_consumer_is_closed():
                     await consumer.close()
             assert positions == [(0, 1), (1, 2), (2, 3)]
 
-    with_server(story)
-
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_a_restarted_broker_costs_neither_positions_nor_commits(monkeypatch: pytest.MonkeyPatch, *, auto_commit: bool):
+async def test_a_restarted_broker_costs_neither_positions_nor_commits(
+    monkeypatch: pytest.MonkeyPatch, *, auto_commit: bool
+):
     """It is told again what was committed, by the consumer or by its user, and no more than that."""
     monkeypatch.setattr(pull_consumer, "COMMIT_INTERVAL_S", 3600)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=auto_commit) as consumer:
             await consumer.assign([ZERO])
@@ -232,13 +204,10 @@ def test_a_restarted_broker_costs_neither_positions_nor_commits(monkeypatch: pyt
                 messages += await consumer.poll(5)
             assert [message.offset for message in messages] == list(range(8, 40))
 
-    with_server(story)
 
-
-def test_what_was_not_committed_by_hand_is_read_again_after_a_new_assignment():
+async def test_what_was_not_committed_by_hand_is_read_again_after_a_new_assignment():
     """The position of a queue that was dropped is nobody's."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=False) as consumer:
             await consumer.assign([ZERO])
@@ -248,24 +217,18 @@ def test_what_was_not_committed_by_hand_is_read_again_after_a_new_assignment():
             await consumer.assign([ZERO])
             assert consumer.position(ZERO) == 0
 
-    with_server(story)
-
 
 @pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
-def test_closing_ends_a_start_that_is_under_way(kind: type[PullConsumer]):
+async def test_closing_ends_a_start_that_is_under_way(kind: type[PullConsumer]):
     """Nothing of it runs on: nobody would ever stop it."""
+    async with ScriptedServer() as server:
+        server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+        consumer = kind(server.namesrv, "g")
+        consumer.subscribe("t")
+        starting = asyncio.ensure_future(consumer.start())
+        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        await consumer.close()
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
-            consumer = kind(server.namesrv, "g")
-            consumer.subscribe("t")
-            starting = asyncio.ensure_future(consumer.start())
-            await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-            await consumer.close()
-
-            with pytest.raises(HoldfastError):
-                await starting
-            assert not consumer._member.client._tasks
-
-    asyncio.run(story())
+        with pytest.raises(HoldfastError):
+            await starting
+        assert not consumer._member.client._tasks

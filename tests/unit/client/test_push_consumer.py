@@ -1,7 +1,8 @@
 """Consuming as a member of a group. What a real cluster makes of it is shown by tests/integration/test_client.py."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,10 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 
 
-def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, asyncio.timeout(30):
-            await story(server)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_server() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server, asyncio.timeout(30):
+        yield server
 
 
 def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +46,11 @@ class Bodies:
         self.got.append(message.body)
 
 
-def test_what_was_consumed_is_committed_every_few_seconds(monkeypatch: pytest.MonkeyPatch):
+async def test_what_was_consumed_is_committed_every_few_seconds(monkeypatch: pytest.MonkeyPatch):
     """And when closing."""
     monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 0.001)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, end=40), Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
@@ -60,13 +59,10 @@ def test_what_was_consumed_is_committed_every_few_seconds(monkeypatch: pytest.Mo
         assert sorted(bodies.got) == sorted(b"0/%d" % number for number in range(40))
         assert server.heard_of(RequestCode.UNREGISTER_CLIENT)
 
-    with_server(story)
 
-
-def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
+async def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
     """And counts as done."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=3)
 
         async def listen(message: ReceivedMessage) -> None:
@@ -83,13 +79,10 @@ def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
         (back,) = server.heard_of(RequestCode.CONSUMER_SEND_MSG_BACK)
         assert back.fields["maxReconsumeTimes"] == "5"
 
-    with_server(story)
 
-
-def test_closing_gives_back_what_does_not_end():
+async def test_closing_gives_back_what_does_not_end():
     """So that what is done behind it can be committed."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=3)
         done: list[int] = []
 
@@ -105,13 +98,10 @@ def test_closing_gives_back_what_does_not_end():
         assert group.given_back == [(0, 0)]
         assert group.committed == {0: 3}
 
-    with_server(story)
 
-
-def test_a_lost_queue_is_committed_before_it_is_left():
+async def test_a_lost_queue_is_committed_before_it_is_left():
     """Its new owner goes on there."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, queues=2, end=10), Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
@@ -122,13 +112,10 @@ def test_a_lost_queue_is_committed_before_it_is_left():
             await until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
             await until(lambda: group.committed.get(1) == 10)
 
-    with_server(story)
 
-
-def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
+async def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
     """And reads nothing that another one has locked."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, queues=2, end=3), Bodies()
         group.grants_locks = False
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=True, start="earliest")
@@ -144,14 +131,12 @@ def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
         assert [body for body in bodies.got if body.startswith(b"0")] == [b"0/0", b"0/1", b"0/2"]
         assert group.committed == {0: 3, 1: 3}
 
-    with_server(story)
 
-
-def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypatch: pytest.MonkeyPatch):
+async def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypatch: pytest.MonkeyPatch):
     """Whatever was read ahead; while nobody answers, nothing is begun."""
     monkeypatch.setattr(lock_renewal, "_PAUSE_S", 0.001)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=2)
         got: list[bytes] = []
 
@@ -170,14 +155,12 @@ def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypa
             server.answers[RequestCode.LOCK_BATCH_MQ] = group._lock
             await until(lambda: len(got) == 2)
 
-    with_server(story)
 
-
-def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.MonkeyPatch):
     """At once; if it comes back, what was done is not done again."""
     monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=4)
         got: list[bytes] = []
 
@@ -196,15 +179,13 @@ def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.
             await until(lambda: len(got) == 4)
         assert got == [b"0/0", b"0/1", b"0/2", b"0/3"]
 
-    with_server(story)
-
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
+async def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
     """It hears who we are, grants the locks, is told how far we are, and is pulled from where we are. All at once."""
     never_mind_the_time(monkeypatch)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, queues=2, end=5), Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=ordered, start="earliest")
         consumer.subscribe("t")
@@ -226,14 +207,12 @@ def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch,
             to_broker = [command for command in server.requests if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC]
             assert to_broker[0].code == RequestCode.HEART_BEAT
 
-    with_server(story)
 
-
-def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock(monkeypatch: pytest.MonkeyPatch):
+async def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock(monkeypatch: pytest.MonkeyPatch):
     """The broker may have been restarted, and the queue may be another member's."""
     never_mind_the_time(monkeypatch)
 
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=3)
         begun: list[int] = []
         ends: asyncio.Queue[None] = asyncio.Queue()
@@ -260,13 +239,10 @@ def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock(monkeypatc
                 ends.put_nowait(None)
             await until(lambda: begun == [0, 1, 2])
 
-    with_server(story)
 
-
-def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
+async def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
     """The broker knows of more than we when it is back."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, end=3), Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
@@ -278,13 +254,10 @@ def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
             await until(lambda: [reader.window.next_offset for reader in consumer._readers.values()] == [7])
             assert group.committed == {0: 7}
 
-    with_server(story)
 
-
-def test_a_broker_that_drops_out_of_the_route_keeps_its_consumers():
+async def test_a_broker_that_drops_out_of_the_route_keeps_its_consumers():
     """For a while: it may only be restarted, and nobody forgets where they are."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group, bodies = ScriptedGroup(server, end=3), Bodies()
         async with ScriptedServer() as name_server:
             name_server.serve_topic("t", others={})
@@ -306,13 +279,10 @@ def test_a_broker_that_drops_out_of_the_route_keeps_its_consumers():
                 await until(lambda: len(bodies.got) == 5)
             assert bodies.got == [b"0/%d" % at for at in range(5)]
 
-    with_server(story)
 
-
-def test_an_operators_reset_reaches_the_listener():
+async def test_an_operators_reset_reaches_the_listener():
     """The messages come again."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server, end=3)
         bodies = Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
@@ -325,13 +295,10 @@ def test_an_operators_reset_reaches_the_listener():
             await until(lambda: len(bodies.got) == 5)
         assert bodies.got[3:] == [b"0/1", b"0/2"]
 
-    with_server(story)
 
-
-def test_a_loop_may_give_a_message_back():
+async def test_a_loop_may_give_a_message_back():
     """Then it is done with it."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=2)
         consumer = PushConsumer(server.namesrv, "g", start="earliest")
         consumer.subscribe("t")
@@ -345,35 +312,26 @@ def test_a_loop_may_give_a_message_back():
         assert group.given_back == [(0, 3)]
         assert group.committed == {0: 2}
 
-    with_server(story)
 
-
-def test_a_consumer_with_a_listener_cannot_be_iterated():
+async def test_a_consumer_with_a_listener_cannot_be_iterated():
     """The listener gets everything."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         with pytest.raises(LocalProtocolError, match="listener"):
             aiter(PushConsumer(server.namesrv, "g", listener=Bodies()))
 
-    with_server(story)
 
-
-def test_broadcasting_and_an_offset_file_go_together(tmp_path: Path):
+async def test_broadcasting_and_an_offset_file_go_together(tmp_path: Path):
     """One without the other is a mistake."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         with pytest.raises(LocalProtocolError, match="offset_file"):
             PushConsumer(server.namesrv, "g", broadcast=True)
         with pytest.raises(LocalProtocolError, match="offset_file"):
             PushConsumer(server.namesrv, "g", offset_file=tmp_path / "offsets")
 
-    with_server(story)
 
-
-def test_a_broadcasting_consumer_drops_what_fails(tmp_path: Path):
+async def test_a_broadcasting_consumer_drops_what_fails(tmp_path: Path):
     """There is nobody to give it back to."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         group = ScriptedGroup(server, end=2)
         seen: list[int] = []
 
@@ -390,13 +348,10 @@ def test_a_broadcasting_consumer_drops_what_fails(tmp_path: Path):
         assert (group.given_back, group.committed) == ([], {})
         assert b":2" in (tmp_path / "offsets").read_bytes()
 
-    with_server(story)
 
-
-def test_run_returns_when_the_consumer_is_closed():
+async def test_run_returns_when_the_consumer_is_closed():
     """By somebody else; closing twice is harmless."""
-
-    async def story(server: ScriptedServer) -> None:
+    async with a_server() as server:
         ScriptedGroup(server)
         consumer = PushConsumer(server.namesrv, "g", listener=Bodies())
         consumer.subscribe("t")
@@ -407,5 +362,3 @@ def test_run_returns_when_the_consumer_is_closed():
 
         await running
         await consumer.close()
-
-    with_server(story)

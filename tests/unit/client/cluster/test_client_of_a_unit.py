@@ -1,7 +1,5 @@
 """A client that names its unit: what it says of itself, and what it leaves."""
 
-import asyncio
-
 import pytest
 from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
@@ -15,28 +13,22 @@ from holdfast.wire.frames.command import Command
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
+async def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
     """Whatever it asks for, and with its group if it reads for one. One without says nothing new."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=2)
-            for options in ({}, {"unit": "west"}, {"unit": "west", "group": "billing"}, {"group": "billing"}):
-                async with ClusterClient(server.address, **options) as client:  # type: ignore[arg-type]
-                    await client.route("t")
-                    await client.refresh_leaders("t")
-                    assert client.client_id.endswith("@west") is ("unit" in options)
-            told = [
-                {name: heard.fields.get(name) for name in ("scope", "hf.group")} for heard in server.heard_of(ROUTE)
-            ]
-        nothing = {"scope": None, "hf.group": None}
-        unit, group = {"scope": "west", "hf.group": None}, {"scope": "west", "hf.group": "billing"}
-        assert told == [nothing, nothing, unit, unit, group, group, nothing, nothing]
-
-    asyncio.run(story())
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=2)
+        for options in ({}, {"unit": "west"}, {"unit": "west", "group": "billing"}, {"group": "billing"}):
+            async with ClusterClient(server.address, **options) as client:  # type: ignore[arg-type]
+                await client.route("t")
+                await client.refresh_leaders("t")
+                assert client.client_id.endswith("@west") is ("unit" in options)
+        told = [{name: heard.fields.get(name) for name in ("scope", "hf.group")} for heard in server.heard_of(ROUTE)]
+    nothing = {"scope": None, "hf.group": None}
+    unit, group = {"scope": "west", "hf.group": None}, {"scope": "west", "hf.group": "billing"}
+    assert told == [nothing, nothing, unit, unit, group, group, nothing, nothing]
 
 
-def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: pytest.MonkeyPatch):
+async def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: pytest.MonkeyPatch):
     """To them we would be a member that owns queues and reads none of them."""
     monkeypatch.setattr(cluster_client, "_PARTING_S", 0.0)
     monkeypatch.setattr(route_table, "_PARTING_MS", 1)
@@ -47,22 +39,19 @@ def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: 
     def beat() -> Command:
         return Command(code=RequestCode.HEART_BEAT)
 
-    async def story() -> None:
-        async with ScriptedServer() as server, ScriptedServer() as broker:
-            for code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
-                broker.on(code)
-            server.serve_topic("t", queues=2, others={"broker-x": broker.address}, others_in="east")
-            async with ClusterClient(server.address, unit="c", heartbeat=beat, goodbyes=goodbyes) as client:
-                await client.route("t")
-                await client.beat()
-                assert client.connected_brokers() == [broker.address]
-                server.serve_topic("t", queues=2)
+    async with ScriptedServer() as server, ScriptedServer() as broker:
+        for code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
+            broker.on(code)
+        server.serve_topic("t", queues=2, others={"broker-x": broker.address}, others_in="east")
+        async with ClusterClient(server.address, unit="c", heartbeat=beat, goodbyes=goodbyes) as client:
+            await client.route("t")
+            await client.beat()
+            assert client.connected_brokers() == [broker.address]
+            server.serve_topic("t", queues=2)
 
-                await client.route("t", refresh=True)
-                assert client.connected_brokers() == [broker.address]
-                await client.route("t", refresh=True)
+            await client.route("t", refresh=True)
+            assert client.connected_brokers() == [broker.address]
+            await client.route("t", refresh=True)
 
-                await until(lambda: client.connected_brokers() == [])
-                assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
-
-    asyncio.run(story())
+            await until(lambda: client.connected_brokers() == [])
+            assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1

@@ -1,7 +1,8 @@
 """Reaching a cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.deliveries import until
@@ -24,18 +25,15 @@ CLUSTERS = (
 )
 
 
-def with_client(story: Callable[[ScriptedServer, ClusterClient], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            await story(server, client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_client() -> AsyncIterator[tuple[ScriptedServer, ClusterClient]]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        yield server, client
 
 
-def test_a_route_is_looked_up_once():
+async def test_a_route_is_looked_up_once():
     """Everybody who wants it meanwhile waits for the same answer; then it is known."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t", queues=2)
 
         routes = await asyncio.gather(*(client.route("t") for _ in range(5)))
@@ -45,26 +43,20 @@ def test_a_route_is_looked_up_once():
         assert len(routes[0].publishable) == 2
         assert routes[0].masters == {"broker-a": server.address}
 
-    with_client(story)
 
-
-def test_a_refresh_asks_again():
+async def test_a_refresh_asks_again():
     """And takes what is new."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t", queues=2)
         await client.route("t")
         server.serve_topic("t", queues=3)
 
         assert len((await client.route("t", refresh=True)).readable) == 3
 
-    with_client(story)
 
-
-def test_an_unknown_topic_is_not_found():
+async def test_an_unknown_topic_is_not_found():
     """The text says what to do."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.refuse(ROUTE, 17)
 
         with pytest.raises(RouteNotFound, match="create it"):
@@ -72,13 +64,10 @@ def test_an_unknown_topic_is_not_found():
         with pytest.raises(RouteNotFound, match="create it first"):
             await client.publish_route("t")
 
-    with_client(story)
 
-
-def test_a_topic_that_does_not_exist_can_be_sent_to_where_brokers_create_topics():
+async def test_a_topic_that_does_not_exist_can_be_sent_to_where_brokers_create_topics():
     """By the template's route; once the topic is there, by its own."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("TBW102", queues=8)
 
         borrowed = await client.publish_route("new")
@@ -88,40 +77,29 @@ def test_a_topic_that_does_not_exist_can_be_sent_to_where_brokers_create_topics(
         assert len((await client.route("new")).publishable) == 2
         assert not (await client.publish_route("new")).is_borrowed
 
-    with_client(story)
 
-
-def test_a_name_server_that_does_not_answer_is_left():
+async def test_a_name_server_that_does_not_answer_is_left():
     """The next one is asked, and stays in use."""
-
-    async def run() -> None:
-        async with ScriptedServer() as good, ScriptedServer() as bad:
-            await bad.stop()
-            good.serve_topic("t")
-            async with ClusterClient(f"{bad.address};{good.address}") as client:
-                for _ in range(2):
-                    await client.route("t", refresh=True)
-                assert client._name_servers.current == good.address
-            await bad.listen(0)
-
-    asyncio.run(run())
+    async with ScriptedServer() as good, ScriptedServer() as bad:
+        await bad.stop()
+        good.serve_topic("t")
+        async with ClusterClient(f"{bad.address};{good.address}") as client:
+            for _ in range(2):
+                await client.route("t", refresh=True)
+            assert client._name_servers.current == good.address
+        await bad.listen(0)
 
 
-def test_no_name_server_at_all_is_an_error():
+async def test_no_name_server_at_all_is_an_error():
     """After each was tried."""
-
-    async def run() -> None:
-        async with ClusterClient("127.0.0.1:1;127.0.0.1:2") as client:
-            with pytest.raises(ConnectionLost):
-                await client.route("t")
-
-    asyncio.run(run())
+    async with ClusterClient("127.0.0.1:1;127.0.0.1:2") as client:
+        with pytest.raises(ConnectionLost):
+            await client.route("t")
 
 
-def test_a_refusal_is_raised_with_who_refused():
+async def test_a_refusal_is_raised_with_who_refused():
     """`ask` returns it instead."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.refuse(30, 2, "busy")
 
         with pytest.raises(BrokerRefused, match=server.address) as caught:
@@ -129,91 +107,67 @@ def test_a_refusal_is_raised_with_who_refused():
         assert (caught.value.code, caught.value.remark) == (2, "busy")
         assert (await client.ask(server.address, Command(code=30))).code == 2
 
-    with_client(story)
 
-
-def test_brokers_are_found_by_cluster():
+async def test_brokers_are_found_by_cluster():
     """Masters only."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.on(RequestCode.GET_BROKER_CLUSTER_INFO, body=CLUSTERS)
 
         assert await client.cluster_brokers() == {"broker-a": "a:1", "broker-b": "b:1"}
         assert await client.cluster_brokers("c2") == {"broker-b": "b:1"}
 
-    with_client(story)
 
-
-def test_every_name_server_is_told():
+async def test_every_name_server_is_told():
     """Their state is not shared."""
-
-    async def run() -> None:
-        async with ScriptedServer() as one, ScriptedServer() as two:
-            one.on(100)
-            two.on(100)
-            async with ClusterClient(f"{one.address};{two.address}") as client:
-                await client.every_name_server(Command(code=100))
-                assert len(one.heard_of(100)) == len(two.heard_of(100)) == 1
-                assert set(client.name_servers) == {one.address, two.address}
-
-    asyncio.run(run())
+    async with ScriptedServer() as one, ScriptedServer() as two:
+        one.on(100)
+        two.on(100)
+        async with ClusterClient(f"{one.address};{two.address}") as client:
+            await client.every_name_server(Command(code=100))
+            assert len(one.heard_of(100)) == len(two.heard_of(100)) == 1
+            assert set(client.name_servers) == {one.address, two.address}
 
 
-def test_a_name_server_that_is_down_does_not_keep_a_change_from_the_others():
+async def test_a_name_server_that_is_down_does_not_keep_a_change_from_the_others():
     """Whichever of them it is; the caller is told."""
-
-    async def run() -> None:
-        async with ScriptedServer() as first, ScriptedServer() as last:
-            first.on(100)
-            last.on(100)
-            async with ClusterClient(f"{first.address};127.0.0.1:1;{last.address}") as client:
-                with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
-                    await client.every_name_server(Command(code=100))
-            assert len(first.heard_of(100)) == len(last.heard_of(100)) == 1
-
-    asyncio.run(run())
+    async with ScriptedServer() as first, ScriptedServer() as last:
+        first.on(100)
+        last.on(100)
+        async with ClusterClient(f"{first.address};127.0.0.1:1;{last.address}") as client:
+            with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+                await client.every_name_server(Command(code=100))
+        assert len(first.heard_of(100)) == len(last.heard_of(100)) == 1
 
 
-def test_the_first_thing_a_broker_hears_is_who_we_are():
+async def test_the_first_thing_a_broker_hears_is_who_we_are():
     """Name servers are not told."""
-
-    async def run() -> None:
-        async with ScriptedServer() as name_server, ScriptedServer() as broker:
-            broker.on(RequestCode.HEART_BEAT)
-            broker.on(30)
-            name_server.on(30)
-            client = ClusterClient(
-                name_server.address, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
-            )
-            async with client:
-                await client.invoke(broker.address, Command(code=30))
-                await client.invoke(name_server.address, Command(code=30))
-                assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT, 30]
-                assert name_server.heard_of(RequestCode.HEART_BEAT) == []
-                assert client.connected_brokers() == [broker.address]
-
-    asyncio.run(run())
+    async with ScriptedServer() as name_server, ScriptedServer() as broker:
+        broker.on(RequestCode.HEART_BEAT)
+        broker.on(30)
+        name_server.on(30)
+        client = ClusterClient(name_server.address, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"))
+        async with client:
+            await client.invoke(broker.address, Command(code=30))
+            await client.invoke(name_server.address, Command(code=30))
+            assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT, 30]
+            assert name_server.heard_of(RequestCode.HEART_BEAT) == []
+            assert client.connected_brokers() == [broker.address]
 
 
-def test_good_byes_are_said_to_connected_brokers():
+async def test_good_byes_are_said_to_connected_brokers():
     """Before the connection closes."""
-
-    async def run() -> None:
-        async with ScriptedServer() as name_server, ScriptedServer() as broker:
-            broker.on(30)
-            broker.on(RequestCode.UNREGISTER_CLIENT)
-            client = ClusterClient(name_server.address, goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
-            async with client:
-                await client.invoke(broker.address, Command(code=30))
-            assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
-
-    asyncio.run(run())
+    async with ScriptedServer() as name_server, ScriptedServer() as broker:
+        broker.on(30)
+        broker.on(RequestCode.UNREGISTER_CLIENT)
+        client = ClusterClient(name_server.address, goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
+        async with client:
+            await client.invoke(broker.address, Command(code=30))
+        assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
-def test_what_brokers_ask_is_answered_by_handlers():
+async def test_what_brokers_ask_is_answered_by_handlers():
     """Unknown requests get code 3; a handler that fails gets code 1; one-way requests get nothing."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         asked: list[tuple[str, int]] = []
 
         async def answer(address: str, command: Command) -> Command:
@@ -236,58 +190,46 @@ def test_what_brokers_ask_is_answered_by_handlers():
         assert asked == [(server.address, 0), (server.address, 1)]
         assert not [command for command in server.requests if command.is_response and command.opaque == 0]
 
-    with_client(story)
 
-
-def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
+async def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
     """Whoever wants to know is told of a change, and of nothing else."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 0.01)
 
-    async def run() -> None:
-        changed: asyncio.Queue[str] = asyncio.Queue()
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=1)
-            async with ClusterClient(server.address, routes_changed=changed.put_nowait) as client:
-                client.routes._poll_interval_ms = 0
-                client.routes.watch("t")
-                assert await changed.get() == "t"
-                await server.heard(ROUTE, 3)
-                assert changed.empty()
-                server.serve_topic("t", queues=2)
-                assert await changed.get() == "t"
-
-    asyncio.run(run())
+    changed: asyncio.Queue[str] = asyncio.Queue()
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=1)
+        async with ClusterClient(server.address, routes_changed=changed.put_nowait) as client:
+            client.routes._poll_interval_ms = 0
+            client.routes.watch("t")
+            assert await changed.get() == "t"
+            await server.heard(ROUTE, 3)
+            assert changed.empty()
+            server.serve_topic("t", queues=2)
+            assert await changed.get() == "t"
 
 
-def test_routes_are_polled_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
+async def test_routes_are_polled_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
     """An hour back is no hour without polls."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 0.01)
     hours = [1]
     monkeypatch.setattr(cluster_client, "now_ms", lambda: hours[0] * 3_600_000)
 
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client, asyncio.timeout(10):
-            server.serve_topic("t")
-            client.routes._poll_interval_ms = 0
-            await client.route("t")
-            hours[0] = 0
-            await server.heard(ROUTE, 3)
-
-    asyncio.run(run())
+    async with ScriptedServer() as server, ClusterClient(server.address) as client, asyncio.timeout(10):
+        server.serve_topic("t")
+        client.routes._poll_interval_ms = 0
+        await client.route("t")
+        hours[0] = 0
+        await server.heard(ROUTE, 3)
 
 
-def test_client_ids_differ():
+async def test_client_ids_differ():
     """Also within one process: membership goes by them."""
-
-    async def run() -> None:
-        ids = set()
-        for _ in range(20):
-            async with ClusterClient("127.0.0.1:1") as client:
-                ids.add(client.client_id)
-        assert len(ids) == 20
-        assert all(text.startswith("127.0.0.1@") for text in ids)
-
-    asyncio.run(run())
+    ids = set()
+    for _ in range(20):
+        async with ClusterClient("127.0.0.1:1") as client:
+            ids.add(client.client_id)
+    assert len(ids) == 20
+    assert all(text.startswith("127.0.0.1@") for text in ids)
 
 
 class Member:
@@ -304,83 +246,70 @@ class Member:
         )
 
 
-def test_a_broker_whose_connection_broke_is_found_again_by_itself():
+async def test_a_broker_whose_connection_broke_is_found_again_by_itself():
     """It hears who we are before anything else, and its routes are looked at meanwhile."""
+    async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
+        broker.on(RequestCode.HEART_BEAT)
+        name_server.serve_topic("t", others={"broker-b": broker.address})
+        member = Member(name_server.namesrv)
+        async with member.client as client:
+            await client.route("t")
+            await client.beat_one(broker.address)
+            assert await member.up.get() == broker.address
 
-    async def run() -> None:
-        async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
-            broker.on(RequestCode.HEART_BEAT)
-            name_server.serve_topic("t", others={"broker-b": broker.address})
-            member = Member(name_server.namesrv)
-            async with member.client as client:
-                await client.route("t")
-                await client.beat_one(broker.address)
-                assert await member.up.get() == broker.address
+            await broker.stop()
+            assert await member.down.get() == broker.address
+            await name_server.heard(ROUTE, 2)
+            broker.requests.clear()
+            await broker.listen(int(broker.address.rpartition(":")[2]))
 
-                await broker.stop()
-                assert await member.down.get() == broker.address
-                await name_server.heard(ROUTE, 2)
-                broker.requests.clear()
-                await broker.listen(int(broker.address.rpartition(":")[2]))
-
-                assert await member.up.get() == broker.address
-                assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT]
-
-    asyncio.run(run())
+            assert await member.up.get() == broker.address
+            assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT]
 
 
-def test_a_broker_that_does_not_hear_us_is_not_up():
+async def test_a_broker_that_does_not_hear_us_is_not_up():
     """It is dialled and told again."""
+    async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
+        name_server.serve_topic("t", others={"broker-b": broker.address})
+        silence: list[Command] = []
 
-    async def run() -> None:
-        async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
-            name_server.serve_topic("t", others={"broker-b": broker.address})
-            silence: list[Command] = []
+        def hang_up(command: Command) -> None:
+            silence.append(command)
+            broker.drop_connections()
 
-            def hang_up(command: Command) -> None:
-                silence.append(command)
-                broker.drop_connections()
+        broker.answers[RequestCode.HEART_BEAT] = hang_up
+        member = Member(name_server.namesrv)
+        async with member.client as client:
+            await client.route("t")
+            await client.connection(broker.address)
+            await broker.heard(RequestCode.HEART_BEAT, 2)
+            assert member.up.empty()
 
-            broker.answers[RequestCode.HEART_BEAT] = hang_up
-            member = Member(name_server.namesrv)
-            async with member.client as client:
-                await client.route("t")
-                await client.connection(broker.address)
-                await broker.heard(RequestCode.HEART_BEAT, 2)
-                assert member.up.empty()
-
-                broker.on(RequestCode.HEART_BEAT)
-                assert await member.up.get() == broker.address
-
-    asyncio.run(run())
+            broker.on(RequestCode.HEART_BEAT)
+            assert await member.up.get() == broker.address
 
 
-def test_a_broker_of_no_route_is_left_alone():
+async def test_a_broker_of_no_route_is_left_alone():
     """Once its connection is gone; nor are name servers dialled for their own sake."""
+    async with ScriptedServer() as name_server, ScriptedServer() as stranger, asyncio.timeout(30):
+        stranger.on(RequestCode.HEART_BEAT)
+        name_server.serve_topic("t")
+        member = Member(name_server.address)
+        async with member.client as client:
+            await client.route("t")
+            await client.connection(stranger.address)
+            await member.up.get()
+            stranger.drop_connections()
+            name_server.drop_connections()
 
-    async def run() -> None:
-        async with ScriptedServer() as name_server, ScriptedServer() as stranger, asyncio.timeout(30):
-            stranger.on(RequestCode.HEART_BEAT)
-            name_server.serve_topic("t")
-            member = Member(name_server.address)
-            async with member.client as client:
-                await client.route("t")
-                await client.connection(stranger.address)
-                await member.up.get()
-                stranger.drop_connections()
-                name_server.drop_connections()
-
-                assert await member.down.get() == stranger.address
-                assert member.down.empty()
-                assert client._pool._redials.keys() <= {name_server.address}
-
-    asyncio.run(run())
+            assert await member.down.get() == stranger.address
+            assert member.down.empty()
+            assert client._pool._redials.keys() <= {name_server.address}
 
 
-def test_a_route_in_doubt_is_looked_up_soon():
+async def test_a_route_in_doubt_is_looked_up_soon():
     """Without holding up who doubts it."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t")
         await client.route("t")
 
@@ -388,13 +317,10 @@ def test_a_route_in_doubt_is_looked_up_soon():
 
         await server.heard(ROUTE, 2)
 
-    with_client(story)
 
-
-def test_a_client_says_that_it_reads_mappings():
+async def test_a_client_says_that_it_reads_mappings():
     """Otherwise a name server would hide them behind a mock broker."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t")
         await client.route("t")
         await client.refresh_leaders("t")
@@ -402,13 +328,10 @@ def test_a_client_says_that_it_reads_mappings():
         assert all(asked.fields["hf.mapping"] == "1" for asked in server.heard_of(ROUTE))
         assert len(server.heard_of(ROUTE)) == 2
 
-    with_client(story)
 
-
-def test_leaders_are_asked_for_once_by_everybody_together():
+async def test_leaders_are_asked_for_once_by_everybody_together():
     """A thousand sends may hear at one time that a queue has moved."""
-
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         serve_static(server, a_record("a", {0: 1}), addresses={"a": server.address})
 
         await asyncio.gather(*(client.refresh_leaders("t") for _ in range(5)))
@@ -417,14 +340,12 @@ def test_leaders_are_asked_for_once_by_everybody_together():
         route = await client.route("t")
         assert route.address_of(logical(0)) == server.address
 
-    with_client(story)
 
-
-def test_what_is_known_stays_when_no_name_server_answers(monkeypatch: pytest.MonkeyPatch):
+async def test_what_is_known_stays_when_no_name_server_answers(monkeypatch: pytest.MonkeyPatch):
     """Silence and refusals are no news."""
     monkeypatch.setattr(route_refresher, "_SURVEY_S", 0.05)
 
-    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         serve_static(server, a_record("a", {0: 1}), addresses={"a": server.address})
         before = await client.route("t")
 
@@ -435,54 +356,44 @@ def test_what_is_known_stays_when_no_name_server_answers(monkeypatch: pytest.Mon
 
         assert await client.route("t") is before
 
-    with_client(story)
 
-
-def test_whoever_wants_to_know_is_told_of_new_leaders():
+async def test_whoever_wants_to_know_is_told_of_new_leaders():
     """A consumer goes where its queues are."""
+    changed: list[str] = []
+    async with (
+        ScriptedServer() as server,
+        ClusterClient(server.address, routes_changed=changed.append) as client,
+    ):
+        serve_static(server, a_record("a", {0: 1}), addresses={"a": "a:1"})
+        await client.refresh_leaders("t")
+        await client.refresh_leaders("t")
+        assert changed == ["t"]
 
-    async def run() -> None:
-        changed: list[str] = []
-        async with (
-            ScriptedServer() as server,
-            ClusterClient(server.address, routes_changed=changed.append) as client,
-        ):
-            serve_static(server, a_record("a", {0: 1}), addresses={"a": "a:1"})
-            await client.refresh_leaders("t")
-            await client.refresh_leaders("t")
-            assert changed == ["t"]
-
-            serve_static(server, a_record("b", {0: 2}), addresses={"b": "b:1"})
-            await client.refresh_leaders("t")
-            assert changed == ["t", "t"]
-
-    asyncio.run(run())
+        serve_static(server, a_record("b", {0: 2}), addresses={"b": "b:1"})
+        await client.refresh_leaders("t")
+        assert changed == ["t", "t"]
 
 
-def test_what_brokers_can_is_what_they_said_last():
+async def test_what_brokers_can_is_what_they_said_last():
     """In the answer to a heartbeat, on the connection that stands."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t")
+        server.on(RequestCode.HEART_BEAT, capabilities="innerBatch,other")
+        async with ClusterClient(
+            server.namesrv, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
+        ) as client:
+            await client.route("t")
+            assert client.capabilities_of(server.address) == frozenset()
+            await client.connection(server.address)
+            await until(lambda: client.capabilities_of(server.address) == {"innerBatch", "other"})
 
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t")
-            server.on(RequestCode.HEART_BEAT, capabilities="innerBatch,other")
-            async with ClusterClient(
-                server.namesrv, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
-            ) as client:
-                await client.route("t")
-                assert client.capabilities_of(server.address) == frozenset()
-                await client.connection(server.address)
-                await until(lambda: client.capabilities_of(server.address) == {"innerBatch", "other"})
+            server.on(RequestCode.HEART_BEAT)
+            await client.beat()
+            assert client.capabilities_of(server.address) == frozenset()
 
-                server.on(RequestCode.HEART_BEAT)
-                await client.beat()
-                assert client.capabilities_of(server.address) == frozenset()
-
-                server.on(RequestCode.HEART_BEAT, capabilities="other")
-                await client.beat()
-                assert client.capabilities_of(server.address) == {"other"}
-                server.on(RequestCode.HEART_BEAT)
-                server.drop_connections()
-                await until(lambda: not client.capabilities_of(server.address))
-
-    asyncio.run(run())
+            server.on(RequestCode.HEART_BEAT, capabilities="other")
+            await client.beat()
+            assert client.capabilities_of(server.address) == {"other"}
+            server.on(RequestCode.HEART_BEAT)
+            server.drop_connections()
+            await until(lambda: not client.capabilities_of(server.address))

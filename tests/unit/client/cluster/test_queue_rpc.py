@@ -1,8 +1,8 @@
 """What a consumer group asks brokers about queues."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -24,24 +24,21 @@ RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
 WHEN = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def with_calls(story: Callable[[ScriptedServer, QueueCalls], Awaitable[None]]) -> None:
-    async def run() -> None:
-        heartbeat = Command(code=RequestCode.HEART_BEAT, body=b"me")
-        async with (
-            ScriptedServer() as server,
-            ClusterClient(server.address, heartbeat=lambda: heartbeat) as client,
-        ):
-            server.serve_topic("t", queues=2)
-            await client.route("t")
-            await story(server, QueueCalls(client, "g"))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueCalls]]:
+    heartbeat = Command(code=RequestCode.HEART_BEAT, body=b"me")
+    async with (
+        ScriptedServer() as server,
+        ClusterClient(server.address, heartbeat=lambda: heartbeat) as client,
+    ):
+        server.serve_topic("t", queues=2)
+        await client.route("t")
+        yield server, QueueCalls(client, "g")
 
 
-def test_a_committed_offset_is_asked_for_by_group_and_queue():
+async def test_a_committed_offset_is_asked_for_by_group_and_queue():
     """Never committed is None, not an error."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="12")
         assert await calls.committed(QUEUE) == 12
         (asked,) = server.heard_of(RequestCode.QUERY_CONSUMER_OFFSET)
@@ -52,13 +49,10 @@ def test_a_committed_offset_is_asked_for_by_group_and_queue():
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="-1")
         assert await calls.committed(QUEUE) is None
 
-    with_calls(story)
 
-
-def test_a_refused_question_is_no_answer():
+async def test_a_refused_question_is_no_answer():
     """Taking it for "never committed" would skip or repeat messages."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 1)
         with pytest.raises(BrokerRefused):
             await calls.committed(QUEUE)
@@ -66,13 +60,10 @@ def test_a_refused_question_is_no_answer():
         with pytest.raises(RemoteProtocolError):
             await calls.committed(QUEUE)
 
-    with_calls(story)
 
-
-def test_a_group_begins_where_it_was_told_to():
+async def test_a_group_begins_where_it_was_told_to():
     """With what is to be retried, at the beginning."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.GET_MIN_OFFSET, offset="3")
         server.on(RequestCode.GET_MAX_OFFSET, offset="9")
         server.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offset="5")
@@ -83,13 +74,10 @@ def test_a_group_begins_where_it_was_told_to():
         assert search.fields["timestamp"] == str(int(WHEN.timestamp() * 1000))
         assert await calls.first_offset(RETRY, "latest") == 0
 
-    with_calls(story)
 
-
-def test_a_commit_is_confirmed():
+async def test_a_commit_is_confirmed():
     """Or it raises."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
         await calls.commit(QUEUE, 7)
         (told,) = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
@@ -99,45 +87,36 @@ def test_a_commit_is_confirmed():
         with pytest.raises(BrokerRefused):
             await calls.commit(QUEUE, 8)
 
-    with_calls(story)
 
-
-def test_members_are_those_that_any_broker_of_the_topic_knows():
+async def test_members_are_those_that_any_broker_of_the_topic_knows():
     """By their client ids. One that was restarted knows nobody yet; one that is away is not asked in vain."""
     members = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
-    async def run() -> None:
-        async with ScriptedServer() as one, ScriptedServer() as two, ClusterClient(one.namesrv) as client:
-            calls = QueueCalls(client, "g")
-            one.serve_topic("t", others={"broker-b": two.address})
-            one.on(members, body=b'{"consumerIdList":["a","b"]}')
-            two.on(members, body=b'{"consumerIdList":["b","c"]}')
-            assert await calls.members("t") == {"a", "b", "c"}
+    async with ScriptedServer() as one, ScriptedServer() as two, ClusterClient(one.namesrv) as client:
+        calls = QueueCalls(client, "g")
+        one.serve_topic("t", others={"broker-b": two.address})
+        one.on(members, body=b'{"consumerIdList":["a","b"]}')
+        two.on(members, body=b'{"consumerIdList":["b","c"]}')
+        assert await calls.members("t") == {"a", "b", "c"}
 
-            two.refuse(members, 1, "no consumer for this group")
-            assert await calls.members("t") == {"a", "b"}
-            await two.stop()
-            assert await calls.members("t") == {"a", "b"}
-            with pytest.raises(RouteNotFound):
-                await calls.members("unknown")
-            await two.listen(0)
-
-    asyncio.run(run())
+        two.refuse(members, 1, "no consumer for this group")
+        assert await calls.members("t") == {"a", "b"}
+        await two.stop()
+        assert await calls.members("t") == {"a", "b"}
+        with pytest.raises(RouteNotFound):
+            await calls.members("unknown")
+        await two.listen(0)
 
 
-def test_members_are_unknown_when_no_broker_answers():
+async def test_members_are_unknown_when_no_broker_answers():
     """That is not the same as an empty group."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient("127.0.0.1:1") as client:
-            route = decode_route(serve_and_ask(server))
-            client.routes.put("t", route, 0)
-            await server.stop()
-            with pytest.raises(ConnectionLost):
-                await QueueCalls(client, "g").members("t")
-            await server.listen(0)
-
-    asyncio.run(run())
+    async with ScriptedServer() as server, ClusterClient("127.0.0.1:1") as client:
+        route = decode_route(serve_and_ask(server))
+        client.routes.put("t", route, 0)
+        await server.stop()
+        with pytest.raises(ConnectionLost):
+            await QueueCalls(client, "g").members("t")
+        await server.listen(0)
 
 
 def serve_and_ask(server: ScriptedServer) -> bytes:
@@ -151,37 +130,32 @@ def serve_and_ask(server: ScriptedServer) -> bytes:
 
 
 @pytest.mark.parametrize("code", [24, 25, 26])
-def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int):
+async def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int):
     """It may have been restarted. If that does not help, it does not help."""
+    async with ScriptedServer() as server:
+        heartbeat = Command(code=RequestCode.HEART_BEAT)
+        async with ClusterClient(server.namesrv, heartbeat=lambda: heartbeat) as client:
+            calls = QueueCalls(client, "g")
+            server.serve_topic("t")
+            await client.route("t")
+            server.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, code)
 
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            heartbeat = Command(code=RequestCode.HEART_BEAT)
-            async with ClusterClient(server.namesrv, heartbeat=lambda: heartbeat) as client:
-                calls = QueueCalls(client, "g")
-                server.serve_topic("t")
-                await client.route("t")
-                server.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, code)
+            def know(command: Command) -> Command:
+                server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
+                return response(command)
 
-                def know(command: Command) -> Command:
-                    server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
-                    return response(command)
+            with pytest.raises(BrokerRefused):
+                await calls.commit(QUEUE, 6)
+            server.answers[RequestCode.HEART_BEAT] = know
+            await calls.commit(QUEUE, 7)
 
-                with pytest.raises(BrokerRefused):
-                    await calls.commit(QUEUE, 6)
-                server.answers[RequestCode.HEART_BEAT] = know
-                await calls.commit(QUEUE, 7)
-
-                told = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
-                assert [command.fields["commitOffset"] for command in told] == ["6", "6", "7", "7"]
-
-    asyncio.run(run())
+            told = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            assert [command.fields["commitOffset"] for command in told] == ["6", "6", "7", "7"]
 
 
-def test_locks_are_asked_for_together_and_granted_one_by_one():
+async def test_locks_are_asked_for_together_and_granted_one_by_one():
     """In upstream's words."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         other = MessageQueue("t", "broker-a", 1)
 
         def grant_first(command: Command) -> Command:
@@ -198,13 +172,10 @@ def test_locks_are_asked_for_together_and_granted_one_by_one():
         assert json.loads(unlocked.body)["mqSet"] == [{"topic": "t", "brokerName": "broker-a", "queueId": 0}]
         assert json.loads(unlocked.body)["consumerGroup"] == "g"
 
-    with_calls(story)
 
-
-def test_a_broker_that_does_not_answer_grants_nothing():
+async def test_a_broker_that_does_not_answer_grants_nothing():
     """And takes nothing away; unlocking is a courtesy."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.refuse(RequestCode.LOCK_BATCH_MQ, 1)
         server.refuse(RequestCode.UNLOCK_BATCH_MQ, 1)
         unknown = MessageQueue("t", "broker-x", 0)
@@ -215,13 +186,10 @@ def test_a_broker_that_does_not_answer_grants_nothing():
         server.on(RequestCode.LOCK_BATCH_MQ, body=b'{"lockOKMQSet":[{"topic":"u","brokerName":"b","queueId":0}]}')
         assert await calls.lock([QUEUE]) == LockOutcome(refused=frozenset({QUEUE}))
 
-    with_calls(story)
 
-
-def test_a_message_is_given_back_by_its_position():
+async def test_a_message_is_given_back_by_its_position():
     """With how much later it shall come."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.CONSUMER_SEND_MSG_BACK)
 
         await calls.send_back(a_received_message(QUEUE, 5), 3, 16)
@@ -230,21 +198,19 @@ def test_a_message_is_given_back_by_its_position():
         wanted = {"offset": "1005", "group": "g", "delayLevel": "3", "originTopic": "t", "maxReconsumeTimes": "16"}
         assert wanted.items() <= back.fields.items()
 
-    with_calls(story)
-
 
 @pytest.mark.parametrize(
     ("capabilities", "properties", "is_returned"),
     [("innerBatch", {"UNIQ_KEY": "U5"}, True), ("innerBatch", {}, False), ("", {"UNIQ_KEY": "U5"}, False)],
     ids=["by its id", "without an id", "to a broker of Java's"],
 )
-def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others(
+async def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others(
     capabilities: str, properties: dict[str, str], *, is_returned: bool
 ):
     """Elsewhere it goes to the retry topic by itself, as it would be refused, or come back with the whole batch."""
     message = msgspec.structs.replace(a_received_message(QUEUE, 5), sys_flag=0xC0, properties=properties)
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.CONSUMER_SEND_MSG_BACK)
         server.on(RequestCode.SEND_MESSAGE_V2)
         server.serve_topic("%RETRY%g")
@@ -260,18 +226,13 @@ def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others
         if sent:
             assert (sent[0].fields["b"], sent[0].body, sent[0].fields["f"]) == ("%RETRY%g", b"5", "0")
 
-    with_calls(story)
 
-
-def test_a_broker_nobody_knows_cannot_be_asked():
+async def test_a_broker_nobody_knows_cannot_be_asked():
     """The route may come back."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         with pytest.raises(RouteNotFound, match="broker-x"):
             calls.address(MessageQueue("t", "broker-x", 0))
         assert calls.address(MessageQueue("unknown", "broker-a", 0)) == server.address
-
-    with_calls(story)
 
 
 def test_a_start_has_a_name_on_the_wire():

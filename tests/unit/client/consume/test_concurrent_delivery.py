@@ -38,115 +38,92 @@ class Stage:
         return self._taken_back
 
 
-def test_as_many_run_as_are_allowed():
+async def test_as_many_run_as_are_allowed():
     """The others wait their turn; what is done is committed in order."""
+    stage, reader = Stage(concurrency=2), a_reader()
+    stage.work.deliver(pulled(reader, 3))
+    await settle()
+    assert stage.running == [0, 1]
 
-    async def story() -> None:
-        stage, reader = Stage(concurrency=2), a_reader()
-        stage.work.deliver(pulled(reader, 3))
-        await settle()
-        assert stage.running == [0, 1]
+    stage.ends[1].set_result(None)
+    await settle()
+    assert stage.running == [0, 2]
+    assert reader.window.commit_offset == 0
 
-        stage.ends[1].set_result(None)
-        await settle()
-        assert stage.running == [0, 2]
-        assert reader.window.commit_offset == 0
-
-        stage.ends[0].set_result(None)
-        await settle()
-        assert reader.window.commit_offset == 2
-        stage.ends[2].set_result(None)
-        assert await stage.work.stop(5) == []
-        assert reader.window.commit_offset == 3
-
-    asyncio.run(story())
+    stage.ends[0].set_result(None)
+    await settle()
+    assert reader.window.commit_offset == 2
+    stage.ends[2].set_result(None)
+    assert await stage.work.stop(5) == []
+    assert reader.window.commit_offset == 3
 
 
-def test_a_failure_that_the_broker_took_back_is_done():
+async def test_a_failure_that_the_broker_took_back_is_done():
     """It comes again as another message."""
+    stage, reader = Stage(), a_reader()
+    stage.work.deliver(pulled(reader, 1))
+    await settle()
 
-    async def story() -> None:
-        stage, reader = Stage(), a_reader()
-        stage.work.deliver(pulled(reader, 1))
-        await settle()
+    stage.ends[0].set_exception(ValueError("no"))
+    await settle()
 
-        stage.ends[0].set_exception(ValueError("no"))
-        await settle()
-
-        assert stage.failures == [(0, "no")]
-        assert reader.window.commit_offset == 1
-        await stage.work.stop(5)
-
-    asyncio.run(story())
+    assert stage.failures == [(0, "no")]
+    assert reader.window.commit_offset == 1
+    await stage.work.stop(5)
 
 
-def test_a_failure_that_nobody_took_is_tried_again_here(monkeypatch: pytest.MonkeyPatch):
+async def test_a_failure_that_nobody_took_is_tried_again_here(monkeypatch: pytest.MonkeyPatch):
     """After a pause, and until it is done nothing behind it is committed."""
     monkeypatch.setattr(concurrent_delivery, "_AGAIN_S", 0)
 
-    async def story() -> None:
-        stage, reader = Stage(taken_back=False), a_reader()
-        stage.work.deliver(pulled(reader, 1))
-        await settle()
-        stage.ends.pop(0).set_exception(ValueError("no"))
-        await until(lambda: 0 in stage.ends)
-        assert reader.window.commit_offset == 0
+    stage, reader = Stage(taken_back=False), a_reader()
+    stage.work.deliver(pulled(reader, 1))
+    await settle()
+    stage.ends.pop(0).set_exception(ValueError("no"))
+    await until(lambda: 0 in stage.ends)
+    assert reader.window.commit_offset == 0
 
-        stage.ends[0].set_result(None)
-        await stage.work.stop(5)
-        assert reader.window.commit_offset == 1
-
-    asyncio.run(story())
+    stage.ends[0].set_result(None)
+    await stage.work.stop(5)
+    assert reader.window.commit_offset == 1
 
 
-def test_what_nobody_waits_for_is_not_begun():
+async def test_what_nobody_waits_for_is_not_begun():
     """The window was reset, or the queue is somebody else's."""
+    stage, reader = Stage(), a_reader()
+    deliveries = pulled(reader, 1)
+    reader.window.reset(50)
 
-    async def story() -> None:
-        stage, reader = Stage(), a_reader()
-        deliveries = pulled(reader, 1)
-        reader.window.reset(50)
+    stage.work.deliver(deliveries)
+    await settle()
 
-        stage.work.deliver(deliveries)
-        await settle()
-
-        assert stage.running == []
-        await stage.work.leave(reader)
-        await stage.work.stop(5)
-
-    asyncio.run(story())
+    assert stage.running == []
+    await stage.work.leave(reader)
+    await stage.work.stop(5)
 
 
-def test_stopping_begins_nothing_and_waits_for_what_runs():
+async def test_stopping_begins_nothing_and_waits_for_what_runs():
     """What was not begun stays undone."""
+    stage, reader = Stage(concurrency=1), a_reader()
+    stage.work.deliver(pulled(reader, 2))
+    await settle()
 
-    async def story() -> None:
-        stage, reader = Stage(concurrency=1), a_reader()
-        stage.work.deliver(pulled(reader, 2))
-        await settle()
+    stopping = asyncio.create_task(stage.work.stop(5))
+    await settle()
+    assert not stopping.done()
+    stage.ends[0].set_result(None)
 
-        stopping = asyncio.create_task(stage.work.stop(5))
-        await settle()
-        assert not stopping.done()
-        stage.ends[0].set_result(None)
-
-        assert await stopping == []
-        assert reader.window.commit_offset == 1
-
-    asyncio.run(story())
+    assert await stopping == []
+    assert reader.window.commit_offset == 1
 
 
-def test_stopping_interrupts_what_takes_too_long_and_returns_it():
+async def test_stopping_interrupts_what_takes_too_long_and_returns_it():
     """So that it can be given back."""
+    stage, reader = Stage(concurrency=1), a_reader()
+    deliveries = pulled(reader, 1)
+    stage.work.deliver(deliveries)
+    await settle()
 
-    async def story() -> None:
-        stage, reader = Stage(concurrency=1), a_reader()
-        deliveries = pulled(reader, 1)
-        stage.work.deliver(deliveries)
-        await settle()
-
-        assert await stage.work.stop(0.01) == deliveries
-        assert stage.running == []
-        assert reader.window.commit_offset == 0
-
-    asyncio.run(story())
+    assert await stage.work.stop(0.01) == deliveries
+    assert stage.running == []
+    assert reader.window.commit_offset == 0

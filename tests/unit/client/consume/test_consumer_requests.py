@@ -1,8 +1,8 @@
 """Answering what operators ask of a consumer."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from tests.support.deliveries import pulled
 from tests.support.scripted_server import ScriptedServer
@@ -67,26 +67,22 @@ class Office:
         return answer
 
 
-def with_office(
-    story: Callable[[ScriptedServer, Office], Awaitable[None]],
+@asynccontextmanager
+async def an_office(
     listener: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
-) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t")
-            server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
-            office = Office(server, listener)
-            async with office.member.client as client:
-                await client.route("t")
-                await story(server, office)
-
-    asyncio.run(run())
+) -> AsyncIterator[tuple[ScriptedServer, Office]]:
+    async with ScriptedServer() as server:
+        server.serve_topic("t")
+        server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
+        office = Office(server, listener)
+        async with office.member.client as client:
+            await client.route("t")
+            yield server, office
 
 
-def test_an_operator_can_reset_offsets():
+async def test_an_operator_can_reset_offsets():
     """The window begins there, and the broker is told."""
-
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office() as (server, office):
         pulled(office.reader, 5)
         body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:2}}'
 
@@ -97,38 +93,29 @@ def test_an_operator_can_reset_offsets():
         (told,) = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert told.fields["commitOffset"] == "2"
 
-    with_office(story)
 
-
-def test_a_reset_of_another_group_or_queue_changes_nothing():
+async def test_a_reset_of_another_group_or_queue_changes_nothing():
     """It was sent to the wrong one."""
-
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office() as (_server, office):
         body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:2}}'
 
         assert (await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="x", topic="t")).code == 1
         assert (await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="u")).code == 0
         assert office.reader.window.next_offset == 10
 
-    with_office(story)
 
-
-def test_an_operator_can_ask_how_far_it_is():
+async def test_an_operator_can_ask_how_far_it_is():
     """For one topic, or all."""
-
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office() as (_server, office):
         for fields, count in (({"topic": "t"}, 1), ({}, 1), ({"topic": "u"}, 0)):
             answer = await office.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, **fields)
             offsets = java_json.loads(answer.body)["messageQueueTable"]
             assert list(offsets.values()) == [10] * count
 
-    with_office(story)
 
-
-def test_an_operator_can_ask_how_it_is():
+async def test_an_operator_can_ask_how_it_is():
     """Subscriptions, queues, settings."""
-
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office() as (_server, office):
         office.member.subscribe("t", "a")
         pulled(office.reader, 5)
 
@@ -139,10 +126,8 @@ def test_an_operator_can_ask_how_it_is():
         assert [item["subString"] for item in info["subscriptionSet"]] == ["a"]
         assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"
 
-    with_office(story)
 
-
-def test_an_operator_can_have_a_message_consumed():
+async def test_an_operator_can_have_a_message_consumed():
     """And sees what the listener raised."""
     got: list[ReceivedMessage] = []
 
@@ -153,7 +138,7 @@ def test_an_operator_can_have_a_message_consumed():
         if message.body == b"later":
             raise RetryLater(3)
 
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office(listen) as (_server, office):
         good = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(topic="t"), brokerName="broker-a")
         bad = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"bad"), brokerName="broker-a")
 
@@ -164,10 +149,8 @@ def test_an_operator_can_have_a_message_consumed():
         assert "ValueError: cannot" in json.loads(bad.body)["remark"]
         assert got[0].queue == MessageQueue("t", "broker-a", 3)
 
-    with_office(story, listen)
 
-
-def test_a_batch_cannot_be_consumed_directly():
+async def test_a_batch_cannot_be_consumed_directly():
     """Java's broker would send it whole, not knowing which of its messages is meant."""
     items = encode_items([(0, b"one", b""), (0, b"two", b"")])
     record = a_record(body=items, sys_flag=0xC0, properties=b"INNER_NUM\x012\x02")
@@ -175,18 +158,13 @@ def test_a_batch_cannot_be_consumed_directly():
     async def listen(_: ReceivedMessage) -> None:
         raise AssertionError("nothing is to be consumed")
 
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office(listen) as (_server, office):
         answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record)
         assert (answer.code, answer.remark) == (1, "one message is wanted, not 2")
 
-    with_office(story, listen)
 
-
-def test_without_a_listener_a_message_cannot_be_consumed_directly():
+async def test_without_a_listener_a_message_cannot_be_consumed_directly():
     """The answer says so."""
-
-    async def story(server: ScriptedServer, office: Office) -> None:
+    async with an_office() as (_server, office):
         answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record())
         assert (answer.code, answer.remark) == (1, "this consumer has no listener")
-
-    with_office(story)

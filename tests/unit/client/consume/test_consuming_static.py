@@ -65,266 +65,217 @@ def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
 
 
-def test_questions_about_a_queue_go_to_its_leader():
+async def test_questions_about_a_queue_go_to_its_leader():
     """By the logical number and the mock broker's name; a replica is not asked."""
+    async with some_calls() as (cluster, calls):
+        cluster.group_a.committed[0] = 5
+        assert await calls.committed(logical(0)) == 5
+        (asked,) = cluster.a.heard_of(RequestCode.QUERY_CONSUMER_OFFSET)
+        assert (asked.fields["queueId"], asked.fields["bname"]) == ("0", MOCK)
+        assert calls.address(logical(0), 1) == cluster.a.address
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            cluster.group_a.committed[0] = 5
-            assert await calls.committed(logical(0)) == 5
-            (asked,) = cluster.a.heard_of(RequestCode.QUERY_CONSUMER_OFFSET)
-            assert (asked.fields["queueId"], asked.fields["bname"]) == ("0", MOCK)
-            assert calls.address(logical(0), 1) == cluster.a.address
-
-            with pytest.raises(RouteNotFound):
-                calls.address(logical(7))
-
-    asyncio.run(run())
+        with pytest.raises(RouteNotFound):
+            calls.address(logical(7))
 
 
-def test_a_question_follows_a_queue_that_has_moved():
+async def test_a_question_follows_a_queue_that_has_moved():
     """The old leader says that it is not the one; the answer is the new one's."""
+    async with some_calls() as (cluster, calls):
+        cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
+        asking = asyncio.ensure_future(calls.commit(logical(0), 9))
+        await cluster.a.heard(RequestCode.UPDATE_CONSUMER_OFFSET, 2)
+        cluster.serve(A_LEADS, B_LEADS)
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
-            asking = asyncio.ensure_future(calls.commit(logical(0), 9))
-            await cluster.a.heard(RequestCode.UPDATE_CONSUMER_OFFSET, 2)
-            cluster.serve(A_LEADS, B_LEADS)
-
-            await asking
-            assert cluster.group_b.committed == {0: 9}
-
-    asyncio.run(run())
+        await asking
+        assert cluster.group_b.committed == {0: 9}
 
 
-def test_a_question_that_nobody_takes_ends():
+async def test_a_question_that_nobody_takes_ends():
     """After the time that a request may take."""
+    async with some_calls() as (cluster, calls):
+        calls._client.timeout_s = 0.1
+        cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            calls._client.timeout_s = 0.1
-            cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
-
-            with pytest.raises(BrokerRefused, match="moved"):
-                await calls.commit(logical(0), 9)
-
-    asyncio.run(run())
+        with pytest.raises(BrokerRefused, match="moved"):
+            await calls.commit(logical(0), 9)
 
 
-def test_locks_are_kept_by_the_leader():
+async def test_locks_are_kept_by_the_leader():
     """Where a broker leads the queue no more, nothing is said about the lock, and the leader is looked for."""
+    async with some_calls() as (cluster, calls):
+        assert (await calls.lock([logical(0)])).granted == {logical(0)}
+        cluster.a.refuse(RequestCode.LOCK_BATCH_MQ, 501, "moved")
+        cluster.serve(A_LEADS, B_LEADS)
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            assert (await calls.lock([logical(0)])).granted == {logical(0)}
-            cluster.a.refuse(RequestCode.LOCK_BATCH_MQ, 501, "moved")
-            cluster.serve(A_LEADS, B_LEADS)
-
-            outcome = await calls.lock([logical(0)])
-            assert not outcome.granted | outcome.refused
-            assert (await calls.lock([logical(0)])).granted == {logical(0)}
-            assert cluster.group_b.locked == {0}
-
-    asyncio.run(run())
+        outcome = await calls.lock([logical(0)])
+        assert not outcome.granted | outcome.refused
+        assert (await calls.lock([logical(0)])).granted == {logical(0)}
+        assert cluster.group_b.locked == {0}
 
 
-def test_members_are_asked_for_at_every_broker_of_the_topic():
+async def test_members_are_asked_for_at_every_broker_of_the_topic():
     """A leader may have lost everything it led, and still know members."""
+    async with some_calls() as (cluster, calls):
+        cluster.group_a.others, cluster.group_b.others = ["x"], ["y"]
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            cluster.group_a.others, cluster.group_b.others = ["x"], ["y"]
-
-            assert await calls.members("t") == {"x", "y"}
-
-    asyncio.run(run())
+        assert await calls.members("t") == {"x", "y"}
 
 
-def test_what_failed_is_sent_to_the_retry_topic():
+async def test_what_failed_is_sent_to_the_retry_topic():
     """As an ordinary message: its record may lie on any broker that ever led the queue."""
+    async with some_calls() as (cluster, calls):
+        taken: list[Command] = []
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            taken: list[Command] = []
+        def take(command: Command) -> Command:
+            taken.append(command)
+            return response(command, fields={"msgId": "A", "queueId": "0", "queueOffset": "0"})
 
-            def take(command: Command) -> Command:
-                taken.append(command)
-                return response(command, fields={"msgId": "A", "queueId": "0", "queueOffset": "0"})
+        cluster.a.answers[SEND] = cluster.b.answers[SEND] = take
 
-            cluster.a.answers[SEND] = cluster.b.answers[SEND] = take
+        await calls.send_back(a_received_message(logical(0), 3), 4, 5)
 
-            await calls.send_back(a_received_message(logical(0), 3), 4, 5)
-
-            (sent,) = taken
-            assert (sent.fields["b"], sent.fields["j"], sent.fields["l"]) == ("%RETRY%g", "1", "5")
-            assert "RETRY_TOPIC\x01t\x02" in sent.fields["i"]
-            assert cluster.group_a.given_back == []
-
-    asyncio.run(run())
+        (sent,) = taken
+        assert (sent.fields["b"], sent.fields["j"], sent.fields["l"]) == ("%RETRY%g", "1", "5")
+        assert "RETRY_TOPIC\x01t\x02" in sent.fields["i"]
+        assert cluster.group_a.given_back == []
 
 
-def test_what_one_broker_does_not_take_back_another_may():
+async def test_what_one_broker_does_not_take_back_another_may():
     """If none does, the last one's reason is told."""
+    async with some_calls() as (cluster, calls):
+        message = a_received_message(logical(0), 3)
+        cluster.a.refuse(SEND, 14, "full")
+        cluster.b.on(SEND, msgId="A", queueId="0", queueOffset="0")
+        for _ in range(5):
+            await calls.send_back(message, 0, None)
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            message = a_received_message(logical(0), 3)
-            cluster.a.refuse(SEND, 14, "full")
-            cluster.b.on(SEND, msgId="A", queueId="0", queueOffset="0")
-            for _ in range(5):
-                await calls.send_back(message, 0, None)
-
-            cluster.b.refuse(SEND, 14, "full")
-            with pytest.raises(BrokerRefused, match="full"):
-                await calls.send_back(message, 0, None)
-
-    asyncio.run(run())
+        cluster.b.refuse(SEND, 14, "full")
+        with pytest.raises(BrokerRefused, match="full"):
+            await calls.send_back(message, 0, None)
 
 
-def test_a_consumer_reads_logical_queues_from_their_leaders():
+async def test_a_consumer_reads_logical_queues_from_their_leaders():
     """It says that it reads mappings, adds the delta to offsets, and commits logical numbers."""
+    async with a_cluster() as cluster:
+        cluster.serve(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
+        cluster.group_a.end[0] = cluster.group_b.end[1] = 3
+        plain = cluster.a.answers[PULL]
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
-            cluster.group_a.end[0] = cluster.group_b.end[1] = 3
-            plain = cluster.a.answers[PULL]
+        def moved_segment(command: Command) -> Command | None:
+            """Answer as for a segment that begins at the logical offset 100: records have physical offsets."""
+            command.fields["queueOffset"] = str(max(0, int(command.fields["queueOffset"]) - 100))
+            answer = plain(command)
+            if answer is not None:
+                answer.fields |= {"nextBeginOffset": "103", "minOffset": "100", "maxOffset": "103"}
+                answer.fields["offsetDelta"] = "100"
+            return answer
 
-            def moved_segment(command: Command) -> Command | None:
-                """Answer as for a segment that begins at the logical offset 100: records have physical offsets."""
-                command.fields["queueOffset"] = str(max(0, int(command.fields["queueOffset"]) - 100))
-                answer = plain(command)
-                if answer is not None:
-                    answer.fields |= {"nextBeginOffset": "103", "minOffset": "100", "maxOffset": "103"}
-                    answer.fields["offsetDelta"] = "100"
-                return answer
+        cluster.a.answers[PULL] = moved_segment
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+            assert await consumer.queues("t") == [logical(0), logical(1)]
+            await consumer.assign(await consumer.queues("t"))
+            messages: list[ReceivedMessage] = []
+            while len(messages) < 6:
+                messages += await consumer.poll(timeout_s=5)
+            await consumer.commit()
 
-            cluster.a.answers[PULL] = moved_segment
-            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-                assert await consumer.queues("t") == [logical(0), logical(1)]
-                await consumer.assign(await consumer.queues("t"))
-                messages: list[ReceivedMessage] = []
-                while len(messages) < 6:
-                    messages += await consumer.poll(timeout_s=5)
-                await consumer.commit()
-
-            found = {(message.queue, message.offset) for message in messages}
-            assert found == {(logical(0), 100 + at) for at in range(3)} | {(logical(1), at) for at in range(3)}
-            assert (cluster.group_a.committed, cluster.group_b.committed) == ({0: 103}, {1: 3})
-            assert cluster.b.heard_of(PULL)[0].fields[MAPPING_FIELD] == "1"
-            assert cluster.b.heard_of(RequestCode.HEART_BEAT)[0].fields == {MAPPING_FIELD: "1"}
-
-    asyncio.run(run())
+        found = {(message.queue, message.offset) for message in messages}
+        assert found == {(logical(0), 100 + at) for at in range(3)} | {(logical(1), at) for at in range(3)}
+        assert (cluster.group_a.committed, cluster.group_b.committed) == ({0: 103}, {1: 3})
+        assert cluster.b.heard_of(PULL)[0].fields[MAPPING_FIELD] == "1"
+        assert cluster.b.heard_of(RequestCode.HEART_BEAT)[0].fields == {MAPPING_FIELD: "1"}
 
 
-def test_the_queues_of_a_group_are_the_logical_ones():
+async def test_the_queues_of_a_group_are_the_logical_ones():
     """However many brokers lead them."""
-
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
-            consumer = PushConsumer(cluster.a.namesrv, "g", start="earliest")
-            consumer.subscribe("t")
-            async with consumer:
-                assert await consumer.queues("t") == [logical(0), logical(1)]
-                await until(lambda: {logical(0), logical(1)} <= set(consumer.assignment))
-
-    asyncio.run(run())
+    async with a_cluster() as cluster:
+        cluster.serve(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
+        consumer = PushConsumer(cluster.a.namesrv, "g", start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            assert await consumer.queues("t") == [logical(0), logical(1)]
+            await until(lambda: {logical(0), logical(1)} <= set(consumer.assignment))
 
 
-def test_a_pull_that_is_refused_by_an_old_leader_goes_to_the_new_one(monkeypatch: pytest.MonkeyPatch):
+async def test_a_pull_that_is_refused_by_an_old_leader_goes_to_the_new_one(monkeypatch: pytest.MonkeyPatch):
     """At once, from the same place."""
     never_mind_the_time(monkeypatch)
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(A_LEADS)
-            cluster.group_a.end[0] = 2
-            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-                await consumer.assign([logical(0)])
-                assert [message.offset for message in await consumer.poll(5)] == [0, 1]
-                cluster.group_b.end[0] = 5
-                cluster.serve(A_LEADS, B_LEADS)
-                _, parked = await cluster.a.heard(PULL, 2)
-                cluster.a.push(response(parked, 501, "moved"))
+    async with a_cluster() as cluster:
+        cluster.serve(A_LEADS)
+        cluster.group_a.end[0] = 2
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([logical(0)])
+            assert [message.offset for message in await consumer.poll(5)] == [0, 1]
+            cluster.group_b.end[0] = 5
+            cluster.serve(A_LEADS, B_LEADS)
+            _, parked = await cluster.a.heard(PULL, 2)
+            cluster.a.push(response(parked, 501, "moved"))
 
-                assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
-
-    asyncio.run(run())
+            assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_consumer_follows_a_queue_whose_old_leader_is_silent(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
+async def test_a_consumer_follows_a_queue_whose_old_leader_is_silent(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
     """Its pull is not left waiting there; locks and offsets are looked after at the new leader."""
     never_mind_the_time(monkeypatch)
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(A_LEADS)
-            cluster.group_a.end[0] = 2
-            got: list[int] = []
+    async with a_cluster() as cluster:
+        cluster.serve(A_LEADS)
+        cluster.group_a.end[0] = 2
+        got: list[int] = []
 
-            async def listen(message: ReceivedMessage) -> None:
-                got.append(message.offset)
+        async def listen(message: ReceivedMessage) -> None:
+            got.append(message.offset)
 
-            consumer = PushConsumer(cluster.a.namesrv, "g", listener=listen, ordered=ordered, start="earliest")
-            consumer.subscribe("t")
-            async with consumer:
-                await until(lambda: len(got) == 2)
-                await cluster.a.heard(PULL, 2)  # parked for ever
-                cluster.group_b.end[0] = 4
-                cluster.serve(A_LEADS, B_LEADS)
-                await consumer._member.client.refresh_leaders("t")
+        consumer = PushConsumer(cluster.a.namesrv, "g", listener=listen, ordered=ordered, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(got) == 2)
+            await cluster.a.heard(PULL, 2)  # parked for ever
+            cluster.group_b.end[0] = 4
+            cluster.serve(A_LEADS, B_LEADS)
+            await consumer._member.client.refresh_leaders("t")
 
-                await until(lambda: len(got) == 4)
-                await until(lambda: cluster.group_b.committed.get(0, 0) >= 2)
-                assert cluster.group_b.locked == ({0} if ordered else set())
-            assert got == [0, 1, 2, 3]
-
-    asyncio.run(run())
+            await until(lambda: len(got) == 4)
+            await until(lambda: cluster.group_b.committed.get(0, 0) >= 2)
+            assert cluster.group_b.locked == ({0} if ordered else set())
+        assert got == [0, 1, 2, 3]
 
 
-def test_a_part_of_the_queue_that_cannot_be_read_is_waited_for(
+async def test_a_part_of_the_queue_that_cannot_be_read_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """With pauses, said once, and nothing is skipped: the broker that holds it is away."""
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0.001)
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(A_LEADS)
-            cluster.group_a.end[0] = 2
-            readable = cluster.a.answers[PULL]
-            cluster.a.refuse(PULL, 1, "offsets 0 to 2 are on broker c, which does not answer")
-            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-                await consumer.assign([logical(0)])
-                await cluster.a.heard(PULL, 5)
-                assert {pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)} == {"0"}
-                cluster.a.answers[PULL] = readable
+    async with a_cluster() as cluster:
+        cluster.serve(A_LEADS)
+        cluster.group_a.end[0] = 2
+        readable = cluster.a.answers[PULL]
+        cluster.a.refuse(PULL, 1, "offsets 0 to 2 are on broker c, which does not answer")
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([logical(0)])
+            await cluster.a.heard(PULL, 5)
+            assert {pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)} == {"0"}
+            cluster.a.answers[PULL] = readable
 
-                assert [message.offset for message in await consumer.poll(5)] == [0, 1]
-
-    asyncio.run(run())
+            assert [message.offset for message in await consumer.poll(5)] == [0, 1]
     assert [record.levelname for record in caplog.records if "broker c" in record.message] == ["WARNING"]
 
 
-def test_a_leader_that_stays_is_not_left():
+async def test_a_leader_that_stays_is_not_left():
     """A route may change for other reasons."""
+    async with a_cluster() as cluster:
+        cluster.serve(A_LEADS)
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([logical(0)])
+            await cluster.a.heard(PULL)
+            cluster.serve(a_record("a", {0: 1}, epoch=7, total=1), a_record("b", {}, epoch=7, total=1))
+            await consumer._member.client.refresh_leaders("t")
+            await settle()
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(A_LEADS)
-            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-                await consumer.assign([logical(0)])
-                await cluster.a.heard(PULL)
-                cluster.serve(a_record("a", {0: 1}, epoch=7, total=1), a_record("b", {}, epoch=7, total=1))
-                await consumer._member.client.refresh_leaders("t")
-                await settle()
-
-                assert len(cluster.a.heard_of(PULL)) == 1
-
-    asyncio.run(run())
+            assert len(cluster.a.heard_of(PULL)) == 1
 
 
 def naming_b(script: Callable[[Command], Command | None]) -> Callable[[Command], Command | None]:
@@ -339,42 +290,35 @@ def naming_b(script: Callable[[Command], Command | None]) -> Callable[[Command],
     return answer
 
 
-def test_an_answer_that_names_the_new_leader_is_followed_at_once():
+async def test_an_answer_that_names_the_new_leader_is_followed_at_once():
     """No name server is asked for it."""
+    async with some_calls() as (cluster, calls):
+        cluster.serve(A_LEADS, a_record("b", {}, total=1))
+        await calls._client.refresh_leaders("t")
+        update = RequestCode.UPDATE_CONSUMER_OFFSET
+        cluster.a.answers[update] = naming_b(cluster.a.answers[update])
 
-    async def run() -> None:
-        async with some_calls() as (cluster, calls):
-            cluster.serve(A_LEADS, a_record("b", {}, total=1))
-            await calls._client.refresh_leaders("t")
-            update = RequestCode.UPDATE_CONSUMER_OFFSET
-            cluster.a.answers[update] = naming_b(cluster.a.answers[update])
+        await calls.commit(logical(0), 9)
+        await calls.commit(logical(0), 10)
 
-            await calls.commit(logical(0), 9)
-            await calls.commit(logical(0), 10)
-
-            assert [heard.fields["hf.mapping"] for heard in cluster.a.heard_of(update)] == ["1"]
-            assert cluster.group_b.committed == {0: 10}
-
-    asyncio.run(run())
+        assert [heard.fields["hf.mapping"] for heard in cluster.a.heard_of(update)] == ["1"]
+        assert cluster.group_b.committed == {0: 10}
 
 
-def test_what_a_pull_brought_by_way_of_the_old_leader_is_kept(monkeypatch: pytest.MonkeyPatch):
+async def test_what_a_pull_brought_by_way_of_the_old_leader_is_kept(monkeypatch: pytest.MonkeyPatch):
     """The next pull goes to the new one: nothing is pulled twice."""
     never_mind_the_time(monkeypatch)
 
-    async def run() -> None:
-        async with a_cluster() as cluster:
-            cluster.serve(A_LEADS, a_record("b", {}, total=1))
-            cluster.group_a.end[0], cluster.group_b.end[0] = 2, 5
-            cluster.a.answers[PULL] = naming_b(cluster.a.answers[PULL])
-            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-                await consumer._member.client.connection(cluster.b.address)
-                await consumer.assign([logical(0)])
+    async with a_cluster() as cluster:
+        cluster.serve(A_LEADS, a_record("b", {}, total=1))
+        cluster.group_a.end[0], cluster.group_b.end[0] = 2, 5
+        cluster.a.answers[PULL] = naming_b(cluster.a.answers[PULL])
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+            await consumer._member.client.connection(cluster.b.address)
+            await consumer.assign([logical(0)])
 
-                assert [message.offset for message in await consumer.poll(5)] == [0, 1]
-                assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
+            assert [message.offset for message in await consumer.poll(5)] == [0, 1]
+            assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
 
-            assert [pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)] == ["0"]
-            assert [pull.fields["queueOffset"] for pull in cluster.b.heard_of(PULL)].count("2") == 1
-
-    asyncio.run(run())
+        assert [pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)] == ["0"]
+        assert [pull.fields["queueOffset"] for pull in cluster.b.heard_of(PULL)].count("2") == 1

@@ -78,210 +78,177 @@ async def close(consumer: Consumer) -> None:
     await consumer.member.close()
 
 
-def test_the_only_member_gets_everything():
+async def test_the_only_member_gets_everything():
     """The brokers have heard of it before it asks."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=4)
+        consumer = Consumer(server)
+        tell_members(server, consumer)
+        consumer.member.subscribe("t", "a || b")
+        await consumer.member.start()
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=4)
-            consumer = Consumer(server)
-            tell_members(server, consumer)
-            consumer.member.subscribe("t", "a || b")
-            await consumer.member.start()
-
-            assert await consumer.until(4) == [0, 1, 2, 3]
-            codes = [command.code for command in server.requests]
-            assert codes.index(RequestCode.HEART_BEAT) < codes.index(MEMBERS)
-            beat = json.loads(server.heard_of(RequestCode.HEART_BEAT)[0].body)
-            (group,) = beat["consumerDataSet"]
-            assert {item["topic"] for item in group["subscriptionDataSet"]} == {"t", "%RETRY%g"}
-            await close(consumer)
-            (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
-            assert goodbye.fields["consumerGroup"] == "g"
-
-    asyncio.run(story())
+        assert await consumer.until(4) == [0, 1, 2, 3]
+        codes = [command.code for command in server.requests]
+        assert codes.index(RequestCode.HEART_BEAT) < codes.index(MEMBERS)
+        beat = json.loads(server.heard_of(RequestCode.HEART_BEAT)[0].body)
+        (group,) = beat["consumerDataSet"]
+        assert {item["topic"] for item in group["subscriptionDataSet"]} == {"t", "%RETRY%g"}
+        await close(consumer)
+        (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
+        assert goodbye.fields["consumerGroup"] == "g"
 
 
-def test_members_share_and_share_anew_when_told():
+async def test_members_share_and_share_anew_when_told():
     """A broker says that the group changed (40)."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=4)
+        consumer = Consumer(server)
+        tell_members(server, consumer)
+        consumer.member.subscribe("t")
+        await consumer.member.start()
+        await consumer.until(4)
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=4)
-            consumer = Consumer(server)
-            tell_members(server, consumer)
-            consumer.member.subscribe("t")
-            await consumer.member.start()
-            await consumer.until(4)
-
-            tell_members(server, consumer, "zzz")
-            server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2, fields={"consumerGroup": "g"}))
-            assert await consumer.until(2) == [0, 1]
-            await close(consumer)
-
-    asyncio.run(story())
+        tell_members(server, consumer, "zzz")
+        server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2, fields={"consumerGroup": "g"}))
+        assert await consumer.until(2) == [0, 1]
+        await close(consumer)
 
 
-def test_a_member_that_the_broker_does_not_know_keeps_what_it_has():
+async def test_a_member_that_the_broker_does_not_know_keeps_what_it_has():
     """And says again who it is: a broker may have been restarted."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=2)
+        consumer = Consumer(server)
+        tell_members(server, consumer)
+        consumer.member.subscribe("t")
+        await consumer.member.start()
+        await consumer.until(2)
+        beats = len(server.heard_of(RequestCode.HEART_BEAT))
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=2)
-            consumer = Consumer(server)
-            tell_members(server, consumer)
-            consumer.member.subscribe("t")
-            await consumer.member.start()
-            await consumer.until(2)
-            beats = len(server.heard_of(RequestCode.HEART_BEAT))
+        for body in (b'{"consumerIdList":["zzz"]}', None):
+            if body is None:
+                server.refuse(MEMBERS, 1, "no consumer for this group")
+            else:
+                server.on(MEMBERS, body=body)
+            assert not await consumer.member.rebalance()
 
-            for body in (b'{"consumerIdList":["zzz"]}', None):
-                if body is None:
-                    server.refuse(MEMBERS, 1, "no consumer for this group")
-                else:
-                    server.on(MEMBERS, body=body)
-                assert not await consumer.member.rebalance()
-
-            assert consumer.numbers() == [0, 1]
-            assert len(server.heard_of(RequestCode.HEART_BEAT)) > beats
-            await close(consumer)
-
-    asyncio.run(story())
+        assert consumer.numbers() == [0, 1]
+        assert len(server.heard_of(RequestCode.HEART_BEAT)) > beats
+        await close(consumer)
 
 
-def test_a_topic_that_appears_later_is_found(monkeypatch: pytest.MonkeyPatch):
+async def test_a_topic_that_appears_later_is_found(monkeypatch: pytest.MonkeyPatch):
     """It is looked for until it is there."""
     monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("other")
-            consumer = Consumer(server, is_broadcast=True)
-            consumer.member.subscribe("t")
-            await consumer.member.start()
-            await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 3)
-            assert consumer.numbers() == []
+    async with ScriptedServer() as server:
+        server.serve_topic("other")
+        consumer = Consumer(server, is_broadcast=True)
+        consumer.member.subscribe("t")
+        await consumer.member.start()
+        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 3)
+        assert consumer.numbers() == []
 
-            server.serve_topic("t", queues=2)
-            assert await consumer.until(2) == [0, 1]
-            await close(consumer)
-
-    asyncio.run(story())
+        server.serve_topic("t", queues=2)
+        assert await consumer.until(2) == [0, 1]
+        await close(consumer)
 
 
-def test_a_broadcasting_member_gets_everything_and_asks_nobody():
+async def test_a_broadcasting_member_gets_everything_and_asks_nobody():
     """It has no retry topic either."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=3)
+        consumer = Consumer(server, is_broadcast=True)
+        consumer.member.subscribe("t")
+        await consumer.member.start()
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=3)
-            consumer = Consumer(server, is_broadcast=True)
-            consumer.member.subscribe("t")
-            await consumer.member.start()
-
-            assert await consumer.until(3) == [0, 1, 2]
-            assert server.heard_of(MEMBERS) == []
-            assert set(consumer.member.subscriptions) == {"t"}
-            await close(consumer)
-
-    asyncio.run(story())
+        assert await consumer.until(3) == [0, 1, 2]
+        assert server.heard_of(MEMBERS) == []
+        assert set(consumer.member.subscriptions) == {"t"}
+        await close(consumer)
 
 
-def test_subscriptions_may_change_while_it_runs():
+async def test_subscriptions_may_change_while_it_runs():
     """Brokers are told, queues come and go."""
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=2)
+        consumer = Consumer(server, is_push=False)
+        tell_members(server, consumer)
+        await consumer.member.start()
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=2)
-            consumer = Consumer(server, is_push=False)
-            tell_members(server, consumer)
-            await consumer.member.start()
-
-            consumer.member.subscribe("t")
-            assert await consumer.until(2) == [0, 1]
-            consumer.member.unsubscribe("t")
-            assert await consumer.until(0) == []
-            assert consumer.member.subscription("t").sub_string == "*"
-            await close(consumer)
-
-    asyncio.run(story())
+        consumer.member.subscribe("t")
+        assert await consumer.until(2) == [0, 1]
+        consumer.member.unsubscribe("t")
+        assert await consumer.until(0) == []
+        assert consumer.member.subscription("t").sub_string == "*"
+        await close(consumer)
 
 
-def test_what_could_not_be_taken_over_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+async def test_what_could_not_be_taken_over_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     """Soon, not in twenty seconds."""
     monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("t", queues=2)
-            consumer = Consumer(server)
-            tell_members(server, consumer)
-            consumer.member.subscribe("t")
+    async with ScriptedServer() as server:
+        server.serve_topic("t", queues=2)
+        consumer = Consumer(server)
+        tell_members(server, consumer)
+        consumer.member.subscribe("t")
 
-            async def refuse(change: AssignmentChange) -> bool:
-                consumer.member._on_change = consumer.change
-                return False
+        async def refuse(change: AssignmentChange) -> bool:
+            consumer.member._on_change = consumer.change
+            return False
 
-            consumer.member._on_change = refuse
-            await consumer.member.start()
+        consumer.member._on_change = refuse
+        await consumer.member.start()
 
-            assert await consumer.until(2) == [0, 1]
-            await close(consumer)
-
-    asyncio.run(story())
+        assert await consumer.until(2) == [0, 1]
+        await close(consumer)
 
 
-def test_names_that_cannot_exist_are_refused():
+async def test_names_that_cannot_exist_are_refused():
     """Groups and topics."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            consumer = Consumer(server)
-            with pytest.raises(LocalProtocolError, match="a b"):
-                consumer.member.subscribe("a b")
-            with pytest.raises(LocalProtocolError, match="consumer group"):
-                GroupMember(
-                    server.address,
-                    "",
-                    namespace=None,
-                    is_push=True,
-                    is_broadcast=False,
-                    start="latest",
-                    assigned=list,
-                    on_change=consumer.change,
-                )
-
-    asyncio.run(story())
+    async with ScriptedServer() as server:
+        consumer = Consumer(server)
+        with pytest.raises(LocalProtocolError, match="a b"):
+            consumer.member.subscribe("a b")
+        with pytest.raises(LocalProtocolError, match="consumer group"):
+            GroupMember(
+                server.address,
+                "",
+                namespace=None,
+                is_push=True,
+                is_broadcast=False,
+                start="latest",
+                assigned=list,
+                on_change=consumer.change,
+            )
 
 
-def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypatch: pytest.MonkeyPatch):
+async def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypatch: pytest.MonkeyPatch):
     """A broker that was restarted knows at first only who found it first."""
     monkeypatch.setattr(group_member, "_REUNION_S", 0.3)
 
-    async def story() -> None:
-        async with ScriptedServer() as server, asyncio.timeout(30):
-            server.serve_topic("t", queues=4)
-            recovered: asyncio.Queue[str] = asyncio.Queue()
-            consumer = Consumer(server, broker_up=recovered.put)
-            tell_members(server, consumer, "zzz")
-            consumer.member.subscribe("t")
-            await consumer.member.start()
-            assert await consumer.until(2) == [0, 1]
-            assert await recovered.get() == server.address
+    async with ScriptedServer() as server, asyncio.timeout(30):
+        server.serve_topic("t", queues=4)
+        recovered: asyncio.Queue[str] = asyncio.Queue()
+        consumer = Consumer(server, broker_up=recovered.put)
+        tell_members(server, consumer, "zzz")
+        consumer.member.subscribe("t")
+        await consumer.member.start()
+        assert await consumer.until(2) == [0, 1]
+        assert await recovered.get() == server.address
 
-            tell_members(server, consumer)
-            server.drop_connections()
-            assert await recovered.get() == server.address
-            await consumer.member.rebalance()
-            assert consumer.numbers() == [0, 1]
+        tell_members(server, consumer)
+        server.drop_connections()
+        assert await recovered.get() == server.address
+        await consumer.member.rebalance()
+        assert consumer.numbers() == [0, 1]
 
-            assert await consumer.until(4) == [0, 1, 2, 3]  # the other one is gone indeed
-            await close(consumer)
-
-    asyncio.run(story())
+        assert await consumer.until(4) == [0, 1, 2, 3]  # the other one is gone indeed
+        await close(consumer)
 
 
-def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCaptureFixture):
+async def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCaptureFixture):
     """Nothing is consumed of one whose name is mistyped, and nothing else would say why. When it is created, too."""
 
     async def story() -> None:
@@ -304,4 +271,4 @@ def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCaptureFix
             await close(consumer)
 
     with caplog.at_level(logging.INFO, "holdfast.client"):
-        asyncio.run(story())
+        await story()

@@ -11,103 +11,83 @@ from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.model.errors import LocalProtocolError
 
 
-def test_a_message_is_done_when_the_next_one_is_asked_for():
+async def test_a_message_is_done_when_the_next_one_is_asked_for():
     """Not when it is handed out."""
+    work, reader = IterationWork(None, lambda: None), a_reader()
+    work.start()
+    work.deliver(pulled(reader, 3))
+    committed = []
 
-    async def story() -> None:
-        work, reader = IterationWork(None, lambda: None), a_reader()
-        work.start()
-        work.deliver(pulled(reader, 3))
-        committed = []
+    async for message in work.iterate():
+        committed.append(reader.window.commit_offset)
+        if message.offset == 2:
+            break
 
-        async for message in work.iterate():
-            committed.append(reader.window.commit_offset)
-            if message.offset == 2:
-                break
-
-        assert committed == [0, 1, 2]
-        assert reader.window.commit_offset == 2
-
-    asyncio.run(story())
+    assert committed == [0, 1, 2]
+    assert reader.window.commit_offset == 2
 
 
-def test_ack_is_earlier():
+async def test_ack_is_earlier():
     """And may be said twice."""
+    work, reader = IterationWork(None, lambda: None), a_reader()
+    work.deliver(pulled(reader, 1))
 
-    async def story() -> None:
-        work, reader = IterationWork(None, lambda: None), a_reader()
-        work.deliver(pulled(reader, 1))
+    async for message in work.iterate():
+        work.ack(message)
+        work.ack(message)
+        break
 
-        async for message in work.iterate():
-            work.ack(message)
-            work.ack(message)
-            break
-
-        assert reader.window.commit_offset == 1
-
-    asyncio.run(story())
+    assert reader.window.commit_offset == 1
 
 
-def test_stopping_ends_every_loop():
+async def test_stopping_ends_every_loop():
     """What was not handed out is not done."""
+    work, reader = IterationWork(None, lambda: None), a_reader()
 
-    async def story() -> None:
-        work, reader = IterationWork(None, lambda: None), a_reader()
+    async def loop() -> list[int]:
+        return [message.offset async for message in work.iterate()]
 
-        async def loop() -> list[int]:
-            return [message.offset async for message in work.iterate()]
+    loops = [asyncio.create_task(loop()) for _ in range(2)]
+    await settle()
+    work.deliver(pulled(reader, 1))
+    await settle()
+    work.deliver(pulled(reader, 1))
+    await work.leave(reader)
+    await work.stop(5)
 
-        loops = [asyncio.create_task(loop()) for _ in range(2)]
-        await settle()
-        work.deliver(pulled(reader, 1))
-        await settle()
-        work.deliver(pulled(reader, 1))
-        await work.leave(reader)
-        await work.stop(5)
-
-        assert sorted(await loops[0] + await loops[1]) == [0]
-        assert reader.window.commit_offset == 1
-
-    asyncio.run(story())
+    assert sorted(await loops[0] + await loops[1]) == [0]
+    assert reader.window.commit_offset == 1
 
 
-def test_what_nobody_waits_for_is_not_handed_out():
+async def test_what_nobody_waits_for_is_not_handed_out():
     """The window was reset meanwhile."""
+    work, reader = IterationWork(None, lambda: None), a_reader()
+    work.deliver(pulled(reader, 2))
+    reader.window.reset(50)
+    work.deliver(pulled(reader, 1))
 
-    async def story() -> None:
-        work, reader = IterationWork(None, lambda: None), a_reader()
-        work.deliver(pulled(reader, 2))
-        reader.window.reset(50)
-        work.deliver(pulled(reader, 1))
-
-        async for message in work.iterate():
-            assert message.offset == 50
-            break
-
-    asyncio.run(story())
+    async for message in work.iterate():
+        assert message.offset == 50
+        break
 
 
-def test_an_ordered_loop_waits_for_the_lock():
+async def test_an_ordered_loop_waits_for_the_lock():
     """And there is only one."""
+    locked = asyncio.Event()
 
-    async def story() -> None:
-        locked = asyncio.Event()
+    class Locks(NoLocks):
+        async def hold_lock(self, reader: QueueReader) -> None:
+            """Wait for the test."""
+            await locked.wait()
 
-        class Locks(NoLocks):
-            async def hold_lock(self, reader: QueueReader) -> None:
-                """Wait for the test."""
-                await locked.wait()
+    work, reader = IterationWork(Locks(), lambda: None), a_reader()
+    work.deliver(pulled(reader, 1))
+    iterator = work.iterate()
+    waiting = asyncio.create_task(anext(iterator))
+    await settle()
+    assert not waiting.done()
+    with pytest.raises(LocalProtocolError, match="one loop"):
+        await anext(work.iterate())
 
-        work, reader = IterationWork(Locks(), lambda: None), a_reader()
-        work.deliver(pulled(reader, 1))
-        iterator = work.iterate()
-        waiting = asyncio.create_task(anext(iterator))
-        await settle()
-        assert not waiting.done()
-        with pytest.raises(LocalProtocolError, match="one loop"):
-            await anext(work.iterate())
-
-        locked.set()
-        assert (await waiting).offset == 0
-
-    asyncio.run(story())
+    locked.set()
+    assert (await waiting).offset == 0

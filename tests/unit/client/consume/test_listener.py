@@ -1,6 +1,5 @@
 """Calling the user's code."""
 
-import asyncio
 import logging
 import threading
 
@@ -14,7 +13,7 @@ from holdfast.model.queue import MessageQueue
 MESSAGE = a_received_message(MessageQueue("t", "b", 0), 5)
 
 
-def test_an_async_function_runs_on_the_loop():
+async def test_an_async_function_runs_on_the_loop():
     """In its thread; also one that is a method of an object that can be called."""
     threads: list[threading.Thread] = []
 
@@ -25,12 +24,12 @@ def test_an_async_function_runs_on_the_loop():
         async def __call__(self, message: ReceivedMessage) -> None:
             await listen(message)
 
-    asyncio.run(ListenerCall(listen, 1)(MESSAGE))
-    asyncio.run(ListenerCall(Callable(), 1)(MESSAGE))
+    await ListenerCall(listen, 1)(MESSAGE)
+    await ListenerCall(Callable(), 1)(MESSAGE)
     assert threads == [threading.main_thread()] * 2
 
 
-def test_a_plain_function_runs_in_a_thread():
+async def test_a_plain_function_runs_in_a_thread():
     """So that it may block."""
     threads: list[threading.Thread] = []
 
@@ -38,13 +37,13 @@ def test_a_plain_function_runs_in_a_thread():
         threads.append(threading.current_thread())
 
     call = ListenerCall(listen, 1)
-    asyncio.run(call(MESSAGE))
+    await call(MESSAGE)
     call.close()
 
     assert threads != [threading.main_thread()]
 
 
-def test_a_plain_function_that_returns_an_awaitable_is_awaited():
+async def test_a_plain_function_that_returns_an_awaitable_is_awaited():
     """As lambdas around async functions do."""
     got: list[ReceivedMessage] = []
 
@@ -52,13 +51,13 @@ def test_a_plain_function_that_returns_an_awaitable_is_awaited():
         got.append(message)
 
     call = ListenerCall(lambda message: listen(message, "x"), 1)
-    asyncio.run(call(MESSAGE))
+    await call(MESSAGE)
     call.close()
 
     assert got == [MESSAGE]
 
 
-def test_what_the_listener_raises_comes_out():
+async def test_what_the_listener_raises_comes_out():
     """Of either kind."""
 
     async def on_loop(message: ReceivedMessage) -> None:
@@ -70,7 +69,7 @@ def test_what_the_listener_raises_comes_out():
     for listener in (on_loop, in_thread):
         call = ListenerCall(listener, 1)
         with pytest.raises(ValueError, match=r"a|b"):
-            asyncio.run(call(MESSAGE))
+            await call(MESSAGE)
         call.close()
 
 

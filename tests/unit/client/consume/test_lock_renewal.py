@@ -1,7 +1,8 @@
 """Keeping the locks of an ordered consumer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.deliveries import a_reader, settle, until
@@ -34,20 +35,17 @@ class Desk:
         self.refused |= set(queues)
 
 
-def with_desk(story: Callable[[ScriptedServer, Desk], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.namesrv) as client, asyncio.timeout(30):
-            desk = Desk(server, client)
-            await client.route("t")
-            await story(server, desk)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_desk() -> AsyncIterator[tuple[ScriptedServer, Desk]]:
+    async with ScriptedServer() as server, ClusterClient(server.namesrv) as client, asyncio.timeout(30):
+        desk = Desk(server, client)
+        await client.route("t")
+        yield server, desk
 
 
-def test_what_is_granted_is_held_until_it_is_given_back():
+async def test_what_is_granted_is_held_until_it_is_given_back():
     """Both sides know."""
-
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (_server, desk):
         assert not desk.locks.has_lock(desk.one)
 
         assert await desk.locks.lock(desk.readers) == set(desk.readers)
@@ -59,13 +57,10 @@ def test_what_is_granted_is_held_until_it_is_given_back():
         assert desk.locks.has_lock(desk.two)
         assert desk.group.locked == {1}
 
-    with_desk(story)
 
-
-def test_what_somebody_else_has_is_held_no_more():
+async def test_what_somebody_else_has_is_held_no_more():
     """And the consumer is told."""
-
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (_server, desk):
         await desk.locks.lock(desk.readers)
         desk.group.grants_locks = False
 
@@ -75,13 +70,10 @@ def test_what_somebody_else_has_is_held_no_more():
         assert not desk.locks.has_lock(desk.one)
         assert desk.locks.has_lock(desk.two)
 
-    with_desk(story)
 
-
-def test_a_silent_broker_takes_nothing_away():
+async def test_a_silent_broker_takes_nothing_away():
     """A lock is believed for its time."""
-
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (server, desk):
         await desk.locks.lock(desk.readers)
         server.refuse(LOCK, 1, "not now")
 
@@ -90,13 +82,10 @@ def test_a_silent_broker_takes_nothing_away():
         assert desk.refused == set()
         assert desk.locks.has_lock(desk.one)
 
-    with_desk(story)
 
-
-def test_after_a_lost_connection_nothing_is_held_until_the_broker_grants_it_again():
+async def test_after_a_lost_connection_nothing_is_held_until_the_broker_grants_it_again():
     """Who waits does not ask on its own; it goes on as soon as the lock is there."""
-
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (server, desk):
         await desk.locks.lock(desk.readers)
         desk.locks.suspend([desk.one.queue])
         waiting = asyncio.create_task(desk.locks.hold_lock(desk.one))
@@ -109,14 +98,12 @@ def test_after_a_lost_connection_nothing_is_held_until_the_broker_grants_it_agai
         await waiting
         assert desk.locks.has_lock(desk.one)
 
-    with_desk(story)
 
-
-def test_who_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch):
+async def test_who_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch):
     """Until it is granted, or the queue is another reader's."""
     monkeypatch.setattr(lock_renewal, "_PAUSE_S", 0.001)
 
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (server, desk):
         server.refuse(LOCK, 1, "not now")
         waiting = [asyncio.create_task(desk.locks.hold_lock(reader)) for reader in (desk.one, desk.two)]
         await server.heard(LOCK, 6)
@@ -128,28 +115,20 @@ def test_who_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch):
         await waiting[0]
         assert (desk.locks.has_lock(desk.one), desk.locks.has_lock(desk.two)) == (True, False)
 
-    with_desk(story)
 
-
-def test_locks_are_renewed(monkeypatch: pytest.MonkeyPatch):
+async def test_locks_are_renewed(monkeypatch: pytest.MonkeyPatch):
     """Those of what is consumed, also after the broker was away for a while."""
     monkeypatch.setattr(lock_renewal, "RENEW_INTERVAL_S", 0.001)
 
-    async def story(server: ScriptedServer, desk: Desk) -> None:
+    async with a_desk() as (_server, desk):
         desk.locks.suspend([desk.two.queue])
         renewing = asyncio.create_task(desk.locks.renew_forever())
         await until(lambda: desk.locks.has_lock(desk.one) and desk.locks.has_lock(desk.two))
         renewing.cancel()
 
-    with_desk(story)
 
-
-def test_without_locks_everything_is_held():
+async def test_without_locks_everything_is_held():
     """A broadcasting consumer shares with nobody."""
-
-    async def story() -> None:
-        reader = a_reader()
-        await NoLocks().hold_lock(reader)
-        assert NoLocks().has_lock(reader)
-
-    asyncio.run(story())
+    reader = a_reader()
+    await NoLocks().hold_lock(reader)
+    assert NoLocks().has_lock(reader)

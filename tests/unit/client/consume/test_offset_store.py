@@ -1,7 +1,7 @@
 """Where a consumer's offsets are kept."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,21 +20,18 @@ ONE, TWO = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
-def with_calls(story: Callable[[ScriptedServer, QueueCalls], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t", queues=2)
-            server.on(RequestCode.GET_MIN_OFFSET, offset="3")
-            await client.route("t")
-            await story(server, QueueCalls(client, "g"))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueCalls]]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t", queues=2)
+        server.on(RequestCode.GET_MIN_OFFSET, offset="3")
+        await client.route("t")
+        yield server, QueueCalls(client, "g")
 
 
-def test_a_group_keeps_its_offsets_at_the_broker():
+async def test_a_group_keeps_its_offsets_at_the_broker():
     """Only what changed is told, until it is taken."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="5")
         server.on(COMMIT)
         keeper = OffsetKeeper(calls, "latest")
@@ -51,14 +48,12 @@ def test_a_group_keeps_its_offsets_at_the_broker():
 
         assert [command.fields["commitOffset"] for command in server.heard_of(COMMIT)] == ["6", "6"]
 
-    with_calls(story)
 
-
-def test_a_broadcasting_consumer_keeps_its_offsets_in_a_file(tmp_path: Path):
+async def test_a_broadcasting_consumer_keeps_its_offsets_in_a_file(tmp_path: Path):
     """And tells no broker; the next one with the same file goes on there."""
     file = tmp_path / "deep" / "offsets.json"
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         keeper = OffsetKeeper(calls, "earliest", file)
         assert await keeper.first(ONE) == 3
         keeper.book.record(ONE, 9)
@@ -73,27 +68,23 @@ def test_a_broadcasting_consumer_keeps_its_offsets_in_a_file(tmp_path: Path):
         assert decode_offsets(file.read_bytes()) == {ONE: 9, TWO: 4}
         assert server.heard_of(COMMIT) == []
 
-    with_calls(story)
 
-
-def test_a_file_that_cannot_be_read_is_not_ignored(tmp_path: Path):
+async def test_a_file_that_cannot_be_read_is_not_ignored(tmp_path: Path):
     """Beginning elsewhere would repeat or skip."""
     file = tmp_path / "offsets.json"
     file.write_bytes(b"nonsense")
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (_server, calls):
         with pytest.raises(ConfigError, match=r"offsets\.json"):
             await OffsetKeeper(calls, "earliest", file).first(ONE)
 
-    with_calls(story)
 
-
-def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path):
+async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path):
     """The consumer goes on meanwhile."""
     file = tmp_path / "folder" / "offsets.json"
     (tmp_path / "folder").write_text("in the way")
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (_server, calls):
         keeper = OffsetKeeper(calls, "earliest", file)
         keeper._filed = {}
         keeper.book.record(ONE, 9)
@@ -103,15 +94,14 @@ def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path):
         assert await keeper.save()
         assert decode_offsets(file.read_bytes()) == {ONE: 9}
 
-    with_calls(story)
 
-
-def test_a_broker_that_came_back_is_told_what_it_forgot():
+async def test_a_broker_that_came_back_is_told_what_it_forgot():
     """Where it knows of more, that is returned; where it does not answer, it is told with the next save."""
     three = MessageQueue("t", "broker-a", 2)
     committed = {"0": "3", "1": "20"}
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
+
         def query(command: Command) -> Command:
             offset = committed.get(command.fields["queueId"])
             return response(command, 1, "busy") if offset is None else response(command, fields={"offset": offset})
@@ -128,13 +118,10 @@ def test_a_broker_that_came_back_is_told_what_it_forgot():
         assert (told.fields["queueId"], told.fields["commitOffset"]) == ("0", "10")
         assert set(keeper.book.untold()) == {TWO, three}
 
-    with_calls(story)
 
-
-def test_a_broker_that_forgot_nothing_is_told_nothing():
+async def test_a_broker_that_forgot_nothing_is_told_nothing():
     """Only the connection broke."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="10")
         keeper = OffsetKeeper(calls, "latest")
         keeper.book.begin(ONE, 10)
@@ -144,23 +131,17 @@ def test_a_broker_that_forgot_nothing_is_told_nothing():
         assert server.heard_of(COMMIT) == []
         assert keeper.book.untold() == {}
 
-    with_calls(story)
 
-
-def test_there_is_nothing_to_repair_in_a_file(tmp_path: Path):
+async def test_there_is_nothing_to_repair_in_a_file(tmp_path: Path):
     """Brokers know nothing of it."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         assert await OffsetKeeper(calls, "latest", tmp_path / "offsets").repair({ONE: 1}) == {}
         assert server.heard_of(RequestCode.QUERY_CONSUMER_OFFSET) == []
 
-    with_calls(story)
 
-
-def test_a_queue_that_could_not_be_saved_goes_on_where_it_was():
+async def test_a_queue_that_could_not_be_saved_goes_on_where_it_was():
     """When it comes back soon."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="5")
         keeper = OffsetKeeper(calls, "latest")
         await keeper.first(ONE)
@@ -169,13 +150,10 @@ def test_a_queue_that_could_not_be_saved_goes_on_where_it_was():
 
         assert await keeper.first(ONE) == 8
 
-    with_calls(story)
 
-
-def test_where_a_group_begins_is_kept_though_nothing_was_consumed():
+async def test_where_a_group_begins_is_kept_though_nothing_was_consumed():
     """Beginning at the end again after a restart would skip what came meanwhile."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 22)
         server.on(RequestCode.GET_MAX_OFFSET, offset="100")
         server.on(COMMIT)
@@ -186,15 +164,10 @@ def test_where_a_group_begins_is_kept_though_nothing_was_consumed():
 
         assert [command.fields["commitOffset"] for command in server.heard_of(COMMIT)] == ["100"]
 
-    with_calls(story)
 
-
-def test_an_unanswered_question_is_no_place_to_begin():
+async def test_an_unanswered_question_is_no_place_to_begin():
     """Taking it for "never committed" would skip or repeat messages."""
-
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+    async with queue_calls() as (server, calls):
         server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 1)
         with pytest.raises(BrokerRefused):
             await OffsetKeeper(calls, "latest").first(ONE)
-
-    with_calls(story)

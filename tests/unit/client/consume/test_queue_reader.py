@@ -1,7 +1,8 @@
 """Pulling one queue, again and again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -81,20 +82,17 @@ class Consumer:
         return [delivery.message.offset for delivery in self.deliveries]
 
 
-def with_consumer(story: Callable[[ScriptedServer, Consumer], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t")
-            await client.route("t")
-            await story(server, Consumer(client))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_consumer() -> AsyncIterator[tuple[ScriptedServer, Consumer]]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t")
+        await client.route("t")
+        yield server, Consumer(client)
 
 
-def test_a_queue_is_read_to_its_end():
+async def test_a_queue_is_read_to_its_end():
     """In order, without repetition, from where it began."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 100)
         reader = QueueReader(consumer.plan, QUEUE, 10)
         reader.start()
@@ -106,13 +104,10 @@ def test_a_queue_is_read_to_its_end():
         assert reader.window.commit_offset == 10
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_there_is_no_pull_without_room():
+async def test_there_is_no_pull_without_room():
     """Room comes with what is done."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 100)
         consumer.limits = PullLimits(message_count_max=32)
         reader = QueueReader(consumer.plan, QUEUE, 0)
@@ -126,13 +121,10 @@ def test_there_is_no_pull_without_room():
         assert len(server.heard_of(PULL)) == 2
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_paused_reader_rests():
+async def test_a_paused_reader_rests():
     """Until it is nudged."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 5)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.is_paused = True
@@ -145,13 +137,10 @@ def test_a_paused_reader_rests():
         assert await consumer.offsets(5) == list(range(5))
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_an_offset_that_is_not_there_moves():
+async def test_an_offset_that_is_not_there_moves():
     """To where the broker says; the consumer is told."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         log = Log(server, 50)
         reader = QueueReader(consumer.plan, QUEUE, 70)
         reader.start()
@@ -162,13 +151,10 @@ def test_an_offset_that_is_not_there_moves():
         assert log.end == 50
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_reset_goes_elsewhere_at_once():
+async def test_a_reset_goes_elsewhere_at_once():
     """Though a pull waits at the broker; what was delivered before is nobody's business."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 10)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
@@ -185,13 +171,10 @@ def test_a_reset_goes_elsewhere_at_once():
         assert reader.window.commit_offset == 7
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_reset_of_a_reader_at_rest_does_not_wake_it():
+async def test_a_reset_of_a_reader_at_rest_does_not_wake_it():
     """It begins there when it is started."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 10)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.reset(9)
@@ -202,13 +185,10 @@ def test_a_reset_of_a_reader_at_rest_does_not_wake_it():
         assert await consumer.offsets(1) == [9]
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_retired_reader_leaves_nothing_behind():
+async def test_a_retired_reader_leaves_nothing_behind():
     """What it delivered cannot be finished any more: it is another member's."""
-
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         Log(server, 10)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
@@ -220,15 +200,13 @@ def test_a_retired_reader_leaves_nothing_behind():
         assert reader.window.commit_offset == 1
         assert not consumer.deliveries[1].is_current
 
-    with_consumer(story)
-
 
 @pytest.mark.parametrize("code", [2, 24, 25, 215])
-def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: int):
+async def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: int):
     """After a pause; a broker that does not know us is told who we are."""
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         log = Log(server, 1)
         answers = iter([lambda command: response(command, code, "no"), log.answer])
 
@@ -242,14 +220,12 @@ def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: in
         assert await consumer.offsets(1) == [0]
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
+async def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
     """Reading goes on where it was."""
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         log = Log(server, 3)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
@@ -262,14 +238,12 @@ def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
         assert await consumer.offsets(5) == [0, 1, 2, 3, 4]
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+async def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     """Loudly, with its place; nothing is skipped."""
     monkeypatch.setattr(queue_reader, "_CORRUPT_PAUSE_S", 0.001)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         log = Log(server, 3)
         log.damaged = True
         reader = QueueReader(consumer.plan, QUEUE, 0)
@@ -280,12 +254,10 @@ def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplo
         log.damaged = False
         assert await consumer.offsets(3) == [0, 1, 2]
         reader.stop()
-
-    with_consumer(story)
     assert any("checksum" in record.message and record.levelname == "ERROR" for record in caplog.records)
 
 
-def test_a_batch_is_delivered_from_where_its_queue_is_read_and_by_its_tags():
+async def test_a_batch_is_delivered_from_where_its_queue_is_read_and_by_its_tags():
     """A broker that keeps batches whole returns all of one; each of its messages has its own tag."""
     batch = [(0, b"%d" % at, b"TAGS\x01%b\x02" % (b"a" if at % 2 else b"b")) for at in range(10)]
     records = {
@@ -305,7 +277,7 @@ def test_a_batch_is_delivered_from_where_its_queue_is_read_and_by_its_tags():
         places = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "11"}
         return response(command, fields=places | {"nextBeginOffset": str(following)}, body=body)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         server.answers[PULL] = answer
         plan = msgspec.structs.replace(consumer.plan, subscription=lambda topic: parse_tags(topic, "a"))
         reader = QueueReader(plan, QUEUE, 4)
@@ -319,10 +291,8 @@ def test_a_batch_is_delivered_from_where_its_queue_is_read_and_by_its_tags():
         assert reader.window.commit_offset == 9
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture):
+async def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture):
     """No pull will mend it, as its producer made it so. It is passed, loudly."""
 
     def answer(command: Command) -> Command | None:
@@ -332,7 +302,7 @@ def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pytest.Lo
         places = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "6", "nextBeginOffset": "6"}
         return response(command, fields=places, body=body + a_record(topic="t", offset=5))
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         server.answers[PULL] = answer
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
@@ -341,17 +311,15 @@ def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pytest.Lo
         await server.heard(PULL, 2)
         assert reader.window.next_offset == 6
         reader.stop()
-
-    with_consumer(story)
     assert any("batch at offset 0" in record.message and record.levelname == "ERROR" for record in caplog.records)
 
 
-def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypatch: pytest.MonkeyPatch):
+async def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypatch: pytest.MonkeyPatch):
     """Its broker is back; it goes on where it was."""
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 3600)
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         log = Log(server, 3)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
@@ -368,23 +336,19 @@ def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypatch: p
         assert await consumer.offsets(5) == [0, 1, 2, 3, 4]
         reader.stop()
 
-    with_consumer(story)
 
-
-def test_only_the_first_of_many_failures_is_worth_a_warning(
+async def test_only_the_first_of_many_failures_is_worth_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """The operator knows by then."""
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
 
-    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+    async with a_consumer() as (server, consumer):
         server.refuse(PULL, 2, "busy")
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
         await server.heard(PULL, 4)
         reader.stop()
-
-    with_consumer(story)
     assert len([record for record in caplog.records if "pull of" in record.message]) == 1
 
 
@@ -417,34 +381,31 @@ class Beside:
         return [command for command in self.replica.requests if command.code == PULL]
 
 
-def beside(story: Callable[[Beside, QueueReader], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with (
-            ScriptedServer() as master,
-            ScriptedServer() as replica,
-            ClusterClient(master.address, unit="west") as client,
-        ):
-            addresses = {0: master.address, 1: replica.address}
-            data = BrokerData(cluster="east", broker_name="broker-a", broker_addrs=addresses)
-            queues = QueueData(broker_name="broker-a", read_queues=1, write_queues=0, permission=4)
-            route = Route(broker_datas=[data], queue_datas=[queues])
-            master.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=encode_route(route))
-            await client.route("t")
-            both = Beside(master, replica, Consumer(client))
-            reader = QueueReader(both.consumer.plan, QUEUE, 0)
-            reader.start()
-            await both.consumer.offsets(3)
-            await replica.heard(PULL)
-            await story(both, reader)
-            reader.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def beside_a_replica() -> AsyncIterator[tuple[Beside, QueueReader]]:
+    async with (
+        ScriptedServer() as master,
+        ScriptedServer() as replica,
+        ClusterClient(master.address, unit="west") as client,
+    ):
+        addresses = {0: master.address, 1: replica.address}
+        data = BrokerData(cluster="east", broker_name="broker-a", broker_addrs=addresses)
+        queues = QueueData(broker_name="broker-a", read_queues=1, write_queues=0, permission=4)
+        route = Route(broker_datas=[data], queue_datas=[queues])
+        master.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=encode_route(route))
+        await client.route("t")
+        both = Beside(master, replica, Consumer(client))
+        reader = QueueReader(both.consumer.plan, QUEUE, 0)
+        reader.start()
+        await both.consumer.offsets(3)
+        await replica.heard(PULL)
+        yield both, reader
+        reader.stop()
 
 
-def test_a_reader_goes_where_its_master_sends_it():
+async def test_a_reader_goes_where_its_master_sends_it():
     """It says its unit, continues where it was, and comes back soon to hear whether it may stay."""
-
-    async def story(both: Beside, _reader: QueueReader) -> None:
+    async with beside_a_replica() as (both, _reader):
         first = next(command for command in both.master.requests if command.code == PULL)
         (second,) = both.pulls_at_replica()
 
@@ -452,30 +413,26 @@ def test_a_reader_goes_where_its_master_sends_it():
         assert (first.fields["queueOffset"], second.fields["queueOffset"]) == ("0", "3")
         assert int(second.fields["suspendTimeoutMillis"]) < int(first.fields["suspendTimeoutMillis"])
 
-    beside(story)
 
-
-def test_a_reader_returns_to_the_master_when_the_replica_dies_or_hangs(monkeypatch: pytest.MonkeyPatch):
+async def test_a_reader_returns_to_the_master_when_the_replica_dies_or_hangs(monkeypatch: pytest.MonkeyPatch):
     """At once, where it was; and for a while it does not go back, whatever the master says."""
     monkeypatch.setattr(queue_reader, "_REPLICA_TIMEOUT_S", 0.05)
 
-    async def story(both: Beside, _reader: QueueReader) -> None:
+    async with beside_a_replica() as (both, _reader):
         both.grow(6)  # The replica never answers the pull that it has.
 
         assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
         await both.master.heard(PULL, 3)
         assert len(both.pulls_at_replica()) == 1
 
-    beside(story)
-
 
 @pytest.mark.parametrize("damage", ["refusal", "record"])
-def test_what_is_wrong_at_a_replica_is_read_at_the_master(monkeypatch: pytest.MonkeyPatch, damage: str):
+async def test_what_is_wrong_at_a_replica_is_read_at_the_master(monkeypatch: pytest.MonkeyPatch, damage: str):
     """A damaged record there is whole at the master: the queue does not stand still."""
     monkeypatch.setattr(queue_reader, "_REPLICA_TIMEOUT_S", 0.05)
     monkeypatch.setattr(queue_reader, "_SHUN_S", 0.0)
 
-    async def story(both: Beside, _reader: QueueReader) -> None:
+    async with beside_a_replica() as (both, _reader):
         both.grow(6)
         if damage == "record":
             both.logs[1].damaged = True
@@ -484,13 +441,10 @@ def test_what_is_wrong_at_a_replica_is_read_at_the_master(monkeypatch: pytest.Mo
 
         assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
 
-    beside(story)
 
-
-def test_a_replica_that_does_not_know_the_group_yet_is_told_of_it():
+async def test_a_replica_that_does_not_know_the_group_yet_is_told_of_it():
     """By a heartbeat; then it is asked again."""
-
-    async def story(both: Beside, reader: QueueReader) -> None:
+    async with beside_a_replica() as (both, reader):
         reader.stop()
         both.grow(6)
         known = both.replica.answers[PULL]
@@ -501,5 +455,3 @@ def test_a_replica_that_does_not_know_the_group_yet_is_told_of_it():
 
         assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
         assert len(both.pulls_at_replica()) >= 3
-
-    beside(story)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.support.client_stories import run
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
@@ -100,65 +99,53 @@ async def outcome(call: Call, client: object) -> object:
         return error
 
 
-def test_no_bad_argument_of_one_harms_the_others():
+async def test_no_bad_argument_of_one_harms_the_others():
     """With any ten of them 99 good sends are under way, of every kind: all are stored, on the one connection."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server, Producer(server.namesrv, retries=0) as producer:
-            server.serve_topic("t")
-            for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.HEART_BEAT):
-                server.on(code, **STORED)
-            await producer.send("t", b"first")
-            connection = producer._client.find_connection(server.address)
-            calls = list(bad_calls_of_a_producer())
-            for some in (calls[at : at + 10] for at in range(0, len(calls), 10)):
-                good = [
-                    *(producer.send("t", b"good") for _ in range(33)),
-                    *(producer.send_soon(Message("t", b"good")) for _ in range(33)),
-                    producer.send_many([Message("t", b"good")] * 33),
-                ]
-                tasks = [asyncio.ensure_future(work) for work in good[:30]]
-                for found in await asyncio.gather(*(outcome(call, producer) for call in some)):
-                    assert isinstance(found, WRONG), found
-                tasks += [asyncio.ensure_future(work) for work in good[30:]]
-                for result in await asyncio.gather(*tasks):
-                    if isinstance(result, asyncio.Future):
-                        await result
-            assert producer._client.find_connection(server.address) is connection
-            assert connection is not None
-            assert connection.in_flight == 0
-
-    run(story())
+    async with ScriptedServer() as server, Producer(server.namesrv, retries=0) as producer:
+        server.serve_topic("t")
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.HEART_BEAT):
+            server.on(code, **STORED)
+        await producer.send("t", b"first")
+        connection = producer._client.find_connection(server.address)
+        calls = list(bad_calls_of_a_producer())
+        for some in (calls[at : at + 10] for at in range(0, len(calls), 10)):
+            good = [
+                *(producer.send("t", b"good") for _ in range(33)),
+                *(producer.send_soon(Message("t", b"good")) for _ in range(33)),
+                producer.send_many([Message("t", b"good")] * 33),
+            ]
+            tasks = [asyncio.ensure_future(work) for work in good[:30]]
+            for found in await asyncio.gather(*(outcome(call, producer) for call in some)):
+                assert isinstance(found, WRONG), found
+            tasks += [asyncio.ensure_future(work) for work in good[30:]]
+            for result in await asyncio.gather(*tasks):
+                if isinstance(result, asyncio.Future):
+                    await result
+        assert producer._client.find_connection(server.address) is connection
+        assert connection is not None
+        assert connection.in_flight == 0
 
 
-def test_bad_arguments_of_a_producer_are_refused_before_anybody_is_asked():
+async def test_bad_arguments_of_a_producer_are_refused_before_anybody_is_asked():
     """No name server answers here, and none has to."""
-
-    async def story() -> None:
-        async with Producer(NOWHERE) as producer:
-            for call in bad_calls_of_a_producer():
-                assert isinstance(await outcome(call, producer), WRONG)
-
-    run(story())
+    async with Producer(NOWHERE) as producer:
+        for call in bad_calls_of_a_producer():
+            assert isinstance(await outcome(call, producer), WRONG)
 
 
-def test_a_batch_is_not_spoiled_by_one_of_its_messages():
+async def test_a_batch_is_not_spoiled_by_one_of_its_messages():
     """What joins a batch without much ado is checked all the same."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server, Producer(server.namesrv, batching=Batching(linger_s=0.05)) as producer:
-            server.serve_topic("t")
-            for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-                server.on(code, **STORED)
-            await producer.send_nowait(Message("t", b"first"))
-            futures = [producer.send_nowait(Message("t", b"good"))]
-            for message in bad_messages():
-                with pytest.raises(WRONG):
-                    producer.send_nowait(message)
-            futures.append(producer.send_nowait(Message("t", b"good", tags="")))
-            assert [result.offset for result in await asyncio.gather(*futures)] == [7, 8]
-
-    run(story())
+    async with ScriptedServer() as server, Producer(server.namesrv, batching=Batching(linger_s=0.05)) as producer:
+        server.serve_topic("t")
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            server.on(code, **STORED)
+        await producer.send_nowait(Message("t", b"first"))
+        futures = [producer.send_nowait(Message("t", b"good"))]
+        for message in bad_messages():
+            with pytest.raises(WRONG):
+                producer.send_nowait(message)
+        futures.append(producer.send_nowait(Message("t", b"good", tags="")))
+        assert [result.offset for result in await asyncio.gather(*futures)] == [7, 8]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +212,7 @@ def test_a_push_consumer_has_usable_options(options: dict[str, Any]):
         PushConsumer(**{"namesrv": NOWHERE, "group": "g", **options})
 
 
-def test_consumers_check_what_they_are_called_with():
+async def test_consumers_check_what_they_are_called_with():
     """Every method with a parameter; subscriptions among them, which every heartbeat carries from then on."""
     message = cast("ReceivedMessage", Message("t", b"x"))
     both: list[Call] = [
@@ -254,16 +241,13 @@ def test_consumers_check_what_they_are_called_with():
     for name in ("pause", "resume", "position", "committed"):
         pulling += [lambda consumer, name=name, odd=odd: getattr(consumer, name)(odd) for odd in ODD]
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            ScriptedGroup(server, end=0)
-            async with PushConsumer(server.namesrv, "g") as push, PullConsumer(server.namesrv, "g") as pull:
-                await pull.assign([QUEUE])
-                for consumer, calls in ((push, both + pushing), (pull, both + pulling)):
-                    for call in calls:
-                        assert isinstance(found := await outcome(call, consumer), WRONG), found
-
-    run(story())
+    async with ScriptedServer() as server:
+        ScriptedGroup(server, end=0)
+        async with PushConsumer(server.namesrv, "g") as push, PullConsumer(server.namesrv, "g") as pull:
+            await pull.assign([QUEUE])
+            for consumer, calls in ((push, both + pushing), (pull, both + pulling)):
+                for call in calls:
+                    assert isinstance(found := await outcome(call, consumer), WRONG), found
 
 
 def test_a_wrong_start_is_told_what_it_may_be():
@@ -300,21 +284,17 @@ def test_batching_has_usable_options(options: dict[str, Any]):
         Batching(**options)
 
 
-def test_a_request_that_cannot_be_encoded_is_not_waited_for():
+async def test_a_request_that_cannot_be_encoded_is_not_waited_for():
     """Otherwise it would time out, and the connection, with everything on it, would be taken for dead."""
-
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.on(RequestCode.HEART_BEAT)
-            pool = ConnectionPool(on_request=lambda *_: None)
-            connection = await pool.connect(server.address)
-            good = connection.request(Command(code=RequestCode.HEART_BEAT), 10)
-            with pytest.raises((TypeError, ValueError, LocalProtocolError)):
-                connection.request(Command(code=RequestCode.HEART_BEAT, remark=LONE_SURROGATE), 10)
-            with pytest.raises(TypeError, match="only bytes"):
-                connection.write(b"head", cast("bytes", "body"))
-            assert (await good).code == 0
-            assert connection.in_flight == 0
-            await pool.close()
-
-    run(story())
+    async with ScriptedServer() as server:
+        server.on(RequestCode.HEART_BEAT)
+        pool = ConnectionPool(on_request=lambda *_: None)
+        connection = await pool.connect(server.address)
+        good = connection.request(Command(code=RequestCode.HEART_BEAT), 10)
+        with pytest.raises((TypeError, ValueError, LocalProtocolError)):
+            connection.request(Command(code=RequestCode.HEART_BEAT, remark=LONE_SURROGATE), 10)
+        with pytest.raises(TypeError, match="only bytes"):
+            connection.write(b"head", cast("bytes", "body"))
+        assert (await good).code == 0
+        assert connection.in_flight == 0
+        await pool.close()

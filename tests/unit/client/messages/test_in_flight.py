@@ -5,32 +5,28 @@ import asyncio
 from holdfast.client.messages.in_flight import InFlight
 
 
-def test_nothing_under_way_is_ended():
+async def test_nothing_under_way_is_ended():
     """At once."""
-    asyncio.run(InFlight().ended())
+    await InFlight().ended()
 
 
-def test_the_end_is_the_end_of_the_last():
+async def test_the_end_is_the_end_of_the_last():
     """However many there were, and nested."""
+    in_flight = InFlight()
+    may_end = asyncio.Event()
 
-    async def story() -> None:
-        in_flight = InFlight()
-        may_end = asyncio.Event()
+    async def work() -> None:
+        with in_flight, in_flight:
+            await may_end.wait()
 
-        async def work() -> None:
-            with in_flight, in_flight:
-                await may_end.wait()
+    tasks = [asyncio.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(in_flight.ended())
+    await asyncio.sleep(0)
+    assert len(in_flight) == 4
+    assert not waiting.done()
 
-        tasks = [asyncio.create_task(work()) for _ in range(2)]
-        await asyncio.sleep(0)
-        waiting = asyncio.create_task(in_flight.ended())
-        await asyncio.sleep(0)
-        assert len(in_flight) == 4
-        assert not waiting.done()
-
-        may_end.set()
-        await waiting
-        assert len(in_flight) == 0
-        await asyncio.gather(*tasks)
-
-    asyncio.run(story())
+    may_end.set()
+    await waiting
+    assert len(in_flight) == 0
+    await asyncio.gather(*tasks)

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 import pytest
-from tests.support.accumulators import FOREVER, NOT_STORED, Bench, bodies, some, with_bench
+from tests.support.accumulators import FOREVER, NOT_STORED, Bench, a_bench, bodies, some
 from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
 
@@ -18,10 +18,9 @@ from holdfast.wire.records.batch import split_items
 from holdfast.wire.records.properties import parse_properties
 
 
-def test_messages_of_one_turn_travel_together():
+async def test_messages_of_one_turn_travel_together():
     """Each is told its own id and its own place."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         futures = [bench.put(message) for message in some(3)]
         await settle()
         bench.answer(0, offset=40)
@@ -38,13 +37,10 @@ def test_messages_of_one_turn_travel_together():
         assert parcel.outgoing.message_id not in ids
         assert parcel.outgoing.properties == f"UNIQ_KEY\x01{parcel.outgoing.message_id}\x02"
 
-    with_bench(story)
 
-
-def test_everything_about_a_message_travels_with_it():
+async def test_everything_about_a_message_travels_with_it():
     """As if it had been sent alone."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         bench.put(Message("t", b"bare"))
         bench.put(Message("t", b"x", tags="red", keys=("k1", "k2"), flag=7, properties={"a": "ä"}))
         await settle()
@@ -55,13 +51,10 @@ def test_everything_about_a_message_travels_with_it():
         assert (flag, bytes(body), properties) == (7, b"x", {"TAGS": "red", "KEYS": "k1 k2", "a": "ä"})
         await bench.answer_all()
 
-    with_bench(story)
 
-
-def test_a_batch_that_is_kept_whole_has_one_id():
+async def test_a_batch_that_is_kept_whole_has_one_id():
     """It is one record; the offsets are those of the messages all the same."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         futures = [bench.put(message) for message in some(2)]
         await settle()
         queue = MessageQueue("t", "broker-a", 3)
@@ -73,13 +66,10 @@ def test_a_batch_that_is_kept_whole_has_one_id():
             (queue, 6, "WHOLE"),
         ]
 
-    with_bench(story)
 
-
-def test_a_batch_waits_for_others_as_long_as_it_may():
+async def test_a_batch_waits_for_others_as_long_as_it_may():
     """And leaves at once when somebody wants everything to be sent."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(linger_s=FOREVER) as bench:
         futures = [bench.put(message) for message in some(2)]
         await settle()
         assert bench.parcels == []
@@ -92,14 +82,11 @@ def test_a_batch_waits_for_others_as_long_as_it_may():
         await flushing
         assert all(future.done() for future in futures)
 
-    with_bench(story, linger_s=FOREVER)
-
 
 @pytest.mark.parametrize("options", [{"messages_max": 2}, {"bytes_max": 150}])
-def test_a_full_batch_waits_for_nothing(options: dict[str, float]):
+async def test_a_full_batch_waits_for_nothing(options: dict[str, float]):
     """Neither time nor the next turn of the loop."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(linger_s=FOREVER, **options) as bench:
         for message in some(5):
             bench.put(message)
         await settle()
@@ -108,13 +95,10 @@ def test_a_full_batch_waits_for_nothing(options: dict[str, float]):
         asyncio.get_running_loop().call_soon(asyncio.create_task, bench.answer_all())
         await bench.accumulator.flush()
 
-    with_bench(story, linger_s=FOREVER, **options)
 
-
-def test_one_request_of_a_queue_is_on_its_way():
+async def test_one_request_of_a_queue_is_on_its_way():
     """What comes meanwhile grows to one batch, however many times it would have been old enough."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         for message in some(4, key="a"):
             bench.put(message)
             await settle()
@@ -129,13 +113,10 @@ def test_one_request_of_a_queue_is_on_its_way():
         assert queues[0] == queues[2] != queues[1]
         await bench.answer_all()
 
-    with_bench(story)
 
-
-def test_messages_without_keys_wait_for_nobody():
+async def test_messages_without_keys_wait_for_nobody():
     """Several of their batches are on their way, but not any number."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         for message in some(7):
             bench.put(message)
             await settle()
@@ -146,13 +127,10 @@ def test_messages_without_keys_wait_for_nobody():
         assert bench.bodies[4:] == [[b"4", b"5", b"6"]]
         await bench.answer_all()
 
-    with_bench(story)
 
-
-def test_a_failure_reaches_whom_it_concerns():
+async def test_a_failure_reaches_whom_it_concerns():
     """And what comes behind it in the line is sent."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(messages_max=2) as bench:
         futures = [bench.put(message) for message in some(4, key="a")]
         await settle()
         bench.refuse(0)
@@ -163,13 +141,10 @@ def test_a_failure_reaches_whom_it_concerns():
         assert results[:2] == [NOT_STORED, NOT_STORED]
         assert [result.offset for result in results[2:] if isinstance(result, SendResult)] == [9, 10]
 
-    with_bench(story, messages_max=2)
 
-
-def test_a_future_that_nobody_wants_disturbs_nobody():
+async def test_a_future_that_nobody_wants_disturbs_nobody():
     """Its message is sent all the same."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         first, second = (bench.put(message) for message in some(2))
         first.cancel()
         await settle()
@@ -178,14 +153,12 @@ def test_a_future_that_nobody_wants_disturbs_nobody():
         assert (await second).offset == 5
         assert bench.bodies == [[b"0", b"1"]]
 
-    with_bench(story)
 
-
-def test_what_no_batch_may_hold_travels_alone():
+async def test_what_no_batch_may_hold_travels_alone():
     """In its place among the others of its key; a large one compressed."""
     large = bytes(200_000)
 
-    async def story(bench: Bench) -> None:
+    async with a_bench(bytes_max=100_000) as bench:
         for message in (
             *some(2, key="a"),
             Message("t", b"later", key="a", delay_level=3),
@@ -201,8 +174,6 @@ def test_what_no_batch_may_hold_travels_alone():
         assert (bench.parcels[2].outgoing.sys_flag, len(bench.parcels[2].outgoing.body) < 10_000) == (0x101, True)
         assert {parcel.queue for parcel in bench.parcels} == {bench.parcels[0].queue}
 
-    with_bench(story, bytes_max=100_000)
-
 
 @pytest.mark.parametrize(
     "message",
@@ -215,10 +186,9 @@ def test_what_no_batch_may_hold_travels_alone():
         Message("t", os.urandom(5_000_000)),
     ],
 )
-def test_what_cannot_be_sent_is_refused_at_once(message: Message):
+async def test_what_cannot_be_sent_is_refused_at_once(message: Message):
     """Also by a topic that is in use; nothing of it stays."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(bytes_max=3_000_000) as bench:
         bench.put(Message("t", b"x"))
         with pytest.raises(LocalProtocolError):
             bench.put(message)
@@ -228,25 +198,19 @@ def test_what_cannot_be_sent_is_refused_at_once(message: Message):
         await bench.answer_all()
         await bench.accumulator.drain()
 
-    with_bench(story, bytes_max=3_000_000)
 
-
-def test_keys_wait_until_their_queues_are_known():
+async def test_keys_wait_until_their_queues_are_known():
     """In order, together with what comes meanwhile; only messages without keys do not care."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            bench = Bench(client, linger_s=0)
-            server.serve_topic("t", queues=4)
-            bench.put(Message("t", b"0", key="a"))
-            bench.put(Message("t", b"free"))
-            await asyncio.sleep(0)
-            bench.put(Message("t", b"1", key="a"))
-            await bench_flush(bench)
-            assert sorted(bench.bodies) == [[b"0", b"1"], [b"free"]]
-            assert {parcel.queue is None for parcel in bench.parcels} == {True, False}
-
-    asyncio.run(run())
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        bench = Bench(client, linger_s=0)
+        server.serve_topic("t", queues=4)
+        bench.put(Message("t", b"0", key="a"))
+        bench.put(Message("t", b"free"))
+        await asyncio.sleep(0)
+        bench.put(Message("t", b"1", key="a"))
+        await bench_flush(bench)
+        assert sorted(bench.bodies) == [[b"0", b"1"], [b"free"]]
+        assert {parcel.queue is None for parcel in bench.parcels} == {True, False}
 
 
 async def bench_flush(bench: Bench) -> None:
@@ -256,77 +220,64 @@ async def bench_flush(bench: Bench) -> None:
         await bench.answer_all()
 
 
-def test_keys_of_a_topic_that_does_not_exist_fail():
+async def test_keys_of_a_topic_that_does_not_exist_fail():
     """Certainly not stored, and their room is free again."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            bench = Bench(client, waiting_bytes_max=1000)
-            server.serve_topic("t")
-            future = bench.put(Message("other", bytes(900), key="a"))
-            with pytest.raises(SendFailed, match="does not exist") as caught:
-                await future
-            assert not caught.value.maybe_stored
-            assert bench.accumulator.has_room(900)
-            assert bench.parcels == []
-
-    asyncio.run(run())
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        bench = Bench(client, waiting_bytes_max=1000)
+        server.serve_topic("t")
+        future = bench.put(Message("other", bytes(900), key="a"))
+        with pytest.raises(SendFailed, match="does not exist") as caught:
+            await future
+        assert not caught.value.maybe_stored
+        assert bench.accumulator.has_room(900)
+        assert bench.parcels == []
 
 
-def test_a_key_that_moves_to_another_queue_keeps_its_order():
+async def test_a_key_that_moves_to_another_queue_keeps_its_order():
     """What it has in its old line is answered before anything leaves in the new one, even if that is full first."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t", queues=1)
-            await client.route("t")
-            bench = Bench(client, linger_s=FOREVER, messages_max=2)
-            bench.put(Message("t", b"old", key="b"))
-            server.serve_topic("t", queues=4)
-            await client.route("t", refresh=True)
-            for message in some(2, key="b"):
-                bench.put(message)
-            await settle()
-            assert bench.bodies == [[b"old"]]
-            bench.answer(0)
-            await settle()
-            assert bench.bodies == [[b"old"], [b"0", b"1"]]
-            assert bench.parcels[0].queue != bench.parcels[1].queue
-            await bench.answer_all()
-
-    asyncio.run(run())
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t", queues=1)
+        await client.route("t")
+        bench = Bench(client, linger_s=FOREVER, messages_max=2)
+        bench.put(Message("t", b"old", key="b"))
+        server.serve_topic("t", queues=4)
+        await client.route("t", refresh=True)
+        for message in some(2, key="b"):
+            bench.put(message)
+        await settle()
+        assert bench.bodies == [[b"old"]]
+        bench.answer(0)
+        await settle()
+        assert bench.bodies == [[b"old"], [b"0", b"1"]]
+        assert bench.parcels[0].queue != bench.parcels[1].queue
+        await bench.answer_all()
 
 
-def test_what_waits_for_its_queue_is_not_passed():
+async def test_what_waits_for_its_queue_is_not_passed():
     """Though somebody else may have found the queues meanwhile."""
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t")
+        asked = asyncio.Event()
+        find = client.publish_route
 
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t")
-            asked = asyncio.Event()
-            find = client.publish_route
+        async def find_later(topic: str, *, timeout_s: float) -> TopicRoute:
+            await asked.wait()
+            return await find(topic, timeout_s=timeout_s)
 
-            async def find_later(topic: str, *, timeout_s: float) -> TopicRoute:
-                await asked.wait()
-                return await find(topic, timeout_s=timeout_s)
-
-            client.publish_route = find_later  # type: ignore[method-assign,assignment]
-            bench = Bench(client, linger_s=0)
-            bench.put(Message("t", b"0", key="a"))
-            await client.route("t")
-            bench.put(Message("t", b"1", key="a"))
-            await settle()
-            asked.set()
-            await bench_flush(bench)
-            assert bench.bodies == [[b"0", b"1"]]
-
-    asyncio.run(run())
+        client.publish_route = find_later  # type: ignore[method-assign,assignment]
+        bench = Bench(client, linger_s=0)
+        bench.put(Message("t", b"0", key="a"))
+        await client.route("t")
+        bench.put(Message("t", b"1", key="a"))
+        await settle()
+        asked.set()
+        await bench_flush(bench)
+        assert bench.bodies == [[b"0", b"1"]]
 
 
-def test_a_queue_can_be_given():
+async def test_a_queue_can_be_given():
     """It overrides the key's."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         queue = MessageQueue("t", "broker-a", 3)
         bench.put(Message("t", b"x"), queue)
         bench.put(Message("t", b"y", key="a"), queue)
@@ -335,13 +286,10 @@ def test_a_queue_can_be_given():
         assert [(parcel.queue, bodies(parcel)) for parcel in bench.parcels] == [(queue, [b"x", b"y"])]
         await bench.answer_all()
 
-    with_bench(story)
 
-
-def test_idle_topics_can_be_forgotten():
+async def test_idle_topics_can_be_forgotten():
     """Those in use stay."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench() as bench:
         future = bench.put(Message("t", b"x"))
         bench.accumulator.forget(["t", "unknown"])
         assert bench.accumulator
@@ -352,5 +300,3 @@ def test_idle_topics_can_be_forgotten():
 
         bench.accumulator.forget(["t"])
         assert not bench.accumulator
-
-    with_bench(story)

@@ -3,17 +3,16 @@
 import asyncio
 
 import pytest
-from tests.support.accumulators import FOREVER, Bench, with_bench
+from tests.support.accumulators import FOREVER, a_bench
 from tests.support.deliveries import settle
 
 from holdfast.model.errors import ProducerFull
 from holdfast.model.message import Message, SendResult
 
 
-def test_no_more_is_taken_than_may_wait():
+async def test_no_more_is_taken_than_may_wait():
     """Until something is acknowledged; lingering would only prolong it."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(linger_s=FOREVER, waiting_bytes_max=4000) as bench:
         for _ in range(2):
             bench.put(Message("t", bytes(1000)))
         with pytest.raises(ProducerFull, match="at most 4000"):
@@ -28,25 +27,19 @@ def test_no_more_is_taken_than_may_wait():
         asyncio.get_running_loop().call_soon(asyncio.create_task, bench.answer_all())
         await bench.accumulator.flush()
 
-    with_bench(story, linger_s=FOREVER, waiting_bytes_max=4000)
 
-
-def test_one_message_always_finds_room():
+async def test_one_message_always_finds_room():
     """However large it is, if nothing else is there."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(waiting_bytes_max=10) as bench:
         bench.put(Message("t", bytes(1000)))
         await settle()
         assert [len(batch) for batch in bench.bodies] == [1]
         await bench.answer_all()
 
-    with_bench(story, waiting_bytes_max=10)
 
-
-def test_who_waits_for_room_is_not_passed():
+async def test_who_waits_for_room_is_not_passed():
     """First come, first served: also messages of one key that wait for room keep their order."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(waiting_bytes_max=4000) as bench:
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in range(4)]
         waiting = [
@@ -66,13 +59,10 @@ def test_who_waits_for_room_is_not_passed():
 
         assert [body[:1] for batch in bench.bodies for body in batch] == [b"0", b"1", b"2", b"3"]
 
-    with_bench(story, waiting_bytes_max=4000)
 
-
-def test_who_gives_up_waiting_for_room_leaves_nothing_behind():
+async def test_who_gives_up_waiting_for_room_leaves_nothing_behind():
     """The next one is let in."""
-
-    async def story(bench: Bench) -> None:
+    async with a_bench(waiting_bytes_max=1000) as bench:
         loop = asyncio.get_running_loop()
         bench.put(Message("t", bytes(1000)))
         tasks = [
@@ -90,5 +80,3 @@ def test_who_gives_up_waiting_for_room_leaves_nothing_behind():
         assert bench.put(Message("t", b"and now"))
         await settle()
         await bench.answer_all()
-
-    with_bench(story, waiting_bytes_max=1000)

@@ -21,39 +21,31 @@ def a_batch(count: int) -> Batch:
 
 
 @pytest.mark.parametrize(("offset_id", "each"), [("A,B,C", ["A", "B", "C"]), ("WHOLE", ["WHOLE"] * 3)])
-def test_each_message_is_told_its_own_place(offset_id: str, each: list[str]):
+async def test_each_message_is_told_its_own_place(offset_id: str, each: list[str]):
     """A batch that a broker kept whole is one record with one id; the offsets differ all the same."""
+    batch = a_batch(3)
+    futures = list(batch.futures)
 
-    async def story() -> None:
-        batch = a_batch(3)
-        futures = list(batch.futures)
+    batch.tell(["1", "2", "3"], SendResult("B", Q1, 7, offset_id))
 
-        batch.tell(["1", "2", "3"], SendResult("B", Q1, 7, offset_id))
-
-        assert [future.result() for future in futures] == [  # type: ignore[attr-defined] # they are asyncio's
-            SendResult(str(number + 1), Q1, 7 + number, each[number]) for number in range(3)
-        ]
-
-    asyncio.run(story())
+    assert [future.result() for future in futures] == [  # type: ignore[attr-defined] # they are asyncio's
+        SendResult(str(number + 1), Q1, 7 + number, each[number]) for number in range(3)
+    ]
 
 
-def test_who_does_not_want_to_know_is_not_told():
+async def test_who_does_not_want_to_know_is_not_told():
     """Neither of a place nor of a failure."""
-
-    async def story() -> None:
-        for tell in (
-            lambda batch: batch.tell(["1", "2"], SendResult("B", Q1, 7, "")),
-            lambda batch: batch.tell_failure(HoldfastError("no")),
-            lambda batch: batch.drop(),
-        ):
-            batch = a_batch(2)
-            batch.futures[0].cancel()
-            tell(batch)
-            assert all(future.done() for future in batch.futures)
-            if not batch.futures[1].cancelled():  # type: ignore[attr-defined]
-                batch.futures[1].exception()  # type: ignore[attr-defined]
-
-    asyncio.run(story())
+    for tell in (
+        lambda batch: batch.tell(["1", "2"], SendResult("B", Q1, 7, "")),
+        lambda batch: batch.tell_failure(HoldfastError("no")),
+        lambda batch: batch.drop(),
+    ):
+        batch = a_batch(2)
+        batch.futures[0].cancel()
+        tell(batch)
+        assert all(future.done() for future in batch.futures)
+        if not batch.futures[1].cancelled():  # type: ignore[attr-defined]
+            batch.futures[1].exception()  # type: ignore[attr-defined]
 
 
 def test_other_queues_leave_lines_alone_that_are_busy():

@@ -1,7 +1,8 @@
 """Who keeps a batch whole, and what a producer sends to whom."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -29,8 +30,6 @@ ASK = RequestCode.GET_TOPIC_CONFIG
 STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}
 BATCH_INDEX = {"queue.type": "BatchCQ"}
 
-Story = Callable[[ScriptedServer, Producer], Awaitable[None]]
-
 
 def serve(
     server: ScriptedServer, *, capabilities: str = "innerBatch", attributes: dict[str, str] | None = None
@@ -42,14 +41,14 @@ def serve(
     server.on(ASK, body=java_json.encode(TopicConfig(name="t", attributes=attributes or {})))
 
 
-def with_producer(story: Story, *, codec: Codec | None = None, **options: str | dict[str, str]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server:
-            serve(server, **options)  # type: ignore[arg-type] # the test knows which is which
-            async with Producer(server.namesrv, "p", batching=Batching(linger_s=0, codec=codec)) as producer:
-                await story(server, producer)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_producer(
+    *, codec: Codec | None = None, **options: str | dict[str, str]
+) -> AsyncIterator[tuple[ScriptedServer, Producer]]:
+    async with ScriptedServer() as server:
+        serve(server, **options)  # type: ignore[arg-type] # the test knows which is which
+        async with Producer(server.namesrv, "p", batching=Batching(linger_s=0, codec=codec)) as producer:
+            yield server, producer
 
 
 async def send_two(server: ScriptedServer, producer: Producer, **more: str) -> Command:
@@ -66,38 +65,32 @@ async def get_known(server: ScriptedServer, producer: Producer) -> None:
     assert first.fields["f"] != "0"
 
 
-def test_nobody_is_asked_who_does_not_say_that_it_can():
+async def test_nobody_is_asked_who_does_not_say_that_it_can():
     """As every broker that does not know the word: it gets what every broker takes."""
+    for capabilities in ("", "innerBatches,other"):
+        async with a_producer(capabilities=capabilities, attributes=BATCH_INDEX) as (server, producer):
+            for _ in range(3):
+                command = await send_two(server, producer)
 
-    async def story(server: ScriptedServer, producer: Producer) -> None:
-        for _ in range(3):
-            command = await send_two(server, producer)
-
-        assert (command.fields["f"], len(split_items(command.body))) == ("0", 2)
-        assert server.heard_of(ASK) == []
-
-    with_producer(story, capabilities="", attributes=BATCH_INDEX)
-    with_producer(story, capabilities="innerBatches,other", attributes=BATCH_INDEX)
+            assert (command.fields["f"], len(split_items(command.body))) == ("0", 2)
+            assert server.heard_of(ASK) == []
 
 
-def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
+async def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
     """Asked for once."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer() as (server, producer):
         for _ in range(2):
             command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
         assert len(server.heard_of(ASK)) == 1
 
-    with_producer(story)
 
-
-def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch):
+async def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch):
     """One question is asked at a time; when it is answered after all, that counts."""
     monkeypatch.setattr(inner_batch_support, "_PATIENCE_S", 0.01)
 
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         answer = server.answers[ASK]
         unanswered: list[Command] = []
         server.answers[ASK] = unanswered.append
@@ -113,26 +106,20 @@ def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.MonkeyP
         await until(lambda: producer._whole._kinds["t", server.address])
         assert (await send_two(server, producer)).fields["f"] != "0"
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_batches_that_come_together_ask_once():
+async def test_batches_that_come_together_ask_once():
     """And all of them are kept whole."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         messages = [[Message("t", b"x", key=key) for _ in range(2)] for key in "abcd"]
         await asyncio.gather(*(producer.send_many(batch) for batch in messages))
 
         assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192"] * 4
         assert len(server.heard_of(ASK)) == 1
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_broker_that_can_gets_one_record():
+async def test_a_broker_that_can_gets_one_record():
     """With everything outside that it needs, once it is known."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(capabilities="other,innerBatch", attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
         command = await send_two(server, producer, key="k", tags="red")
 
@@ -146,14 +133,11 @@ def test_a_broker_that_can_gets_one_record():
         assert [bytes(body[:1]) for _, body, _ in items] == [b"0", b"1"]
         assert len(server.heard_of(ASK)) == 1
 
-    with_producer(story, capabilities="other,innerBatch", attributes=BATCH_INDEX)
-
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_whole_batch_can_be_compressed(codec: Codec):
+async def test_a_whole_batch_can_be_compressed(codec: Codec):
     """All messages together; nobody but a consumer undoes it."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX, codec=codec) as (server, producer):
         await get_known(server, producer)
         command = await send_two(server, producer)
 
@@ -162,13 +146,10 @@ def test_a_whole_batch_can_be_compressed(codec: Codec):
         items = unwrap_items(command.body, sys_flag, command.fields["i"].encode())
         assert [bytes(body[:1]) for _, body, _ in items] == [b"0", b"1"]
 
-    with_producer(story, attributes=BATCH_INDEX, codec=codec)
 
-
-def test_keys_that_do_not_fit_outside_are_sent_inside():
+async def test_keys_that_do_not_fit_outside_are_sent_inside():
     """In a batch that the broker looks into."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
         futures = [
             producer.send_nowait(Message("t", b"x", keys=tuple(f"{letter}{number}" * 500 for number in range(5))))
@@ -179,13 +160,10 @@ def test_keys_that_do_not_fit_outside_are_sent_inside():
         command = server.heard_of(SEND)[-1]
         assert (command.fields["f"], len(split_items(command.body))) == ("0", 7)
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_refused_whole_batch_is_sent_again_as_every_broker_takes_it():
+async def test_a_refused_whole_batch_is_sent_again_as_every_broker_takes_it():
     """At once, without costing an attempt; and no other is sent after it."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
 
         def refuse_whole(command: Command) -> Command:
@@ -199,13 +177,10 @@ def test_a_refused_whole_batch_is_sent_again_as_every_broker_takes_it():
 
         assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "0", "0"]
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_busy_broker_gets_the_whole_batch_again():
+async def test_a_busy_broker_gets_the_whole_batch_again():
     """It has nothing against the batch."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
         busy = [True]
 
@@ -217,13 +192,10 @@ def test_a_busy_broker_gets_the_whole_batch_again():
 
         assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "192"]
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_broker_that_comes_back_is_asked_again():
+async def test_a_broker_that_comes_back_is_asked_again():
     """It may be another one."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
         server.on(RequestCode.HEART_BEAT)
         server.drop_connections()
@@ -233,13 +205,10 @@ def test_a_broker_that_comes_back_is_asked_again():
         assert command.fields["f"] == "0"
         assert producer._whole._kinds == {("t", server.address): False}
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_topic_that_is_forgotten_is_asked_for_again():
+async def test_a_topic_that_is_forgotten_is_asked_for_again():
     """Others stay."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
         producer._whole.refused("other", server.address)
 
@@ -247,64 +216,51 @@ def test_a_topic_that_is_forgotten_is_asked_for_again():
 
         assert producer._whole._kinds == {("other", server.address): False}
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_a_topic_that_is_not_there_yet_is_asked_for_again():
+async def test_a_topic_that_is_not_there_yet_is_asked_for_again():
     """With the next batch."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         server.refuse(ASK, 17)
         await send_two(server, producer)
         await send_two(server, producer)
         assert len(server.heard_of(ASK)) == 2
 
-    with_producer(story, attributes=BATCH_INDEX)
 
-
-def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
+async def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
     """Also when a batch goes to the other one after the first could not take it."""
+    async with ScriptedServer() as new, ScriptedServer() as old:
+        serve(new, attributes=BATCH_INDEX)
+        serve(old, capabilities="")
+        new.serve_topic("t", others={"broker-b": old.address})
+        new.on(RequestCode.HEART_BEAT, capabilities="innerBatch")
+        async with Producer(new.namesrv, "p", batching=Batching(linger_s=0)) as producer:
+            queue = MessageQueue("t", "broker-a", 0)
+            await asyncio.gather(*(producer.send_nowait(Message("t", b"x"), queue=queue) for _ in range(2)))
+            new.refuse(SEND, 1)
+            for _ in range(4):
+                await asyncio.gather(*(producer.send_nowait(Message("t", b"y")) for _ in range(2)))
 
-    async def run() -> None:
-        async with ScriptedServer() as new, ScriptedServer() as old:
-            serve(new, attributes=BATCH_INDEX)
-            serve(old, capabilities="")
-            new.serve_topic("t", others={"broker-b": old.address})
-            new.on(RequestCode.HEART_BEAT, capabilities="innerBatch")
-            async with Producer(new.namesrv, "p", batching=Batching(linger_s=0)) as producer:
-                queue = MessageQueue("t", "broker-a", 0)
-                await asyncio.gather(*(producer.send_nowait(Message("t", b"x"), queue=queue) for _ in range(2)))
-                new.refuse(SEND, 1)
-                for _ in range(4):
-                    await asyncio.gather(*(producer.send_nowait(Message("t", b"y")) for _ in range(2)))
-
-                assert {command.fields["f"] for command in old.heard_of(SEND)} == {"0"}
-                assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[1:]}
-
-    asyncio.run(run())
+            assert {command.fields["f"] for command in old.heard_of(SEND)} == {"0"}
+            assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[1:]}
 
 
 @pytest.mark.parametrize(
     ("capabilities", "attributes", "wanted"),
     [("innerBatch", BATCH_INDEX, True), ("innerBatch", {}, False), ("", BATCH_INDEX, False)],
 )
-def test_who_keeps_batches_whole_is_asked_once(capabilities: str, attributes: dict[str, str], *, wanted: bool):
+async def test_who_keeps_batches_whole_is_asked_once(capabilities: str, attributes: dict[str, str], *, wanted: bool):
     """And not for the topic if it cannot anyway."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(capabilities=capabilities, attributes=attributes) as (server, producer):
         whole = WholeBatches(producer._client)
 
         assert [await whole.find_out("t", server.address) for _ in range(3)] == [wanted] * 3
         assert len(server.heard_of(ASK)) == (1 if capabilities else 0)
         assert len(server.heard_of(RequestCode.HEART_BEAT)) <= 2  # one of them with the connection
 
-    with_producer(story, capabilities=capabilities, attributes=attributes)
 
-
-def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_again():
+async def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_again():
     """It may answer the next time."""
-
-    async def story(server: ScriptedServer, producer: Producer) -> None:
+    async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         whole = WholeBatches(producer._client)
         answer = server.answers[ASK]
         server.answers[ASK] = lambda command: response(command, 2, "busy")
@@ -312,8 +268,6 @@ def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_ag
         whole.forget_broker(server.address)
         server.answers[ASK] = answer
         assert await whole.find_out("t", server.address)
-
-    with_producer(story, attributes=BATCH_INDEX)
 
 
 class SlowClient:
@@ -333,33 +287,29 @@ class SlowClient:
         return await self.answers[-1]
 
 
-def test_an_answer_of_a_broker_that_has_gone_is_not_believed_of_the_next_one() -> None:
+async def test_an_answer_of_a_broker_that_has_gone_is_not_believed_of_the_next_one() -> None:
     """A Java broker at the same address would store the batch as a message that no client can read."""
+    client = SlowClient()
+    whole = WholeBatches(cast("ClusterClient", client))
+    config = java_json.encode(TopicConfig(name="t", attributes=BATCH_INDEX))
+    first = asyncio.create_task(whole.find_out("t", "b:1"))
+    await until(lambda: len(client.answers) == 1)
 
-    async def story() -> None:
-        client = SlowClient()
-        whole = WholeBatches(cast("ClusterClient", client))
-        config = java_json.encode(TopicConfig(name="t", attributes=BATCH_INDEX))
-        first = asyncio.create_task(whole.find_out("t", "b:1"))
-        await until(lambda: len(client.answers) == 1)
+    whole.forget_broker("b:1")
+    client.answers[0].set_result(Command(code=0, body=config))
 
-        whole.forget_broker("b:1")
-        client.answers[0].set_result(Command(code=0, body=config))
-
-        assert await first is False
-        second = asyncio.create_task(whole.find_out("t", "b:1"))
-        await until(lambda: len(client.answers) == 2)
-        client.answers[1].set_result(Command(code=0, body=config))
-        assert await second is True
-
-    asyncio.run(story())
+    assert await first is False
+    second = asyncio.create_task(whole.find_out("t", "b:1"))
+    await until(lambda: len(client.answers) == 2)
+    client.answers[1].set_result(Command(code=0, body=config))
+    assert await second is True
 
 
 @pytest.mark.parametrize(("version", "says_id"), [(407, False), (513, True)])
-def test_a_batch_has_an_id_of_its_own_only_where_its_messages_keep_theirs(version: int, *, says_id: bool) -> None:
+async def test_a_batch_has_an_id_of_its_own_only_where_its_messages_keep_theirs(version: int, *, says_id: bool) -> None:
     """A broker of 4.x appends the properties of a batch to those of each message, and the last of a name counts."""
+    async with a_producer() as (server, producer):
 
-    async def story(server: ScriptedServer, producer: Producer) -> None:
         def beat(command: Command) -> Command:
             answer = response(command)
             answer.version = version
@@ -372,5 +322,3 @@ def test_a_batch_has_an_id_of_its_own_only_where_its_messages_keep_theirs(versio
         assert ("UNIQ_KEY" in parse_properties(request.fields["i"])) == says_id
         items = [parse_properties(properties.decode()) for _, _, properties in split_items(request.body)]
         assert len({item["UNIQ_KEY"] for item in items}) == 2
-
-    with_producer(story)

@@ -31,18 +31,14 @@ def test_a_queue_changes_its_broker_when_nothing_is_in_flight():
     assert lanes.enter(logical(0), "b")
 
 
-def test_the_end_of_what_is_in_flight_can_be_awaited():
+async def test_the_end_of_what_is_in_flight_can_be_awaited():
     """By many; when nothing is, at once."""
+    lanes = QueueLanes()
+    await lanes.drained(logical(0))
+    lanes.enter(logical(0), "a")
+    waiting = [asyncio.ensure_future(lanes.drained(logical(0))) for _ in range(2)]
+    await settle()
+    assert not any(task.done() for task in waiting)
 
-    async def run() -> None:
-        lanes = QueueLanes()
-        await lanes.drained(logical(0))
-        lanes.enter(logical(0), "a")
-        waiting = [asyncio.ensure_future(lanes.drained(logical(0))) for _ in range(2)]
-        await settle()
-        assert not any(task.done() for task in waiting)
-
-        lanes.leave(logical(0))
-        await asyncio.gather(*waiting)
-
-    asyncio.run(run())
+    lanes.leave(logical(0))
+    await asyncio.gather(*waiting)

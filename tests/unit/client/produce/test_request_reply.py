@@ -30,25 +30,21 @@ def pushed(correlation_id: str, body: bytes = b"reply", sys_flag: int = 0) -> Co
     return Command(code=326, opaque=9, fields=fields, body=body)
 
 
-def test_a_reply_finds_who_asked():
+async def test_a_reply_finds_who_asked():
     """By its correlation id; one that nobody waits for is acknowledged and dropped."""
+    desk = ReplyDesk()
+    (one, first), (two, second) = desk.begin(), desk.begin()
 
-    async def story() -> None:
-        desk = ReplyDesk()
-        (one, first), (two, second) = desk.begin(), desk.begin()
+    answer = await desk.take("address", pushed(two, zlib.compress(b"two"), 0x301))
+    await desk.take("address", pushed(one))
+    await desk.take("address", pushed(one))
+    await desk.take("address", pushed("unknown"))
 
-        answer = await desk.take("address", pushed(two, zlib.compress(b"two"), 0x301))
-        await desk.take("address", pushed(one))
-        await desk.take("address", pushed(one))
-        await desk.take("address", pushed("unknown"))
-
-        assert ((await first).body, (await second).body) == (b"reply", b"two")
-        assert ((await second).born_host, (await second).store_host) == (bytes.fromhex("7f0000010000b1f2"), bytes(8))
-        assert (answer.code, answer.opaque, answer.is_response) == (0, 9, True)
-        await asyncio.sleep(0)
-        assert not desk._waiting
-
-    asyncio.run(story())
+    assert ((await first).body, (await second).body) == (b"reply", b"two")
+    assert ((await second).born_host, (await second).store_host) == (bytes.fromhex("7f0000010000b1f2"), bytes(8))
+    assert (answer.code, answer.opaque, answer.is_response) == (0, 9, True)
+    await asyncio.sleep(0)
+    assert not desk._waiting
 
 
 def test_a_request_says_whom_to_answer():

@@ -1,7 +1,8 @@
 """Sending many messages in few requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
@@ -39,13 +40,11 @@ class Carrier:
         return Receipt(SendResult(parcel.outgoing.message_id, queue, 100, offset_id), "address", "")
 
 
-def with_client(story: Callable[[ClusterClient], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t", queues=4)
-            await story(client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_client() -> AsyncIterator[ClusterClient]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t", queues=4)
+        yield client
 
 
 def a_batch(client: ClusterClient, carry: Carry, messages: list[Message], timeout_s: float = 10) -> BatchSender:
@@ -57,10 +56,9 @@ def a_batch(client: ClusterClient, carry: Carry, messages: list[Message], timeou
     return BatchSender(client, carry, messages, describe_all(messages), next_ids=next_ids, timeout_s=timeout_s)
 
 
-def test_messages_without_keys_go_in_one_request():
+async def test_messages_without_keys_go_in_one_request():
     """Each has its own id and its own place."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier()
 
         results = await a_batch(client, carry, [Message("t", b"%d" % n) for n in range(3)]).send(bytes_max=10_000)
@@ -74,13 +72,11 @@ def test_messages_without_keys_go_in_one_request():
             ("ID3", 102, "O2"),
         ]
 
-    with_client(story)
 
-
-def test_messages_of_a_batch_that_was_kept_whole_have_its_place():
+async def test_messages_of_a_batch_that_was_kept_whole_have_its_place():
     """The broker answers with one id: that of the record that holds them all."""
+    async with a_client() as client:
 
-    async def story(client: ClusterClient) -> None:
         async def keep(parcel: Parcel) -> Receipt:
             result = SendResult(parcel.outgoing.message_id, MessageQueue("t", "b", 0), 100, "O")
             return Receipt(result, "address", "")
@@ -90,13 +86,10 @@ def test_messages_of_a_batch_that_was_kept_whole_have_its_place():
 
         assert [(result.offset, result.offset_id) for result in results] == [(100, "O"), (101, "O"), (102, "O")]
 
-    with_client(story)
 
-
-def test_keyed_messages_go_to_the_queues_of_their_keys():
+async def test_keyed_messages_go_to_the_queues_of_their_keys():
     """One request for each queue."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier()
         messages = [Message("t", b"x", key=key) for key in ("a", "b", "e", "a")]  # a and e share a queue
 
@@ -105,13 +98,10 @@ def test_keyed_messages_go_to_the_queues_of_their_keys():
         assert {parcel.queue.queue_id for parcel in carry.parcels if parcel.queue} == {97 % 4, 98 % 4}
         assert [result.queue.queue_id for result in results] == [1, 2, 1, 1]
 
-    with_client(story)
 
-
-def test_what_failed_is_told_apart_from_what_did_not():
+async def test_what_failed_is_told_apart_from_what_did_not():
     """For each message, in the order given."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier(lambda parcel: parcel.queue is not None and parcel.queue.queue_id == 1)
         messages = [Message("t", b"x", key="a"), Message("t", b"x", key="b")]
 
@@ -123,26 +113,20 @@ def test_what_failed_is_told_apart_from_what_did_not():
         assert isinstance(sent, SendResult)
         assert (caught.value.code, caught.value.maybe_stored) == (2, False)
 
-    with_client(story)
 
-
-def test_nobody_to_send_to_is_known_before_anything_leaves():
+async def test_nobody_to_send_to_is_known_before_anything_leaves():
     """For keyed messages the queues must be known first."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier()
 
         with pytest.raises(SendFailed):
             await a_batch(client, carry, [Message("t", b"x"), Message("x", b"x", key="k")]).send(bytes_max=10_000)
         assert carry.parcels == []
 
-    with_client(story)
 
-
-def test_what_cannot_be_in_a_batch_is_sent_by_itself():
+async def test_what_cannot_be_in_a_batch_is_sent_by_itself():
     """In its place."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier()
         messages = [Message("t", b"0"), Message("t", b"1", delay_level=1), Message("t", b"2")]
 
@@ -150,13 +134,10 @@ def test_what_cannot_be_in_a_batch_is_sent_by_itself():
 
         assert [parcel.code for parcel in carry.parcels] == [320, 310, 320]
 
-    with_client(story)
 
-
-def test_requests_without_keys_are_on_their_way_together():
+async def test_requests_without_keys_are_on_their_way_together():
     """A few of them: the next is made when one is answered. Every message is told its own place."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         parcels: list[Parcel] = []
         answers: list[asyncio.Future[Receipt]] = []
 
@@ -188,13 +169,10 @@ def test_requests_without_keys_are_on_their_way_together():
         sent = [body for parcel in parcels for _, body, _ in split_items(parcel.outgoing.body)]
         assert [bytes(body) for body in sent] == [message.body for message in messages]
 
-    with_client(story)
 
-
-def test_requests_of_a_queue_follow_one_another():
+async def test_requests_of_a_queue_follow_one_another():
     """A request that is tried again must not be overtaken."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         under_way = 0
 
         async def carry(parcel: Parcel) -> Receipt:
@@ -209,13 +187,10 @@ def test_requests_of_a_queue_follow_one_another():
         messages = [Message("t", bytes(100), key="a") for _ in range(12)]
         assert len(await a_batch(client, carry, messages).send(bytes_max=400)) == 12
 
-    with_client(story)
 
-
-def test_a_batch_can_be_kept_whole():
+async def test_a_batch_can_be_kept_whole():
     """Whoever carries it asks for it in that form when the broker takes it."""
-
-    async def story(client: ClusterClient) -> None:
+    async with a_client() as client:
         carry = Carrier()
 
         await a_batch(client, carry, [Message("t", b"%d" % n, key="a", tags="x") for n in range(3)]).send(
@@ -234,13 +209,10 @@ def test_a_batch_can_be_kept_whole():
             "TAGS": "x",
         }
 
-    with_client(story)
 
-
-def test_queues_of_keys_are_not_looked_for_without_end():
+async def test_queues_of_keys_are_not_looked_for_without_end():
     """Name servers that hang end a batch, and nothing of it was sent."""
-
-    async def story() -> None:
+    async with asyncio.timeout(20):
         async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
             server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
             carry = Carrier()
@@ -249,5 +221,3 @@ def test_queues_of_keys_are_not_looked_for_without_end():
                 await a_batch(client, carry, [Message("t", b"1", key="a")], 0.1).send(bytes_max=10_000)
 
             assert carry.parcels == []
-
-    asyncio.run(asyncio.wait_for(story(), 20))

@@ -1,7 +1,8 @@
 """Carrying packed messages to brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -26,13 +27,11 @@ PARCEL = Parcel("t", Outgoing("ID", "UNIQ_KEY\x01ID\x02", b"body", 0, 0))
 STORED = {"msgId": "AB", "queueId": "0", "queueOffset": "7", "transactionId": "TX"}
 
 
-def with_sender(story: Callable[[ScriptedServer, Sender], Awaitable[None]], retries: int = 2) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t")
-            await story(server, Sender(client, "p", retries=retries))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_sender(retries: int = 2) -> AsyncIterator[tuple[ScriptedServer, Sender]]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.serve_topic("t")
+        yield server, Sender(client, "p", retries=retries)
 
 
 def busy_then_stored(times: int) -> Callable[[Command], Command]:
@@ -44,10 +43,9 @@ def busy_then_stored(times: int) -> Callable[[Command], Command]:
     return answer
 
 
-def test_a_stored_message_has_a_receipt():
+async def test_a_stored_message_has_a_receipt():
     """Where it is, and who said so."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.on(SEND, **STORED)
 
         receipt = await sender.send(PARCEL, 5)
@@ -57,26 +55,20 @@ def test_a_stored_message_has_a_receipt():
         assert (result.offset_id, result.status) == ("AB", SendStatus.OK)
         assert (receipt.address, receipt.transaction_id) == (server.address, "TX")
 
-    with_sender(story)
 
-
-def with_silent_name_server(story: Callable[[ScriptedServer, Sender], Awaitable[None]]) -> None:
-    """Run *story* with a name server that nobody gives up for a long time."""
-
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
-            async with asyncio.timeout(10):
-                server.serve_topic("t")
-                await story(server, Sender(client, "p"))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_patient_sender() -> AsyncIterator[tuple[ScriptedServer, Sender]]:
+    """Provide a sender that gives up no name server for a long time."""
+    async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
+        async with asyncio.timeout(10):
+            server.serve_topic("t")
+            yield server, Sender(client, "p")
 
 
 @pytest.mark.parametrize("one_way", [False, True])
-def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else(*, one_way: bool):
+async def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else(*, one_way: bool):
     """Where several hang they are asked one after the other, which may take any time."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_patient_sender() as (server, sender):
         server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
 
         with pytest.raises(SendFailed, match="no name server returned the route of 't' in time") as raised:
@@ -84,10 +76,8 @@ def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else(*, 
 
         assert not raised.value.maybe_stored
 
-    with_silent_name_server(story)
 
-
-def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: pytest.MonkeyPatch):
+async def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: pytest.MonkeyPatch):
     """By the route that is known."""
     attempt, times_s = Sender._attempt, []
 
@@ -99,7 +89,7 @@ def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: p
 
     monkeypatch.setattr(Sender, "_attempt", timed)
 
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_patient_sender() as (server, sender):
         server.answers[SEND] = busy_then_stored(0)
         await sender.send(PARCEL, 5)
         server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
@@ -109,73 +99,56 @@ def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: p
         assert (await sender.send(PARCEL, 1)).result.status is SendStatus.OK
         assert times_s[-1] > 0.1
 
-    with_silent_name_server(story)
-
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-def test_stored_but_not_as_safely_is_a_success(status: int):
+async def test_stored_but_not_as_safely_is_a_success(status: int):
     """The result says so."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.answers[SEND] = lambda command: response(command, status, fields=STORED)
 
         assert (await sender.send(PARCEL, 5)).result.status == status
 
-    with_sender(story)
 
-
-def test_the_broker_may_choose_the_queue():
+async def test_the_broker_may_choose_the_queue():
     """The answer says which."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.on(SEND, **(STORED | {"queueId": "3"}))
 
         assert (await sender.send(PARCEL, 5)).result.queue.queue_id == 3
 
-    with_sender(story)
 
-
-def test_a_busy_broker_is_tried_again():
+async def test_a_busy_broker_is_tried_again():
     """Twice, unless told otherwise."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.answers[SEND] = busy_then_stored(2)
 
         assert (await sender.send(PARCEL, 5)).result.offset == 7
         assert len(server.heard_of(SEND)) == 3
 
-    with_sender(story)
 
-
-def test_the_last_refusal_is_reported():
+async def test_the_last_refusal_is_reported():
     """It was certainly not stored."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.answers[SEND] = busy_then_stored(99)
 
         with pytest.raises(SendFailed, match=r"3 times.*not stored") as caught:
             await sender.send(PARCEL, 5)
         assert (caught.value.maybe_stored, caught.value.code) == (False, 2)
 
-    with_sender(story)
 
-
-def test_a_refusal_of_the_message_itself_is_final():
+async def test_a_refusal_of_the_message_itself_is_final():
     """It would be refused everywhere."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.refuse(SEND, 13, "illegal")
 
         with pytest.raises(SendFailed, match=r"once.*illegal"):
             await sender.send(PARCEL, 5)
 
-    with_sender(story)
 
-
-def test_a_lost_connection_may_have_stored_it():
+async def test_a_lost_connection_may_have_stored_it():
     """Even if the last attempt certainly did not."""
+    async with a_sender() as (server, sender):
 
-    async def story(server: ScriptedServer, sender: Sender) -> None:
         def answer(command: Command) -> Command | None:
             if len(server.heard_of(SEND)) > 0:
                 return response(command, 13, "illegal")
@@ -188,14 +161,12 @@ def test_a_lost_connection_may_have_stored_it():
             await sender.send(PARCEL, 5)
         assert caught.value.maybe_stored
 
-    with_sender(story)
 
-
-def test_silence_ends_with_the_time_allowed(monkeypatch: pytest.MonkeyPatch):
+async def test_silence_ends_with_the_time_allowed(monkeypatch: pytest.MonkeyPatch):
     """And may have stored it."""
     monkeypatch.setattr(sender_module, "ATTEMPT_TIMEOUT_S", 0.05)
 
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.answers[SEND] = lambda _: None
 
         with pytest.raises(SendFailed, match="2 times") as caught:
@@ -204,61 +175,50 @@ def test_silence_ends_with_the_time_allowed(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(SendFailed, match="once"):
             await sender.send(PARCEL, 0.01)
 
-    with_sender(story)
 
-
-def test_a_retry_goes_to_another_broker():
+async def test_a_retry_goes_to_another_broker():
     """A keyed message stays with its queue."""
+    async with ScriptedServer() as bad, ScriptedServer() as good, ClusterClient(bad.address) as client:
+        bad.serve_topic("t", others={"broker-b": good.address})
+        bad.refuse(SEND, 14, "not available")
+        good.on(SEND, **STORED)
+        sender = Sender(client, "p")
 
-    async def run() -> None:
-        async with ScriptedServer() as bad, ScriptedServer() as good, ClusterClient(bad.address) as client:
-            bad.serve_topic("t", others={"broker-b": good.address})
-            bad.refuse(SEND, 14, "not available")
-            good.on(SEND, **STORED)
-            sender = Sender(client, "p")
-
-            for _ in range(4):
-                assert (await sender.send(PARCEL, 5)).address == good.address
-            keyed = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "broker-a", 0))
-            with pytest.raises(SendFailed):
-                await sender.send(keyed, 5)
-
-    asyncio.run(run())
+        for _ in range(4):
+            assert (await sender.send(PARCEL, 5)).address == good.address
+        keyed = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "broker-a", 0))
+        with pytest.raises(SendFailed):
+            await sender.send(keyed, 5)
 
 
-def test_a_keyed_message_waits_for_its_broker():
+async def test_a_keyed_message_waits_for_its_broker():
     """It may go nowhere else, and nothing of it left: as long as there is time, it is tried again."""
+    async with (
+        ScriptedServer() as name_server,
+        ScriptedServer() as broker,
+        ClusterClient(name_server.address) as client,
+    ):
+        name_server.serve_topic("t", others={"broker-b": broker.address})
+        queues = (await client.route("t")).publishable
+        key = next(key for key in "abcd" if queue_for_key(key, queues).broker_name == "broker-b")
+        port = int(broker.address.rpartition(":")[2])
+        await broker.stop()
+        sending = asyncio.create_task(Sender(client, "p").send(Parcel("t", PARCEL.outgoing, key), 30))
+        await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4)
+        name_server.serve_topic("t")  # the name server has noticed; the key would have another queue now
+        await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)
+        assert not sending.done()
 
-    async def run() -> None:
-        async with (
-            ScriptedServer() as name_server,
-            ScriptedServer() as broker,
-            ClusterClient(name_server.address) as client,
-        ):
-            name_server.serve_topic("t", others={"broker-b": broker.address})
-            queues = (await client.route("t")).publishable
-            key = next(key for key in "abcd" if queue_for_key(key, queues).broker_name == "broker-b")
-            port = int(broker.address.rpartition(":")[2])
-            await broker.stop()
-            sending = asyncio.create_task(Sender(client, "p").send(Parcel("t", PARCEL.outgoing, key), 30))
-            await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4)
-            name_server.serve_topic("t")  # the name server has noticed; the key would have another queue now
-            await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)
-            assert not sending.done()
+        broker.on(SEND, **STORED)
+        await broker.listen(port)
+        name_server.serve_topic("t", others={"broker-b": broker.address})
 
-            broker.on(SEND, **STORED)
-            await broker.listen(port)
-            name_server.serve_topic("t", others={"broker-b": broker.address})
-
-            assert (await sending).result.queue.broker_name == "broker-b"
-
-    asyncio.run(run())
+        assert (await sending).result.queue.broker_name == "broker-b"
 
 
-def test_a_keyed_message_does_not_wait_for_ever():
+async def test_a_keyed_message_does_not_wait_for_ever():
     """Its time ends."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (_server, sender):
         keyed = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "broker-x", 0))
 
         with pytest.raises(SendFailed, match="broker-x") as caught:
@@ -267,31 +227,24 @@ def test_a_keyed_message_does_not_wait_for_ever():
         with pytest.raises(SendFailed, match="once"):
             await sender.send(keyed, 30, retries=0)
 
-    with_sender(story)
 
-
-def test_a_stale_route_is_refreshed_before_the_retry():
+async def test_a_stale_route_is_refreshed_before_the_retry():
     """The topic may have moved."""
+    async with ScriptedServer() as old, ScriptedServer() as new, ClusterClient(old.address) as client:
+        old.serve_topic("t")
+        await client.route("t")
+        old.refuse(SEND, 17, "no such topic")
+        new.on(SEND, **STORED)
+        new.address, old.address = old.address, new.address
+        old.serve_topic("t")  # the same name, now at the new address
+        new.address, old.address = old.address, new.address
 
-    async def run() -> None:
-        async with ScriptedServer() as old, ScriptedServer() as new, ClusterClient(old.address) as client:
-            old.serve_topic("t")
-            await client.route("t")
-            old.refuse(SEND, 17, "no such topic")
-            new.on(SEND, **STORED)
-            new.address, old.address = old.address, new.address
-            old.serve_topic("t")  # the same name, now at the new address
-            new.address, old.address = old.address, new.address
-
-            assert (await Sender(client, "p").send(PARCEL, 5)).address == new.address
-
-    asyncio.run(run())
+        assert (await Sender(client, "p").send(PARCEL, 5)).address == new.address
 
 
-def test_a_one_way_send_waits_for_nothing():
+async def test_a_one_way_send_waits_for_nothing():
     """It fails only if there is nobody to send it to."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         await sender.send_one_way(PARCEL)
         (heard,) = await server.heard(SEND)
         assert (heard.is_one_way, heard.body) == (True, b"body")
@@ -300,37 +253,28 @@ def test_a_one_way_send_waits_for_nothing():
             await sender.send_one_way(Parcel("unknown", PARCEL.outgoing))
         assert not caught.value.maybe_stored
 
-    with_sender(story)
 
-
-def test_a_topic_nobody_may_write_to_is_no_route():
+async def test_a_topic_nobody_may_write_to_is_no_route():
     """Though it is known."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.serve_topic("closed", queues=0)
 
         with pytest.raises(SendFailed, match="no broker accepts messages"):
             await sender.send(Parcel("closed", PARCEL.outgoing), 5)
 
-    with_sender(story)
 
-
-def test_a_success_without_a_place_is_the_brokers_fault():
+async def test_a_success_without_a_place_is_the_brokers_fault():
     """Nobody could find the message."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.on(SEND, msgId="AB")
 
         with pytest.raises(RemoteProtocolError, match="did not return its queue and offset"):
             await sender.send(PARCEL, 5)
 
-    with_sender(story)
 
-
-def test_of_a_topic_that_was_forgotten_nothing_is_kept():
+async def test_of_a_topic_that_was_forgotten_nothing_is_kept():
     """Programs that send to many topics once must not grow."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.serve_topic("u")
         server.on(SEND, **STORED)
         await sender.send(PARCEL, 5)
@@ -341,14 +285,11 @@ def test_of_a_topic_that_was_forgotten_nothing_is_kept():
         assert {topic for topic, _ in sender._templates} == {"u"}
         assert sender._turn._next.keys() == {"u"}
 
-    with_sender(story)
-
 
 @pytest.mark.parametrize("one_way", [True, False])
-def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
+async def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
     """Otherwise it would be forgotten while it is busy."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         server.on(SEND, **STORED)
         routes = sender._client.routes
         await sender.send(PARCEL, 5)
@@ -359,8 +300,6 @@ def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
         used_s = routes._entries["t"].used_s
         assert used_s is not None
         assert used_s > 0
-
-    with_sender(story)
 
 
 class _Whole(WholeBatches):
@@ -373,10 +312,9 @@ class _Whole(WholeBatches):
         return self._answers.pop(0)
 
 
-def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
+async def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
     """Looked at before each attempt: the next one may go to another broker, or to one that came back as another."""
-
-    async def story(server: ScriptedServer, sender: Sender) -> None:
+    async with a_sender() as (server, sender):
         codes = iter([2, 0, 0])
         server.answers[SEND] = lambda command: response(command, next(codes), "", fields=STORED)
         parcel = Parcel("t", PARCEL.outgoing, is_whole=True)
@@ -392,13 +330,11 @@ def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
         with pytest.raises(SendFailed, match="does not keep batches of this topic whole"):
             await sender.send(parcel, 5)
 
-    with_sender(story)
 
-
-def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing():
+async def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing():
     """The message is known not to be stored, and nobody waits for an answer."""
+    async with a_sender(retries=0) as (server, sender):
 
-    async def story(server: ScriptedServer, sender: Sender) -> None:
         class Leaving(_Whole):
             async def find_out(self, topic: str, address: str) -> bool:
                 server.drop_connections()
@@ -412,5 +348,3 @@ def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing():
 
         assert not raised.value.maybe_stored
         assert server.heard_of(SEND) == []
-
-    with_sender(story, retries=0)

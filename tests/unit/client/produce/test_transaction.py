@@ -1,7 +1,7 @@
 """Messages that are delivered only if something else succeeds."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.scripted_server import ScriptedServer
@@ -53,19 +53,16 @@ class Scene:
         return [(command.fields["commitOrRollback"], command.fields["fromTransactionCheck"]) for command in commands]
 
 
-def with_scene(story: Callable[[Scene], Awaitable[None]], checker: Checker | None = None) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.on(END)
-            await story(Scene(server, client, checker))
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_scene(checker: Checker | None = None) -> AsyncIterator[Scene]:
+    async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        server.on(END)
+        yield Scene(server, client, checker)
 
 
-def test_a_block_that_ends_commits():
+async def test_a_block_that_ends_commits():
     """By the places that the broker gave the half message."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         async with scene.transaction() as transaction:
             assert (transaction.message_id, transaction.queue.queue_id) == ("ID", 0)
 
@@ -82,13 +79,10 @@ def test_a_block_that_ends_commits():
             "bname": "broker-a",
         }
 
-    with_scene(story)
 
-
-def test_a_block_that_raises_rolls_back():
+async def test_a_block_that_raises_rolls_back():
     """And lets the exception through, even if the broker does not confirm."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         with pytest.raises(ValueError, match="mine"):
             async with scene.transaction():
                 raise ValueError("mine")
@@ -99,13 +93,10 @@ def test_a_block_that_raises_rolls_back():
             async with scene.transaction():
                 raise ValueError("mine")
 
-    with_scene(story)
 
-
-def test_a_decision_can_be_made_earlier_but_once():
+async def test_a_decision_can_be_made_earlier_but_once():
     """The end of the block then does nothing."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         async with scene.transaction() as transaction:
             assert (await transaction.commit()).message_id == "ID"
             with pytest.raises(LocalProtocolError, match="decided"):
@@ -115,13 +106,10 @@ def test_a_decision_can_be_made_earlier_but_once():
 
         assert await scene.told(2) == [("8", "false"), ("12", "false")]
 
-    with_scene(story)
 
-
-def test_a_commit_that_is_not_confirmed_is_reported():
+async def test_a_commit_that_is_not_confirmed_is_reported():
     """The broker will ask, and be told the same."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         scene.server.refuse(END, 1)
         with pytest.raises(BrokerRefused):
             async with scene.transaction():
@@ -130,42 +118,30 @@ def test_a_commit_that_is_not_confirmed_is_reported():
         await scene.check()
         assert await scene.told(2) == [("8", "false"), ("8", "true")]
 
-    with_scene(story)
 
-
-def test_a_question_about_a_block_that_runs_stays_open():
+async def test_a_question_about_a_block_that_runs_stays_open():
     """Its end will tell."""
-
-    async def story(scene: Scene) -> None:
-        async with scene.transaction():
-            await scene.check()
-            assert await scene.told() == [("0", "true")]
-
-    with_scene(story)
+    async with a_scene() as scene, scene.transaction():
+        await scene.check()
+        assert await scene.told() == [("0", "true")]
 
 
-def test_a_question_is_answered_with_its_own_places():
+async def test_a_question_is_answered_with_its_own_places():
     """The broker asks about a new copy of the half message."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         await scene.check()
 
         (command,) = await scene.server.heard(END)
         assert (command.fields["tranStateTableOffset"], command.fields["commitLogOffset"]) == ("8", "99")
         assert (command.fields["bname"], command.is_one_way) == ("broker-a", True)
 
-    with_scene(story)
 
-
-def test_another_groups_question_is_not_ours():
+async def test_another_groups_question_is_not_ours():
     """A connection may be shared."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         await scene.check(a_record(properties=b"PGROUP\x01other\x02"))
         await scene.check()
         assert await scene.told() == [("0", "true")]
-
-    with_scene(story)
 
 
 def plain(message: ReceivedMessage) -> TransactionOutcome:
@@ -181,78 +157,61 @@ def wrapped(message: ReceivedMessage) -> Awaitable[TransactionOutcome]:
 
 
 @pytest.mark.parametrize("checker", [plain, on_loop, wrapped])
-def test_what_nobody_remembers_the_checker_decides(checker: Checker):
+async def test_what_nobody_remembers_the_checker_decides(checker: Checker):
     """It may be plain or async."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene(checker) as scene:
         await scene.check()
         assert await scene.told() == [("8", "true")]
 
-    with_scene(story, checker)
 
-
-def test_a_checker_that_fails_leaves_it_open():
+async def test_a_checker_that_fails_leaves_it_open():
     """The broker asks again later."""
 
     def broken(message: ReceivedMessage) -> TransactionOutcome:
         raise ValueError("no")
 
-    async def story(scene: Scene) -> None:
+    async with a_scene(broken) as scene:
         await scene.check()
         assert await scene.told() == [("0", "true")]
 
-    with_scene(story, broken)
 
-
-def test_old_decisions_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
+async def test_old_decisions_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
     """Memory is bounded."""
     monkeypatch.setattr("holdfast.client.produce.transaction._REMEMBERED_MAX", 2)
 
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         for name in ("a", "b", "c"):
             scene.desk.begin(name)
         assert list(scene.desk._outcomes) == ["b", "c"]
 
-    with_scene(story)
 
-
-def test_a_transaction_that_has_not_begun_has_no_id():
+async def test_a_transaction_that_has_not_begun_has_no_id():
     """The text says how to begin."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         with pytest.raises(LocalProtocolError, match="async with"):
             _ = scene.transaction().message_id
 
-    with_scene(story)
 
-
-def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is():
+async def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is():
     """Whoever took it may have passed it on to the leader; the id in the answer says who has it."""
+    async with ScriptedServer() as leader, ScriptedServer() as other, ClusterClient(leader.namesrv) as client:
+        leader.on(END)
+        other.on(END)
+        addresses = {"a": leader.address, "b": other.address}
+        serve_static(leader, a_static_record("a", {0: 1}), addresses=addresses)
+        await client.route("t")
+        for holder, name in ((leader, "a"), (None, "b")):
+            host = pack_host(holder.address if holder is not None else "10.0.0.2:10911")
+            result = SendResult("ID", logical(0), 3, format_message_id(host, 1024))
+            await TransactionDesk(client, "p").end(Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT)
 
-    async def run() -> None:
-        async with ScriptedServer() as leader, ScriptedServer() as other, ClusterClient(leader.namesrv) as client:
-            leader.on(END)
-            other.on(END)
-            addresses = {"a": leader.address, "b": other.address}
-            serve_static(leader, a_static_record("a", {0: 1}), addresses=addresses)
-            await client.route("t")
-            for holder, name in ((leader, "a"), (None, "b")):
-                host = pack_host(holder.address if holder is not None else "10.0.0.2:10911")
-                result = SendResult("ID", logical(0), 3, format_message_id(host, 1024))
-                await TransactionDesk(client, "p").end(
-                    Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT
-                )
-
-                (told,) = (holder or other).heard_of(END)
-                assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
-
-    asyncio.run(run())
+            (told,) = (holder or other).heard_of(END)
+            assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
 
 
-def test_a_decision_before_the_block_does_not_count():
+async def test_a_decision_before_the_block_does_not_count():
     """It is refused, and the block still commits at its end."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         transaction = scene.transaction()
         with pytest.raises(LocalProtocolError, match="has not begun"):
             await transaction.commit()
@@ -260,18 +219,13 @@ def test_a_decision_before_the_block_does_not_count():
             pass
         assert await scene.told() == [("8", "false")]
 
-    with_scene(story)
 
-
-def test_a_transaction_begins_once():
+async def test_a_transaction_begins_once():
     """A second block would store a second half message, which no decision reaches."""
-
-    async def story(scene: Scene) -> None:
+    async with a_scene() as scene:
         transaction = scene.transaction()
         async with transaction:
             with pytest.raises(LocalProtocolError, match="has begun already"):
                 await transaction.__aenter__()
         with pytest.raises(LocalProtocolError, match="has begun already"):
             await transaction.__aenter__()
-
-    with_scene(story)

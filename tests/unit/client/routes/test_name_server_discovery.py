@@ -30,34 +30,34 @@ class Dns:
         return self.names[host]
 
 
-def test_a_list_of_addresses_is_what_it_says():
+async def test_a_list_of_addresses_is_what_it_says():
     """It never changes by itself; neither does this machine's own name."""
     source = AddressSource("10.0.0.1:1;localhost:2,[::1]:3", resolve=Dns(), refresh_s=1)
 
-    assert source.listed == asyncio.run(source.read()) == ["10.0.0.1:1", "localhost:2", "[::1]:3"]
+    assert source.listed == await source.read() == ["10.0.0.1:1", "localhost:2", "[::1]:3"]
     assert source.refresh_s is None
 
 
-def test_a_name_stands_for_all_its_addresses():
+async def test_a_name_stands_for_all_its_addresses():
     """Each with the port of the name, each once."""
     source = AddressSource("shop:9876;10.0.0.1:9876", resolve=Dns(shop=["10.0.0.2", "10.0.0.1", "fe80::1"]))
 
-    assert asyncio.run(source.read()) == ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"]
+    assert await source.read() == ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"]
     assert source.refresh_s == 30
 
 
-def test_a_name_that_cannot_be_resolved_keeps_what_it_had():
+async def test_a_name_that_cannot_be_resolved_keeps_what_it_had():
     """One that never had any is left to whoever dials it."""
     dns = Dns(shop=["10.0.0.1"])
     source = AddressSource("shop:1;other:2", resolve=dns)
-    assert asyncio.run(source.read()) == ["10.0.0.1:1", "other:2"]
+    assert await source.read() == ["10.0.0.1:1", "other:2"]
 
     del dns.names["shop"]
 
-    assert asyncio.run(source.read()) == ["10.0.0.1:1", "other:2"]
+    assert await source.read() == ["10.0.0.1:1", "other:2"]
 
 
-def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+async def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     """The client would not start. What the matter is stands in the log."""
     monkeypatch.setattr(name_server_discovery, "_TIMEOUT_S", 0.01)
 
@@ -65,11 +65,11 @@ def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, caplo
         await asyncio.Event().wait()
         return []
 
-    assert asyncio.run(AddressSource("shop:1", resolve=hang).read()) == ["shop:1"]
+    assert await AddressSource("shop:1", resolve=hang).read() == ["shop:1"]
     assert "the host name shop could not be resolved: timed out" in caplog.text
 
 
-def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch):
+async def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch):
     """The same server is behind both."""
 
     async def both(self: object, host: str, port: None, **how: object) -> list[tuple[object, ...]]:
@@ -79,17 +79,17 @@ def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", both)
 
-    assert asyncio.run(resolve_host("both")) == ["127.0.0.1"]
-    assert asyncio.run(resolve_host("six")) == ["::1"]
+    assert await resolve_host("both") == ["127.0.0.1"]
+    assert await resolve_host("six") == ["::1"]
 
 
-def test_an_address_server_is_asked():
+async def test_an_address_server_is_asked():
     """By its whole URL; what it says is read as a list that somebody gave."""
     with an_address_server(b" 10.0.0.1:1;shop:2\n") as server:
         source = AddressSource(server.url, resolve=Dns(shop=["10.0.0.3"]))
 
         assert source.listed == []
-        assert asyncio.run(source.read()) == ["10.0.0.1:1", "10.0.0.3:2"]
+        assert await source.read() == ["10.0.0.1:1", "10.0.0.3:2"]
         assert server.asked == ["/rocketmq/nsaddr?unit=a"]
         assert source.refresh_s == 120
 
@@ -97,26 +97,26 @@ def test_an_address_server_is_asked():
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"host", b"\xff\xfe:1", b"a:1;" * 20_000, b"a:" + b"9" * 5000, b"a:1\nb:2"]
 )
-def test_nonsense_is_no_list(body: bytes):
+async def test_nonsense_is_no_list(body: bytes):
     """The text names the address server."""
     with (
         an_address_server(body) as server,
         pytest.raises(ConnectionLost, match=r"http://127\.0\.0\.1.* returned no name servers"),
     ):
-        asyncio.run(AddressSource(server.url).read())
+        await AddressSource(server.url).read()
 
 
-def test_an_address_server_that_fails_tells_nothing():
+async def test_an_address_server_that_fails_tells_nothing():
     """By its status, or by not being there."""
     with an_address_server(b"10.0.0.1:1") as server:
         server.status = 500
         with pytest.raises(ConnectionLost, match="status 500"):
-            asyncio.run(AddressSource(server.url).read())
+            await AddressSource(server.url).read()
     with pytest.raises(ConnectionLost, match="returned no name servers"):
-        asyncio.run(AddressSource(server.url).read())
+        await AddressSource(server.url).read()
 
 
-def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch):
+async def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch):
     """Each of its bytes comes in time, but not all of them."""
     monkeypatch.setattr(name_server_discovery, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -135,11 +135,11 @@ def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
 
 
-def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.MonkeyPatch):
+async def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.MonkeyPatch):
     """A head has no end of its own."""
     monkeypatch.setattr(name_server_discovery, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -158,12 +158,12 @@ def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.Mo
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
         assert sent < 100
 
 
-def test_an_address_server_that_dribbles_its_handshake_is_left(monkeypatch: pytest.MonkeyPatch):
+async def test_an_address_server_that_dribbles_its_handshake_is_left(monkeypatch: pytest.MonkeyPatch):
     """TLS is no reason to wait longer: each byte of its greeting comes in time, but not all of them."""
     monkeypatch.setattr(name_server_discovery, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -182,7 +182,7 @@ def test_an_address_server_that_dribbles_its_handshake_is_left(monkeypatch: pyte
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            asyncio.run(AddressSource(f"https://127.0.0.1:{listener.getsockname()[1]}").read())
+            await AddressSource(f"https://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
         assert sent < 100
 
@@ -200,7 +200,7 @@ def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
     return file, context
 
 
-def test_an_address_server_may_be_a_secure_one(
+async def test_an_address_server_may_be_a_secure_one(
     certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ):
     """One that proves who it is; a stranger is not believed."""
@@ -208,13 +208,15 @@ def test_an_address_server_may_be_a_secure_one(
     with an_address_server(b"10.0.0.1:9876", context) as server:
         assert server.url.startswith("https://localhost:")
         with pytest.raises(ConnectionLost, match="certificate"):
-            asyncio.run(AddressSource(server.url).read())
+            await AddressSource(server.url).read()
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        assert asyncio.run(AddressSource(server.url).read()) == ["10.0.0.1:9876"]
+        assert await AddressSource(server.url).read() == ["10.0.0.1:9876"]
     assert server.asked == ["/rocketmq/nsaddr?unit=a"]
 
 
-def test_the_handshake_is_a_part_of_the_time(certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch):
+async def test_the_handshake_is_a_part_of_the_time(
+    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+):
     """A server that takes most of it for the handshake, and as much again for the answer, is left."""
     file, context = certificate
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
@@ -234,7 +236,7 @@ def test_the_handshake_is_a_part_of_the_time(certificate: tuple[Path, ssl.SSLCon
         thread = threading.Thread(target=take_time)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            asyncio.run(AddressSource(f"https://localhost:{listener.getsockname()[1]}").read())
+            await AddressSource(f"https://localhost:{listener.getsockname()[1]}").read()
         thread.join()
 
 
@@ -261,7 +263,7 @@ def test_a_link_that_fails_in_time_has_not_timed_out():
         raise ConnectionResetError("reset by peer")
 
 
-def test_half_of_what_was_announced_is_no_list():
+async def test_half_of_what_was_announced_is_no_list():
     """Half a port is a port, too."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -274,23 +276,23 @@ def test_half_of_what_was_announced_is_no_list():
         thread = threading.Thread(target=break_off)
         thread.start()
         with pytest.raises(ConnectionLost, match="2 bytes less than announced"):
-            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
 
 
 @pytest.mark.parametrize("url", [f"http://{'a' * 64}/", "http://127.0.0.1:1/ä"])
-def test_a_url_that_nobody_can_be_asked_with_tells_nothing(url: str):
+async def test_a_url_that_nobody_can_be_asked_with_tells_nothing(url: str):
     """As one that nobody answers at."""
     with pytest.raises(ConnectionLost, match="returned no name servers"):
-        asyncio.run(AddressSource(url).read())
+        await AddressSource(url).read()
 
 
 @pytest.mark.parametrize("host", ["a" * 64, "a..b"])
-def test_what_can_be_no_name_is_left_to_the_dialler(host: str, caplog: pytest.LogCaptureFixture):
+async def test_what_can_be_no_name_is_left_to_the_dialler(host: str, caplog: pytest.LogCaptureFixture):
     """As a name that nobody knows: one bad entry must not end the others."""
     source = AddressSource(f"{host}:1;10.0.0.1:2")
 
-    assert asyncio.run(source.read()) == [f"{host}:1", "10.0.0.1:2"]
+    assert await source.read() == [f"{host}:1", "10.0.0.1:2"]
     assert f"the host name {host} could not be resolved" in caplog.text
 
 

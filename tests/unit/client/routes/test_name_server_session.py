@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from unittest.mock import Mock
 
 import pytest
@@ -17,20 +18,15 @@ from holdfast.model.errors import ConfigError, ConnectionLost
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 
-Story = Callable[[PushingServer, PushingServer], Awaitable[None]]
 
-
-def with_two(story: Story) -> None:
-    """Run *story* with two name servers that know the topics t and u."""
-
-    async def run() -> None:
-        async with PushingServer() as one, PushingServer() as two, asyncio.timeout(30):
-            for server in (one, two):
-                for topic in ("t", "u"):
-                    server.serve_topic(topic)
-            await story(one, two)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def two_servers() -> AsyncIterator[tuple[PushingServer, PushingServer]]:
+    """Provide two name servers that know the topics t and u."""
+    async with PushingServer() as one, PushingServer() as two, asyncio.timeout(30):
+        for server in (one, two):
+            for topic in ("t", "u"):
+                server.serve_topic(topic)
+        yield one, two
 
 
 def watched(server: PushingServer) -> set[str]:
@@ -38,27 +34,23 @@ def watched(server: PushingServer) -> set[str]:
     return {command.fields["topic"] for command in server.heard_of(ROUTE) if command.fields.get("watch") == "true"}
 
 
-def test_a_route_query_asks_to_be_told_of_changes():
+async def test_a_route_query_asks_to_be_told_of_changes():
     """Of the name server in use only: surveys of all of them do not."""
+    async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
+        await client.route("t")
+        await client.refresh_leaders("u")
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(f"{one.address};{two.address}") as client:
-            await client.route("t")
-            await client.refresh_leaders("u")
-
-            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-            assert (watched(used), watched(other)) == ({"t"}, set())
-            assert len(used.asked("u")) == len(other.asked("u")) == 1
-
-    with_two(story)
+        used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+        assert (watched(used), watched(other)) == ({"t"}, set())
+        assert len(used.asked("u")) == len(other.asked("u")) == 1
 
 
 @pytest.mark.parametrize("pushes", [True, False])
-def test_one_that_does_not_push_is_named_once_per_connection(caplog: pytest.LogCaptureFixture, *, pushes: bool):
+async def test_one_that_does_not_push_is_named_once_per_connection(caplog: pytest.LogCaptureFixture, *, pushes: bool):
     """At debug level: nothing is wrong."""
     caplog.set_level(logging.DEBUG, "holdfast.client")
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         one.pushes = pushes
         async with ClusterClient(one.address) as client:
             await client.route("t")
@@ -67,90 +59,74 @@ def test_one_that_does_not_push_is_named_once_per_connection(caplog: pytest.LogC
             await client.connection(two.address)
             await client.route("t", refresh=True)
 
-    with_two(story)
-
     lines = [record for record in caplog.records if "does not push routes" in record.message]
     assert [record.levelno for record in lines] == ([] if pushes else [logging.DEBUG] * 2)
 
 
-def test_another_name_server_that_tells_is_asked_to_be_quiet():
+async def test_another_name_server_that_tells_is_asked_to_be_quiet():
     """It remembers what we forgot; nothing is looked up."""
+    async with two_servers() as (one, two), ClusterClient(one.address) as client:
+        await client.route("t")
+        await client.set_name_servers(f"{one.address};{two.address}")
+        used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+        await used.asked_for("t", 1)
+        other.requests.clear()
+        await client.ask(other.address, Command(code=30))
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(one.address) as client:
-            await client.route("t")
-            await client.set_name_servers(f"{one.address};{two.address}")
-            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-            await used.asked_for("t", 1)
-            other.requests.clear()
-            await client.ask(other.address, Command(code=30))
+        other.notify("t", "u")
 
-            other.notify("t", "u")
-
-            assert (await other.told())[-1] == {"t", "u"}
-            assert len(other.asked("t")) == 0
-
-    with_two(story)
+        assert (await other.told())[-1] == {"t", "u"}
+        assert len(other.asked("t")) == 0
 
 
-def test_a_client_that_lost_its_name_server_watches_again():
+async def test_a_client_that_lost_its_name_server_watches_again():
     """At once, as soon as it is back; nothing but the connection was lost."""
+    async with two_servers() as (one, _two), ClusterClient(one.address) as client:
+        await client.route("t")
+        await client.route("u")
+        await one.stop()
+        one.requests.clear()
+        await one.listen(int(one.address.rpartition(":")[2]))
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(one.address) as client:
-            await client.route("t")
-            await client.route("u")
-            await one.stop()
-            one.requests.clear()
-            await one.listen(int(one.address.rpartition(":")[2]))
+        await one.asked_for("t", 1)
+        await one.asked_for("u", 1)
 
-            await one.asked_for("t", 1)
-            await one.asked_for("u", 1)
-
-            assert watched(one) == {"t", "u"}
-            assert client._name_servers.current == one.address
-
-    with_two(story)
+        assert watched(one) == {"t", "u"}
+        assert client._name_servers.current == one.address
 
 
-def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(monkeypatch: pytest.MonkeyPatch):
+async def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(monkeypatch: pytest.MonkeyPatch):
     """Nobody waits for the next poll."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 1000)
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(one.address) as client:
-            await client.route("t")
-            await one.stop()
-            await until(lambda: one.address in client._pool._redials)
-            one.requests.clear()
-            await one.listen(int(one.address.rpartition(":")[2]))
+    async with two_servers() as (one, _two), ClusterClient(one.address) as client:
+        await client.route("t")
+        await one.stop()
+        await until(lambda: one.address in client._pool._redials)
+        one.requests.clear()
+        await one.listen(int(one.address.rpartition(":")[2]))
 
-            await one.asked_for("t", 1)
-
-    with_two(story)
+        await one.asked_for("t", 1)
 
 
-def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
+async def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
     """For everything, and nobody waits for the next poll."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 1000)
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(f"{one.address};{two.address}") as client:
-            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-            await client.route("t")
-            await client.route("u")
-            await used.stop()
+    async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
+        used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+        await client.route("t")
+        await client.route("u")
+        await used.stop()
 
-            await other.asked_for("t", 1)
-            await other.asked_for("u", 1)
+        await other.asked_for("t", 1)
+        await other.asked_for("u", 1)
 
-            assert watched(other) == {"t", "u"}
-            await used.listen(0)
-
-    with_two(story)
+        assert watched(other) == {"t", "u"}
+        await used.listen(0)
 
 
-def test_when_all_name_servers_are_gone_they_are_asked_once_per_poll(monkeypatch: pytest.MonkeyPatch):
+async def test_when_all_name_servers_are_gone_they_are_asked_once_per_poll(monkeypatch: pytest.MonkeyPatch):
     """Going from one to the next calls for a poll; one that finds nobody must not call for itself."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 1000)
     polls: list[bool] = []
@@ -162,28 +138,24 @@ def test_when_all_name_servers_are_gone_they_are_asked_once_per_poll(monkeypatch
 
     monkeypatch.setattr(route_refresher.RouteKeeper, "_renew", counted)
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(f"{one.address};{two.address}") as client:
-            await client.route("t")
-            await one.stop()
-            await two.stop()
+    async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
+        await client.route("t")
+        await one.stop()
+        await two.stop()
 
-            await until(lambda: False in polls)
-            for _ in range(20):
-                await until(lambda: not client._pool._dialing)
-                await settle()
+        await until(lambda: False in polls)
+        for _ in range(20):
+            await until(lambda: not client._pool._dialing)
+            await settle()
 
-            assert polls.count(False) == 1
-            await one.listen(0)
-            await two.listen(0)
-
-    with_two(story)
+        assert polls.count(False) == 1
+        await one.listen(0)
+        await two.listen(0)
 
 
-def test_a_name_server_that_is_polled_is_not_dialled_for_its_own_sake():
+async def test_a_name_server_that_is_polled_is_not_dialled_for_its_own_sake():
     """An old one hears nothing between two polls."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, _two):
         one.pushes = False
         async with ClusterClient(one.address) as client:
             await client.route("t")
@@ -195,79 +167,64 @@ def test_a_name_server_that_is_polled_is_not_dialled_for_its_own_sake():
             assert client._pool._redials == {}
             assert client.routes.due(0) == []
 
-    with_two(story)
 
-
-def test_one_that_is_given_up_is_left_in_order():
+async def test_one_that_is_given_up_is_left_in_order():
     """It hears that nothing is watched any more, and the next one is asked for everything."""
+    async with two_servers() as (one, two), ClusterClient(one.address, timeout_s=0.2) as client:
+        await client.route("t")
+        await client.set_name_servers(f"{one.address};{two.address}")
+        used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+        await used.asked_for("t", 1)
+        used.requests.clear()
+        used.answers[ROUTE] = lambda command: None  # hangs
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(one.address, timeout_s=0.2) as client:
-            await client.route("t")
-            await client.set_name_servers(f"{one.address};{two.address}")
-            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-            await used.asked_for("t", 1)
-            used.requests.clear()
-            used.answers[ROUTE] = lambda command: None  # hangs
+        await client.route("u")
 
-            await client.route("u")
-
-            assert (await used.told())[-1] == {"t", "u"}
-            await other.asked_for("t", 1)
-            assert "u" in watched(other)
-            assert client._name_servers.current == other.address
-
-    with_two(story)
+        assert (await used.told())[-1] == {"t", "u"}
+        await other.asked_for("t", 1)
+        assert "u" in watched(other)
+        assert client._name_servers.current == other.address
 
 
-def test_another_list_means_another_watch():
+async def test_another_list_means_another_watch():
     """The old one is told, then left; the new one is asked for everything. Nobody else notifies us."""
+    async with two_servers() as (one, two), ClusterClient(one.address) as client:
+        await client.route("t")
+        await client.route("u")
+        old = client.find_connection(one.address)
+        assert old is not None
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(one.address) as client:
-            await client.route("t")
-            await client.route("u")
-            old = client.find_connection(one.address)
-            assert old is not None
+        await client.set_name_servers(two.address)
 
-            await client.set_name_servers(two.address)
-
-            assert await one.told() == [{"t", "u"}]
-            await two.asked_for("t", 1)
-            await two.asked_for("u", 1)
-            assert watched(two) == {"t", "u"}
-            await old.closed
-            assert client.name_servers == (two.address,)
-            assert client.connected_brokers() == []
-
-    with_two(story)
+        assert await one.told() == [{"t", "u"}]
+        await two.asked_for("t", 1)
+        await two.asked_for("u", 1)
+        assert watched(two) == {"t", "u"}
+        await old.closed
+        assert client.name_servers == (two.address,)
+        assert client.connected_brokers() == []
 
 
-def test_the_same_list_in_another_order_changes_nothing():
+async def test_the_same_list_in_another_order_changes_nothing():
     """Nor does one that cannot be used."""
+    async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
+        await client.route("t")
+        used = client._name_servers.current
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(f"{one.address};{two.address}") as client:
-            await client.route("t")
-            used = client._name_servers.current
+        await client.set_name_servers(f"{two.address};{one.address}")
+        with pytest.raises(ConfigError):
+            await client.set_name_servers("nonsense")
+        with pytest.raises(ConnectionLost):
+            await client.set_name_servers("http://127.0.0.1:1/list")
 
-            await client.set_name_servers(f"{two.address};{one.address}")
-            with pytest.raises(ConfigError):
-                await client.set_name_servers("nonsense")
-            with pytest.raises(ConnectionLost):
-                await client.set_name_servers("http://127.0.0.1:1/list")
-
-            assert client._name_servers.current == used
-            assert one.unwatched() == two.unwatched() == []
-            assert len(one.asked("t")) + len(two.asked("t")) == 1
-
-    with_two(story)
+        assert client._name_servers.current == used
+        assert one.unwatched() == two.unwatched() == []
+        assert len(one.asked("t")) + len(two.asked("t")) == 1
 
 
-def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
+async def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
     """Nobody hears of the change."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         one.answers[ROUTE] = lambda command: None
         async with ClusterClient(one.address) as client:
             asking = asyncio.ensure_future(client.route("t"))
@@ -278,13 +235,10 @@ def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
             assert (await asking).topic == "t"
             assert watched(two) == {"t"}
 
-    with_two(story)
 
-
-def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
+async def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
     """However long that takes, and however often the list changes meanwhile: nobody would ever close the connection."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         greet = Mock(return_value=Command(code=RequestCode.HEART_BEAT))
         async with ClusterClient(one.namesrv, heartbeat=greet) as client:
             lookup = asyncio.ensure_future(client.route("t"))
@@ -300,32 +254,30 @@ def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
             assert client.connected_brokers() == []
             greet.assert_not_called()  # It is no broker.
 
-    with_two(story)
-
 
 def test_a_client_may_end_right_after_another_list():
     """What the old name server was told is not answered any more; that is nobody's fault."""
     faults: list[dict[str, object]] = []
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
-        async with ClusterClient(one.address) as client:
-            await client.route("t")
-            await client.set_name_servers(two.address)
-        del client
-        gc.collect()
-        assert await one.told() == [{"t"}]
+    async def story() -> None:
+        async with two_servers() as (one, two):
+            asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+            async with ClusterClient(one.address) as client:
+                await client.route("t")
+                await client.set_name_servers(two.address)
+            del client
+            gc.collect()
+            assert await one.told() == [{"t"}]
 
-    with_two(story)
+    asyncio.run(story())  # its end reports faults, too
     gc.collect()
 
     assert faults == []
 
 
-def test_the_list_is_followed_after_any_nonsense():
+async def test_the_list_is_followed_after_any_nonsense():
     """Names that can be none and ports of thousands of digits too are answered by an address server that is ill."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
                 for nonsense in (b"a:" + b"9" * 5000, b"\xff", b"a" * 64 + b":1"):
@@ -337,33 +289,26 @@ def test_the_list_is_followed_after_any_nonsense():
 
                 await until(lambda: client.name_servers == (two.address,))
 
-    with_two(story)
 
-
-def test_an_answer_that_comes_late_leaves_no_watch():
+async def test_an_answer_that_comes_late_leaves_no_watch():
     """It was asked before the change, and dialled behind it: it is told, and the one in use is asked, too."""
+    async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
+        used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+        asking = asyncio.ensure_future(client.route("t"))
+        while used.address not in client._pool._dialing:  # noqa: ASYNC110 - for a moment only
+            await asyncio.sleep(0)
+        client._name_servers._servers.give_up(used.address)
+        client._name_servers._leave(used.address)
 
-    async def story(one: PushingServer, two: PushingServer) -> None:
-        async with ClusterClient(f"{one.address};{two.address}") as client:
-            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-            asking = asyncio.ensure_future(client.route("t"))
-            while used.address not in client._pool._dialing:  # noqa: ASYNC110 - for a moment only
-                await asyncio.sleep(0)
-            client._name_servers._servers.give_up(used.address)
-            client._name_servers._leave(used.address)
+        await asking
 
-            await asking
-
-            assert (await used.told()) == [{"t"}]
-            await other.asked_for("t", 1)
-
-    with_two(story)
+        assert (await used.told()) == [{"t"}]
+        await other.asked_for("t", 1)
 
 
-def test_an_old_name_server_is_told_nothing_it_does_not_know():
+async def test_an_old_name_server_is_told_nothing_it_does_not_know():
     """Leaving it needs no words."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         one.pushes = False
         async with ClusterClient(one.address) as client:
             await client.route("t")
@@ -372,13 +317,10 @@ def test_an_old_name_server_is_told_nothing_it_does_not_know():
 
             assert one.unwatched() == []
 
-    with_two(story)
 
-
-def test_the_list_follows_dns(monkeypatch: pytest.MonkeyPatch):
+async def test_the_list_follows_dns(monkeypatch: pytest.MonkeyPatch):
     """A name has other addresses than a moment ago."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, _two):
         hosts = ["127.0.0.2"]
 
         async def resolve(host: str) -> list[str]:
@@ -396,13 +338,10 @@ def test_the_list_follows_dns(monkeypatch: pytest.MonkeyPatch):
             await client.route("t")
             assert watched(one) == {"t"}
 
-    with_two(story)
 
-
-def test_the_list_follows_an_address_server():
+async def test_the_list_follows_an_address_server():
     """Asked at the start and again and again; while it tells nonsense the list stays."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
                 await client.route("t")
@@ -416,23 +355,16 @@ def test_the_list_follows_an_address_server():
                 await two.asked_for("t", 1)
                 assert await one.told() == [{"t"}]
 
-    with_two(story)
 
-
-def test_an_address_server_that_does_not_tell_is_an_error_of_the_start():
+async def test_an_address_server_that_does_not_tell_is_an_error_of_the_start():
     """There is nobody to ask."""
-
-    async def run() -> None:
-        with pytest.raises(ConnectionLost, match="returned no name servers"):
-            await ClusterClient("http://127.0.0.1:1/list").start()
-
-    asyncio.run(run())
+    with pytest.raises(ConnectionLost, match="returned no name servers"):
+        await ClusterClient("http://127.0.0.1:1/list").start()
 
 
-def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch):
+async def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch):
     """It was asked before the change, and answers behind it."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (_one, two):
         is_asked, may_answer = asyncio.Event(), asyncio.Event()
         answers = [["127.0.0.2"]]
 
@@ -452,13 +384,10 @@ def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pytest.Mon
 
             assert client.name_servers == (two.address,)
 
-    with_two(story)
 
-
-def test_the_place_that_tells_the_list_can_be_another_one():
+async def test_the_place_that_tells_the_list_can_be_another_one():
     """The old one is not asked any more."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
                 await client.route("t")
@@ -470,13 +399,10 @@ def test_the_place_that_tells_the_list_can_be_another_one():
                 assert len(server.asked) <= count + 1
                 assert client.name_servers == (two.address,)
 
-    with_two(story)
 
-
-def test_a_broker_is_not_taken_for_a_name_server():
+async def test_a_broker_is_not_taken_for_a_name_server():
     """Who does not know what a route is, is passed over like one that does not answer."""
-
-    async def story(one: PushingServer, two: PushingServer) -> None:
+    async with two_servers() as (one, two):
         del one.answers[ROUTE], two.answers[ROUTE]
         async with ClusterClient(f"{one.address};{two.address}") as client:
             with pytest.raises(ConnectionLost, match="is no name server but perhaps a broker"):
@@ -485,5 +411,3 @@ def test_a_broker_is_not_taken_for_a_name_server():
             two.serve_topic("t")
             assert (await client.route("t")).topic == "t"
             assert client._name_servers.current == two.address
-
-    with_two(story)

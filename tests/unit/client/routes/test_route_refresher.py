@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,21 +16,16 @@ from holdfast.model.errors import ConnectionLost, RouteNotFound
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.frames.command import Command
 
-Story = Callable[[PushingServer, ClusterClient], Awaitable[None]]
 
-
-def with_client(story: Story, **options: Any) -> None:
-    """Run *story* with a name server that pushes and a client that sends."""
-
-    async def run() -> None:
-        async with (
-            PushingServer() as server,
-            asyncio.timeout(30),
-            ClusterClient(server.address, **{"remembers_missing": True, **options}) as client,
-        ):
-            await story(server, client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_client(**options: Any) -> AsyncIterator[tuple[PushingServer, ClusterClient]]:
+    """Provide a name server that pushes and a client that sends."""
+    async with (
+        PushingServer() as server,
+        asyncio.timeout(30),
+        ClusterClient(server.address, **{"remembers_missing": True, **options}) as client,
+    ):
+        yield server, client
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +49,11 @@ async def find_missing(client: ClusterClient, topic: str = "t") -> None:
 # Notices.
 
 
-def test_a_notice_is_followed_by_a_lookup():
+async def test_a_notice_is_followed_by_a_lookup():
     """At once, whoever wants to know is told; what nobody here knows is nobody's business."""
     changed: asyncio.Queue[str] = asyncio.Queue()
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(routes_changed=changed.put_nowait) as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         assert await changed.get() == "t"
@@ -69,13 +65,10 @@ def test_a_notice_is_followed_by_a_lookup():
         assert len((await client.route("t")).publishable) == 2
         assert server.asked("stranger") == []
 
-    with_client(story, routes_changed=changed.put_nowait)
 
-
-def test_a_topic_that_a_notice_names_often_is_looked_up_once():
+async def test_a_topic_that_a_notice_names_often_is_looked_up_once():
     """Whoever tells may be wrong, or mean harm."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t")
         server.serve_topic("u")
         await client.route("t")
@@ -87,13 +80,10 @@ def test_a_topic_that_a_notice_names_often_is_looked_up_once():
         await settle()
         assert len(server.asked("t")) == 2
 
-    with_client(story)
 
-
-def test_many_topics_of_one_notice_are_looked_up_together():
+async def test_many_topics_of_one_notice_are_looked_up_together():
     """Nobody waits for the answer to another."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         topics = [f"t{number}" for number in range(50)]
         for topic in topics:
             server.serve_topic(topic)
@@ -106,13 +96,10 @@ def test_many_topics_of_one_notice_are_looked_up_together():
         await server.heard(ROUTE, 100)
         server.answers[ROUTE] = answers
 
-    with_client(story)
 
-
-def test_a_change_during_a_lookup_is_not_missed():
+async def test_a_change_during_a_lookup_is_not_missed():
     """The answer may be older than the change; it may even have come with the notice."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         old = server.answers[ROUTE]
@@ -133,13 +120,10 @@ def test_a_change_during_a_lookup_is_not_missed():
         await server.asked_for("t", 3)
         await until(lambda: queue_count(client) == 2)
 
-    with_client(story)
 
-
-def test_a_notice_that_comes_before_the_answer_is_followed_by_another_lookup():
+async def test_a_notice_that_comes_before_the_answer_is_followed_by_another_lookup():
     """One at a time: the second when the first has ended."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         answer = server.answers[ROUTE]
@@ -160,14 +144,12 @@ def test_a_notice_that_comes_before_the_answer_is_followed_by_another_lookup():
         await server.asked_for("t", 3)
         assert len(server.asked("t")) == 3
 
-    with_client(story)
 
-
-def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: pytest.MonkeyPatch):
+async def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: pytest.MonkeyPatch):
     """The name server died behind it."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         server.serve_topic("t", queues=2)
@@ -182,14 +164,12 @@ def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: pytest.
 
         await until(lambda: queue_count(client) == 2)
 
-    with_client(story)
 
-
-def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pytest.MonkeyPatch):
+async def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pytest.MonkeyPatch):
     """The connection stands, so nothing else reminds of it."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(timeout_s=0.1) as (server, client):
         server.serve_topic("t", queues=1)
         await client.route("t")
         server.serve_topic("t", queues=2)
@@ -203,15 +183,13 @@ def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pyt
 
         await until(lambda: queue_count(client) == 2)
 
-    with_client(story, timeout_s=0.1)
 
-
-def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+async def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: pytest.MonkeyPatch, caplog: Any):
     """A thousand topics are not a thousand lines in the log."""
     quick(monkeypatch)
     monkeypatch.setattr(route_refresher, "_LOOKUPS_MAX", 1)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(timeout_s=0.5) as (server, client):
         for topic in ("t", "u", "v"):
             server.serve_topic(topic)
             await client.route(topic)
@@ -223,14 +201,20 @@ def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: py
         assert set(client.routes.due(0)) == {"t", "u", "v"}
         await server.listen(0)
 
-    with_client(story, timeout_s=0.5)
 
-
-def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+async def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: pytest.MonkeyPatch, caplog: Any):
     """A second of it is a poll that fails: an hour would be thousands of the same line."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    polls: list[bool] = []
+    renew = route_refresher.RouteKeeper._renew
+
+    async def counted(self: route_refresher.RouteKeeper, topics: list[str]) -> bool:
+        polls.append(await renew(self, topics))
+        return polls[-1]
+
+    monkeypatch.setattr(route_refresher.RouteKeeper, "_renew", counted)
+    async with a_client(timeout_s=5) as (server, client):
         server.serve_topic("t")
         await client.route("t")
         client.doubt("t")
@@ -250,26 +234,16 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: pytest.M
             await until(lambda outage=outage: len(lines()) == outage * 2)
             assert lines()[-1] == "routes are polled again"
 
-    polls: list[bool] = []
-    renew = route_refresher.RouteKeeper._renew
-
-    async def counted(self: route_refresher.RouteKeeper, topics: list[str]) -> bool:
-        polls.append(await renew(self, topics))
-        return polls[-1]
-
-    monkeypatch.setattr(route_refresher.RouteKeeper, "_renew", counted)
-    with_client(story, timeout_s=5)
-
 
 # Topics that nobody uses.
 
 
-def test_a_topic_that_nobody_sends_to_is_forgotten(monkeypatch: pytest.MonkeyPatch):
+async def test_a_topic_that_nobody_sends_to_is_forgotten(monkeypatch: pytest.MonkeyPatch):
     """The name server hears of all of them in one request, and nobody asks for them again."""
     quick(monkeypatch)
     forgotten: asyncio.Queue[list[str]] = asyncio.Queue()
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(topic_expiry_s=0.2, topics_forgotten=forgotten.put_nowait) as (server, client):
         for topic in ("idle", "other", "busy"):
             server.serve_topic(topic)
             await client.publish_route(topic)
@@ -281,14 +255,12 @@ def test_a_topic_that_nobody_sends_to_is_forgotten(monkeypatch: pytest.MonkeyPat
         assert [client.routes.find(topic) is None for topic in ("idle", "other", "busy")] == [True, True, False]
         assert (await client.publish_route("idle")).topic == "idle"
 
-    with_client(story, topic_expiry_s=0.2, topics_forgotten=forgotten.put_nowait)
 
-
-def test_a_topic_in_use_is_kept(monkeypatch: pytest.MonkeyPatch):
+async def test_a_topic_in_use_is_kept(monkeypatch: pytest.MonkeyPatch):
     """Every question for its route counts."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(topic_expiry_s=0.3) as (server, client):
         server.serve_topic("idle")
         server.serve_topic("busy")
         await client.publish_route("idle")
@@ -299,14 +271,12 @@ def test_a_topic_in_use_is_kept(monkeypatch: pytest.MonkeyPatch):
         assert server.unwatched() == [{"idle"}]
         assert len(server.asked("busy")) == 1
 
-    with_client(story, topic_expiry_s=0.3)
 
-
-def test_consumers_forget_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_consumers_forget_nothing(monkeypatch: pytest.MonkeyPatch):
     """They say which topics they want."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(remembers_missing=False) as (server, client):
         server.serve_topic("t")
         await client.route("t")
         client.routes._poll_interval_ms = 0
@@ -314,16 +284,13 @@ def test_consumers_forget_nothing(monkeypatch: pytest.MonkeyPatch):
 
         assert server.unwatched() == []
 
-    with_client(story, remembers_missing=False)
-
 
 # Topics that do not exist.
 
 
-def test_a_missing_topic_is_asked_for_once():
+async def test_a_missing_topic_is_asked_for_once():
     """In a tight loop, by a hundred tasks, and also by who wants to be sure. The text is always the same."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         await asyncio.gather(*(find_missing(client) for _ in range(100)))
         for _ in range(100):
             await find_missing(client)
@@ -332,14 +299,12 @@ def test_a_missing_topic_is_asked_for_once():
 
         assert len(server.asked("t")) == len(server.asked(AUTO_CREATE_TOPIC)) == 1
 
-    with_client(story)
 
-
-def test_a_missing_topic_is_polled(monkeypatch: pytest.MonkeyPatch):
+async def test_a_missing_topic_is_polled(monkeypatch: pytest.MonkeyPatch):
     """Once per interval, however often it is asked for; so is the template of automatic creation."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         await find_missing(client)
         for polls in range(2, 5):
             for entry in client.routes._entries.values():
@@ -351,13 +316,10 @@ def test_a_missing_topic_is_polled(monkeypatch: pytest.MonkeyPatch):
                 await find_missing(client)
             assert len(server.asked("t")) == len(server.asked(AUTO_CREATE_TOPIC)) == polls
 
-    with_client(story)
 
-
-def test_a_missing_topic_is_watched():
+async def test_a_missing_topic_is_watched():
     """It is there as soon as the name server tells."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         await find_missing(client)
         assert server.asked("t")[0].fields["watch"] == "true"
         server.serve_topic("t")
@@ -368,13 +330,10 @@ def test_a_missing_topic_is_watched():
         assert (await client.publish_route("t")).topic == "t"
         assert len(server.asked("t")) == 2
 
-    with_client(story)
 
-
-def test_a_broker_that_begins_to_create_topics_ends_it():
+async def test_a_broker_that_begins_to_create_topics_ends_it():
     """Without another question for the topic."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         await find_missing(client)
         server.serve_topic(AUTO_CREATE_TOPIC, queues=8)
 
@@ -384,13 +343,10 @@ def test_a_broker_that_begins_to_create_topics_ends_it():
         assert (await client.publish_route("t")).is_borrowed
         assert len(server.asked("t")) == 1
 
-    with_client(story)
 
-
-def test_where_brokers_create_topics_nothing_is_missing():
+async def test_where_brokers_create_topics_nothing_is_missing():
     """The route of the template is used, and the topic asked for again soon."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic(AUTO_CREATE_TOPIC)
 
         assert (await client.publish_route("t")).is_borrowed
@@ -398,13 +354,10 @@ def test_where_brokers_create_topics_nothing_is_missing():
         assert not client.routes.is_missing("t")
         assert client.routes.due(2**60) != []
 
-    with_client(story)
 
-
-def test_a_template_that_is_gone_serves_nobody():
+async def test_a_template_that_is_gone_serves_nobody():
     """No broker creates topics any more: what was borrowed ends with the next doubt, and is missing."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         server.serve_topic(AUTO_CREATE_TOPIC)
         await client.publish_route("t")
         server.forget_topics()
@@ -418,13 +371,10 @@ def test_a_template_that_is_gone_serves_nobody():
         assert client.routes.find("t") is None
         assert len(server.asked("t")) == 2
 
-    with_client(story)
 
-
-def test_a_topic_created_while_it_is_looked_for_elsewhere_is_found():
+async def test_a_topic_created_while_it_is_looked_for_elsewhere_is_found():
     """The template is asked for, and meanwhile the topic appears: it must not be taken for missing."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         unknown = server.answers[ROUTE]
 
         def create(command: Any) -> Any:
@@ -446,13 +396,10 @@ def test_a_topic_created_while_it_is_looked_for_elsewhere_is_found():
         assert not (await asking).is_borrowed
         assert client.routes.find("t") is not None
 
-    with_client(story)
 
-
-def test_what_is_missing_stays_so_while_no_name_server_answers():
+async def test_what_is_missing_stays_so_while_no_name_server_answers():
     """Nobody can have created it for us to know."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         await find_missing(client)
         connection = client.find_connection(server.address)
         assert connection is not None
@@ -465,28 +412,24 @@ def test_what_is_missing_stays_so_while_no_name_server_answers():
         await find_missing(client)
         await server.listen(0)
 
-    with_client(story)
 
-
-def test_missing_topics_have_their_limit(monkeypatch: pytest.MonkeyPatch):
+async def test_missing_topics_have_their_limit(monkeypatch: pytest.MonkeyPatch):
     """The oldest is forgotten, and the name server hears of it."""
     monkeypatch.setattr(route_refresher, "MISSING_MAX", 3)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client() as (server, client):
         for topic in ("a", "b", "c"):
             await find_missing(client, topic)
 
         assert await server.told() == [{"a"}]
         assert not client.routes.is_interested("a")
 
-    with_client(story)
 
-
-def test_a_missing_topic_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch):
+async def test_a_missing_topic_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch):
     """As any other is, together with the template of automatic creation."""
     quick(monkeypatch)
 
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(topic_expiry_s=0.1) as (server, client):
         await find_missing(client)
 
         await server.told()
@@ -494,16 +437,11 @@ def test_a_missing_topic_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.M
         assert set.union(*server.unwatched()) <= {"t", AUTO_CREATE_TOPIC}
         await until(lambda: not client.routes.due(2**60))
 
-    with_client(story, topic_expiry_s=0.1)
 
-
-def test_consumers_ask_every_time():
+async def test_consumers_ask_every_time():
     """They send rarely, and to topics that brokers make for them."""
-
-    async def story(server: PushingServer, client: ClusterClient) -> None:
+    async with a_client(remembers_missing=False) as (server, client):
         for _ in range(3):
             await find_missing(client)
 
         assert len(server.asked("t")) == 3
-
-    with_client(story, remembers_missing=False)
