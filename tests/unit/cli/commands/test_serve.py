@@ -1,6 +1,5 @@
 """Running one role."""
 
-import asyncio
 import json
 import os
 import sys
@@ -40,24 +39,24 @@ def stdin_pipe(monkeypatch: pytest.MonkeyPatch) -> int:
     return writing
 
 
-def test_a_role_stops_in_order_when_its_parent_is_gone(stdin_pipe: int, capsys: pytest.CaptureFixture[str]):
+async def test_a_role_stops_in_order_when_its_parent_is_gone(stdin_pipe: int, capsys: pytest.CaptureFixture[str]):
     """The other end of standard input closes, for whatever reason: start, one line, stop."""
     service = Recorder()
     os.close(stdin_pipe)
 
-    asyncio.run(serve._serve(service, {"role": "x"}, as_json=True, with_parent=True))
+    await serve._serve(service, {"role": "x"}, as_json=True, with_parent=True)
     sys.stdin.close()
 
     assert service.events == ["start", "stop"]
     assert json.loads(capsys.readouterr().out) == {"role": "x", "address": "127.0.0.1:7"}
 
 
-def test_a_role_that_cannot_start_is_stopped_and_says_nothing(capsys: pytest.CaptureFixture[str]):
+async def test_a_role_that_cannot_start_is_stopped_and_says_nothing(capsys: pytest.CaptureFixture[str]):
     """No ready line: whoever waits for it must not be fooled."""
     service = Recorder(fails=True)
 
     with pytest.raises(ConfigError):
-        asyncio.run(serve._serve(service, {}, as_json=True, with_parent=False))
+        await serve._serve(service, {}, as_json=True, with_parent=False)
 
     assert service.events == ["start", "stop"]
     assert capsys.readouterr().out == ""
