@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any
 
 import pytest
-from tests.support.client_stories import run
 from tests.support.cluster import free_port
 from tests.support.name_servers import a_topic
 from tests.support.watchers import Peer, PushingServer, pushing
@@ -44,197 +43,165 @@ def set_readings(server: PushingServer, **percents: float | None) -> None:
 @pytest.mark.parametrize(
     ("percent", "pace"), [(60.0, EVERY_10_S), (72.0, EVERY_10_S), (90.0, EVERY_10_S), (90.1, PAUSED), (300.0, PAUSED)]
 )
-def test_any_single_reading_slows_or_pauses(reading: str, percent: float, pace: str):
+async def test_any_single_reading_slows_or_pauses(reading: str, percent: float, pace: str):
     """Changes wait then, and the state says how many clients wait, at which pace, and what is to blame."""
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders", "bills")
+        set_readings(server, **{reading: percent})
 
-    async def story() -> None:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders", "bills")
-            set_readings(server, **{reading: percent})
+        await broker.register(a_topic("orders", 8))
 
-            await broker.register(a_topic("orders", 8))
-
-            event, reason = await pace_logged(server)
-            assert ("paused" if pace == PAUSED else "slowed to one in 10 s") in event
-            assert reason == f"{reading} {ceil(percent)} %"
-            state = await client.push_state()
-            assert (state.pace, state.reason) == (pace, reason)
-            assert getattr(state.readings, reading) == percent
-            if pace == PAUSED:
-                assert state.pending_clients == 1
-                assert await client.untold()
-
-    run(story())
+        event, reason = await pace_logged(server)
+        assert ("paused" if pace == PAUSED else "slowed to one in 10 s") in event
+        assert reason == f"{reading} {ceil(percent)} %"
+        state = await client.push_state()
+        assert (state.pace, state.reason) == (pace, reason)
+        assert getattr(state.readings, reading) == percent
+        if pace == PAUSED:
+            assert state.pending_clients == 1
+            assert await client.untold()
 
 
 @pytest.mark.parametrize("readings", [dict.fromkeys(READINGS, 59.9), dict.fromkeys(READINGS), {"network": None}])
-def test_below_60_percent_everything_is_told_within_a_second(readings: dict[str, float | None]):
+async def test_below_60_percent_everything_is_told_within_a_second(readings: dict[str, float | None]):
     """Likewise where nothing is known: what is not known is left out, and shown as unknown."""
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders")
+        set_readings(server, **readings)
 
-    async def story() -> None:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders")
-            set_readings(server, **readings)
+        await broker.register(a_topic("orders", 8))
 
-            await broker.register(a_topic("orders", 8))
-
-            assert await client.told() == {"orders"}
-            state = await client.push_state()
-            assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
-            for name, percent in readings.items():
-                assert getattr(state.readings, name) == ("unknown" if percent is None else percent)
-
-    run(story())
+        assert await client.told() == {"orders"}
+        state = await client.push_state()
+        assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
+        for name, percent in readings.items():
+            assert getattr(state.readings, name) == ("unknown" if percent is None else percent)
 
 
-def test_an_unknown_reading_does_not_hide_a_high_one():
+async def test_an_unknown_reading_does_not_hide_a_high_one():
     """It counts neither as 0 nor as full."""
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders")
+        set_readings(server, memory=None, load=95.0, network=None)
 
-    async def story() -> None:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders")
-            set_readings(server, memory=None, load=95.0, network=None)
+        await broker.register(a_topic("orders", 8))
 
-            await broker.register(a_topic("orders", 8))
-
-            assert await pace_logged(server) == ("route notices paused", "load 95 %")
-            assert await client.untold()
-
-    run(story())
+        assert await pace_logged(server) == ("route notices paused", "load 95 %")
+        assert await client.untold()
 
 
 @pytest.mark.parametrize("percent", [75.0, 95.0])
-def test_nothing_that_changed_meanwhile_is_forgotten(percent: float):
+async def test_nothing_that_changed_meanwhile_is_forgotten(percent: float):
     """Topics, permissions, a broker's death: each client is told all of its own in one frame as soon as it is calm."""
+    async with pushing() as server, server.peers(5) as (broker, mortal, keeper, client, other):
+        await broker.register("orders", "bills", "rest")
+        await keeper.register("fence", name="z", address="10.0.0.26:10911")
+        await mortal.register("mortal", "mortal-too", name="m", address="10.0.0.13:10911")
+        await client.watch("orders", "bills", "mortal", "created", "rest")
+        await other.watch("mortal-too")
+        set_readings(server, memory=99.0)
+        await broker.register(a_topic("orders", 8))
+        await pace_logged(server)
+        set_readings(server, load=percent)
 
-    async def story() -> None:
-        async with pushing() as server, server.peers(5) as (broker, mortal, keeper, client, other):
-            await broker.register("orders", "bills", "rest")
-            await keeper.register("fence", name="z", address="10.0.0.26:10911")
-            await mortal.register("mortal", "mortal-too", name="m", address="10.0.0.13:10911")
-            await client.watch("orders", "bills", "mortal", "created", "rest")
-            await other.watch("mortal-too")
-            set_readings(server, memory=99.0)
-            await broker.register(a_topic("orders", 8))
-            await pace_logged(server)
-            set_readings(server, load=percent)
+        await mortal.close()
+        await server.wait_for_log("broker left")
+        await broker.register("created")
+        await broker.register(a_topic("bills", 8))
+        await broker.register(a_topic("bills", 9))
+        assert (await client.push_state()).pending_clients == 2
+        assert await client.untold()
+        set_readings(server)
 
-            await mortal.close()
-            await server.wait_for_log("broker left")
-            await broker.register("created")
-            await broker.register(a_topic("bills", 8))
-            await broker.register(a_topic("bills", 9))
-            assert (await client.push_state()).pending_clients == 2
-            assert await client.untold()
-            set_readings(server)
-
-            assert await client.told_until("orders") == {"orders", "bills", "mortal", "created"}
-            assert await other.told() == {"mortal-too"}
-            state = await client.push_state()
-            assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
-
-    run(story())
+        assert await client.told_until("orders") == {"orders", "bills", "mortal", "created"}
+        assert await other.told() == {"mortal-too"}
+        state = await client.push_state()
+        assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
 
 
-def test_who_leaves_during_a_pause_is_owed_nothing():
+async def test_who_leaves_during_a_pause_is_owed_nothing():
     """No trace is left of a connection that is closed, nor of a topic that nobody watches any more."""
-
-    async def story() -> None:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            set_readings(server, load=95.0)
-            async with server.peers(5) as watching:
-                for peer in watching:
-                    await peer.watch("orders", "bills", "missing")
-                await client.watch("orders")
-                await broker.register(a_topic("orders", 8), a_topic("bills", 8))
-                state = await client.push_state()
-                assert (state.watching_clients, state.watched_topics, state.watches) == (6, 3, 16)
-                assert state.pending_clients == 6
-
-            state = await until_state(client, lambda state: state.watching_clients == 1)
-            assert (state.watched_topics, state.watches, state.pending_clients) == (1, 1, 1)
-            await client.unwatch("orders")
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        set_readings(server, load=95.0)
+        async with server.peers(5) as watching:
+            for peer in watching:
+                await peer.watch("orders", "bills", "missing")
+            await client.watch("orders")
+            await broker.register(a_topic("orders", 8), a_topic("bills", 8))
             state = await client.push_state()
-            assert (state.watching_clients, state.watched_topics, state.watches) == (0, 0, 0)
+            assert (state.watching_clients, state.watched_topics, state.watches) == (6, 3, 16)
+            assert state.pending_clients == 6
 
-    run(story())
+        state = await until_state(client, lambda state: state.watching_clients == 1)
+        assert (state.watched_topics, state.watches, state.pending_clients) == (1, 1, 1)
+        await client.unwatch("orders")
+        state = await client.push_state()
+        assert (state.watching_clients, state.watched_topics, state.watches) == (0, 0, 0)
 
 
-def test_a_change_of_pace_is_logged_once_with_its_reason():
+async def test_a_change_of_pace_is_logged_once_with_its_reason():
     """Slowed, paused and back: one line each, however often the machine is looked at."""
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders")
+        lines = []
+        for memory in (72.4, 95.0, 99.0, 75.0, 5.0):
+            set_readings(server, memory=memory)
+            await broker.register(a_topic("orders", int(memory)))
+            if memory != 99.0:  # paused before, paused now: nothing is said
+                lines.append(await pace_logged(server))
 
-    async def story() -> None:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders")
-            lines = []
-            for memory in (72.4, 95.0, 99.0, 75.0, 5.0):
-                set_readings(server, memory=memory)
-                await broker.register(a_topic("orders", int(memory)))
-                if memory != 99.0:  # paused before, paused now: nothing is said
-                    lines.append(await pace_logged(server))
-
-            assert lines == [
-                ("route notices slowed to one in 10 s", "memory 73 %"),
-                ("route notices paused", "memory 95 %"),
-                ("route notices slowed to one in 10 s", "memory 75 %"),
-                ("route notices every second again", ""),
-            ]
-            await client.forget_notices()
-            await broker.register(a_topic("orders", 100))
-            await client.told()
-            assert [log for log in server.other_logs() if log.event.startswith("route notices")] == []
-
-    run(story())
+        assert lines == [
+            ("route notices slowed to one in 10 s", "memory 73 %"),
+            ("route notices paused", "memory 95 %"),
+            ("route notices slowed to one in 10 s", "memory 75 %"),
+            ("route notices every second again", ""),
+        ]
+        await client.forget_notices()
+        await broker.register(a_topic("orders", 100))
+        await client.told()
+        assert [log for log in server.other_logs() if log.event.startswith("route notices")] == []
 
 
-def test_back_off_can_be_switched_off():
+async def test_back_off_can_be_switched_off():
     """For machines that are always busy: then readings are shown, and followed by nobody."""
+    async with pushing(notify_back_off=False) as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders")
+        set_readings(server, memory=99.0, load=400.0)
 
-    async def story() -> None:
-        async with pushing(notify_back_off=False) as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders")
-            set_readings(server, memory=99.0, load=400.0)
+        await broker.register(a_topic("orders", 8))
 
-            await broker.register(a_topic("orders", 8))
-
-            assert await client.told() == {"orders"}
-            state = await client.push_state()
-            assert state.pace == EVERY_SECOND
-            assert (state.readings.memory, state.readings.load) == (99.0, 400.0)
-
-    run(story())
+        assert await client.told() == {"orders"}
+        state = await client.push_state()
+        assert state.pace == EVERY_SECOND
+        assert (state.readings.memory, state.readings.load) == (99.0, 400.0)
 
 
 @pytest.mark.slow
-def test_a_slowed_name_server_tells_once_in_10_s():
+async def test_a_slowed_name_server_tells_once_in_10_s():
     """Between two notices lie ten seconds; what changes meanwhile goes along. A lower bound: no machine is too slow."""
+    loop = asyncio.get_running_loop()
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills")
+        await client.watch("orders", "bills")
+        set_readings(server, network=75.0)
+        await broker.register(a_topic("orders", 8))
+        assert "orders" in await client.told()
+        told_at = loop.time()
 
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills")
-            await client.watch("orders", "bills")
-            set_readings(server, network=75.0)
-            await broker.register(a_topic("orders", 8))
-            assert "orders" in await client.told()
-            told_at = loop.time()
+        await broker.register(a_topic("orders", 9))
+        await broker.register(a_topic("bills", 9))
 
-            await broker.register(a_topic("orders", 9))
-            await broker.register(a_topic("bills", 9))
-
-            assert await client.told() == {"orders", "bills"}
-            assert loop.time() - told_at > 9
-
-    run(story())
+        assert await client.told() == {"orders", "bills"}
+        assert loop.time() - told_at > 9
 
 
-def test_metrics_tell_the_same():
+async def test_metrics_tell_the_same():
     """Watchers, what is pending, the interval (0: paused) and the readings that are known."""
     port = free_port()
 
@@ -243,39 +210,36 @@ def test_metrics_tell_the_same():
             lines = answer.read().decode().splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
-    async def story() -> None:
-        async with pushing(metrics_listen=f"127.0.0.1:{port}") as server, server.peers(3) as (broker, client, other):
-            await broker.register("orders", "bills")
-            await client.watch("orders", "bills")
-            await other.watch("orders")
-            set_readings(server, network=None)
-            await broker.register(a_topic("orders", 8))
-            await client.told()
-            await other.told()
-            set_readings(server, memory=95.0, network=None)
-            await broker.register(a_topic("bills", 8))
-            await until_state(client, lambda state: state.pace == PAUSED)
+    async with pushing(metrics_listen=f"127.0.0.1:{port}") as server, server.peers(3) as (broker, client, other):
+        await broker.register("orders", "bills")
+        await client.watch("orders", "bills")
+        await other.watch("orders")
+        set_readings(server, network=None)
+        await broker.register(a_topic("orders", 8))
+        await client.told()
+        await other.told()
+        set_readings(server, memory=95.0, network=None)
+        await broker.register(a_topic("bills", 8))
+        await until_state(client, lambda state: state.pace == PAUSED)
 
-            told = await asyncio.to_thread(fetch)
+        told = await asyncio.to_thread(fetch)
 
-            expected = {
-                "watching_clients": 2,
-                "watched_topics": 2,
-                "watches": 3,
-                "notices_pending_clients": 1,
-                "notices_sent_total": 2,
-                "notice_interval_seconds": 0,
-                "readings_known": 2,
-                "memory_percent": 95,
-                "load_percent": 1,
-            }
-            assert {name: told[f"holdfast_namesrv_{name}"] for name in expected} == expected
-            assert "holdfast_namesrv_network_percent" not in told
-
-    run(story())
+        expected = {
+            "watching_clients": 2,
+            "watched_topics": 2,
+            "watches": 3,
+            "notices_pending_clients": 1,
+            "notices_sent_total": 2,
+            "notice_interval_seconds": 0,
+            "readings_known": 2,
+            "memory_percent": 95,
+            "load_percent": 1,
+        }
+        assert {name: told[f"holdfast_namesrv_{name}"] for name in expected} == expected
+        assert "holdfast_namesrv_network_percent" not in told
 
 
-def test_cluster_describe_tells_the_same(capsys: pytest.CaptureFixture[str]):
+async def test_cluster_describe_tells_the_same(capsys: pytest.CaptureFixture[str]):
     """Per name server: who watches, who waits, the pace with its reason, and readings, unknown ones as unknown."""
 
     async def describe(server: PushingServer, *words: str) -> str:
@@ -291,7 +255,7 @@ def test_cluster_describe_tells_the_same(capsys: pytest.CaptureFixture[str]):
             await broker.register(a_topic("orders", 8), address="127.0.0.1:1")
             return json.loads(await describe(server, "--json")), await describe(server), server.address
 
-    found, shown, address = asyncio.run(story())
+    found, shown, address = await story()
 
     (push,) = found["route_push"]
     assert push["address"] == address

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.client_stories import queue_count, until_queues
 from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import ClusterClient, Producer, PullConsumer, PushConsumer
@@ -22,233 +22,190 @@ class Changes(asyncio.Queue[str]):
         self.put_nowait(topic)
 
 
-def test_a_lookup_asks_to_be_told_of_changes():
+async def test_a_lookup_asks_to_be_told_of_changes():
     """Of a producer, a reader and a consumer alike."""
 
     async def ignore(message: ReceivedMessage) -> None:
         raise AssertionError("there are no messages here")
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders")
-            consumer = PushConsumer(server.address, "g", listener=ignore)
-            consumer.subscribe("orders")
-            async with Producer(server.address) as producer, PullConsumer(server.address, "g") as reader, consumer:
-                await producer.queues("orders")
-                await reader.queues("orders")
-                await server.until(lambda: sum("orders" in topics for topics in server.watched()) == 3)
-
-    run(story())
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        consumer = PushConsumer(server.address, "g", listener=ignore)
+        consumer.subscribe("orders")
+        async with Producer(server.address) as producer, PullConsumer(server.address, "g") as reader, consumer:
+            await producer.queues("orders")
+            await reader.queues("orders")
+            await server.until(lambda: sum("orders" in topics for topics in server.watched()) == 3)
 
 
-def test_a_told_change_is_looked_up_at_once():
+async def test_a_told_change_is_looked_up_at_once():
     """And what the lookup finds is what the next send goes by."""
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        changes = Changes()
+        async with ClusterClient(server.address, routes_changed=changes) as client:
+            assert len((await client.publish_route("orders")).publishable) == 1
+            assert await changes.get() == "orders"
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders")
-            changes = Changes()
-            async with ClusterClient(server.address, routes_changed=changes) as client:
-                assert len((await client.publish_route("orders")).publishable) == 1
-                assert await changes.get() == "orders"
+            server.serve("orders", queues=3)
+            server.notify("orders")
 
-                server.serve("orders", queues=3)
-                server.notify("orders")
-
-                assert await changes.get() == "orders"
-                assert len((await client.publish_route("orders")).publishable) == 3
-                assert server.lookups("orders") == 2
-
-    run(story())
+            assert await changes.get() == "orders"
+            assert len((await client.publish_route("orders")).publishable) == 3
+            assert server.lookups("orders") == 2
 
 
-def test_told_topics_are_looked_up_together_and_each_once():
+async def test_told_topics_are_looked_up_together_and_each_once():
     """All queries are out before the first answer; being told again meanwhile asks for nothing more."""
+    topics = [f"topic-{number}" for number in range(50)]
+    async with FakeNameServer() as server:
+        server.serve(*topics)
+        async with ClusterClient(server.address) as client:
+            await asyncio.gather(*(client.route(topic) for topic in topics))
+            server.is_holding = True
 
-    async def story() -> None:
-        topics = [f"topic-{number}" for number in range(50)]
-        async with FakeNameServer() as server:
-            server.serve(*topics)
-            async with ClusterClient(server.address) as client:
-                await asyncio.gather(*(client.route(topic) for topic in topics))
-                server.is_holding = True
+            server.notify(*topics)
+            await server.until(lambda: len(server.queries()) >= 100)
+            server.notify(*topics)
+            server.notify(*topics)
+            await client.ask_name_server(Command(code=RequestCode.GET_KV_CONFIG))
 
-                server.notify(*topics)
-                await server.until(lambda: len(server.queries()) >= 100)
-                server.notify(*topics)
-                server.notify(*topics)
-                await client.ask_name_server(Command(code=RequestCode.GET_KV_CONFIG))
-
-                assert all(server.lookups(topic) == 2 for topic in topics)
-                server.is_holding = False
-                server.release()
-
-    run(story())
+            assert all(server.lookups(topic) == 2 for topic in topics)
+            server.is_holding = False
+            server.release()
 
 
-def test_topics_that_nobody_here_knows_are_not_looked_up():
+async def test_topics_that_nobody_here_knows_are_not_looked_up():
     """A notice may be late, or wrong."""
+    async with FakeNameServer() as server:
+        server.serve("orders", "stranger")
+        async with Producer(server.address) as producer:
+            await producer.queues("orders")
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders", "stranger")
-            async with Producer(server.address) as producer:
-                await producer.queues("orders")
+            server.notify("stranger", "")
+            server.notify("orders")
+            await server.until(lambda: server.lookups("orders") == 2)
+            server.notify("stranger", "orders")
+            await server.until(lambda: server.lookups("orders") == 3)
 
-                server.notify("stranger", "")
-                server.notify("orders")
-                await server.until(lambda: server.lookups("orders") == 2)
-                server.notify("stranger", "orders")
-                await server.until(lambda: server.lookups("orders") == 3)
-
-                assert server.lookups("stranger") == 0
-
-    run(story())
+            assert server.lookups("stranger") == 0
 
 
 @pytest.mark.parametrize("fields", [{}, {"topics": ""}, {"topics": ";;;"}, {"other": "x"}])
-def test_a_notice_that_says_nothing_does_no_harm(fields: dict[str, str], caplog: pytest.LogCaptureFixture):
+async def test_a_notice_that_says_nothing_does_no_harm(fields: dict[str, str], caplog: pytest.LogCaptureFixture):
     """The client goes on, and the next one counts."""
-
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders")
-            async with Producer(server.address) as producer:
-                await producer.queues("orders")
-                server.push(Command(code=ROUTES_CHANGED, flag=2, fields=fields))
-                server.notify("orders")
-                await server.until(lambda: server.lookups("orders") == 2)
-
-    run(story())
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        async with Producer(server.address) as producer:
+            await producer.queues("orders")
+            server.push(Command(code=ROUTES_CHANGED, flag=2, fields=fields))
+            server.notify("orders")
+            await server.until(lambda: server.lookups("orders") == 2)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_another_name_server_that_tells_is_asked_to_stop():
+async def test_another_name_server_that_tells_is_asked_to_stop():
     """It gets a 329 of what it told, and nothing is looked up for it."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            both = {first.address: first, second.address: second}
-            for server in both.values():
-                server.serve("orders")
-                server.on(RequestCode.GET_BROKER_CLUSTER_INFO)
-            async with ClusterClient(";".join(both)) as client:
-                await client.route("orders")
-                used, other = (first, second) if first.queries() else (second, first)
-                await client.every_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
-
-                other.notify("orders")
-
-                await other.until(lambda: other.unwatched_topics() == ["orders"])
-                used.notify("orders")
-                await used.until(lambda: used.lookups("orders") == 2)
-                assert other.queries() == []
-                assert used.heard_of(UNWATCH) == []
-
-    run(story())
-
-
-def test_a_survey_of_all_name_servers_watches_at_none_of_them():
-    """Who is asked in passing need not tell later."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            for server in (first, second):
-                server.serve("orders")
-            async with ClusterClient(f"{first.address};{second.address}") as client:
-                await client.refresh_leaders("orders")
-
-                assert len(first.queries()) == len(second.queries()) == 1
-                assert [WATCH_FIELD in command.fields for command in first.queries() + second.queries()] == [False] * 2
-
-    run(story())
-
-
-def test_a_lost_connection_is_made_again_and_everything_is_asked_for_again():
-    """At once, not at the next poll: the name server has forgotten who watched, and something may have changed."""
-
-    async def story() -> None:
-        topics = {f"topic-{number}" for number in range(10)}
-        async with FakeNameServer() as server:
-            server.serve(*topics)
-            async with Producer(server.address) as producer:
-                await asyncio.gather(*(producer.queues(topic) for topic in topics))
-                for topic in topics:
-                    server.serve(topic, queues=5)
-
-                server.drop_connections()
-
-                await server.until(lambda: any(watched >= topics for watched in server.watched()))
-                for topic in topics:
-                    await until_queues(producer, topic, 5)
-                server.serve("topic-3", queues=7)
-                server.notify("topic-3")
-                await until_queues(producer, "topic-3", 7)
-
-    run(story())
-
-
-def test_a_restarted_name_server_is_watched_again():
-    """However long it was away: it is dialled until it is there."""
-
-    async def story() -> None:
-        async with FakeNameServer() as server:
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        both = {first.address: first, second.address: second}
+        for server in both.values():
             server.serve("orders")
-            async with Producer(server.address) as producer:
-                await producer.queues("orders")
-                port = server.port
-                await server.stop()
-                assert server.watched() == []
+            server.on(RequestCode.GET_BROKER_CLUSTER_INFO)
+        async with ClusterClient(";".join(both)) as client:
+            await client.route("orders")
+            used, other = (first, second) if first.queries() else (second, first)
+            await client.every_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
 
-                await server.listen(port)
+            other.notify("orders")
 
-                await server.until(lambda: any("orders" in watched for watched in server.watched()))
+            await other.until(lambda: other.unwatched_topics() == ["orders"])
+            used.notify("orders")
+            await used.until(lambda: used.lookups("orders") == 2)
+            assert other.queries() == []
+            assert used.heard_of(UNWATCH) == []
 
-    run(story())
+
+async def test_a_survey_of_all_name_servers_watches_at_none_of_them():
+    """Who is asked in passing need not tell later."""
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        for server in (first, second):
+            server.serve("orders")
+        async with ClusterClient(f"{first.address};{second.address}") as client:
+            await client.refresh_leaders("orders")
+
+            assert len(first.queries()) == len(second.queries()) == 1
+            assert [WATCH_FIELD in command.fields for command in first.queries() + second.queries()] == [False] * 2
 
 
-def test_a_dead_name_server_is_left_for_the_next_one_and_watched_there():
+async def test_a_lost_connection_is_made_again_and_everything_is_asked_for_again():
+    """At once, not at the next poll: the name server has forgotten who watched, and something may have changed."""
+    topics = {f"topic-{number}" for number in range(10)}
+    async with FakeNameServer() as server:
+        server.serve(*topics)
+        async with Producer(server.address) as producer:
+            await asyncio.gather(*(producer.queues(topic) for topic in topics))
+            for topic in topics:
+                server.serve(topic, queues=5)
+
+            server.drop_connections()
+
+            await server.until(lambda: any(watched >= topics for watched in server.watched()))
+            for topic in topics:
+                await until_queues(producer, topic, 5)
+            server.serve("topic-3", queues=7)
+            server.notify("topic-3")
+            await until_queues(producer, "topic-3", 7)
+
+
+async def test_a_restarted_name_server_is_watched_again():
+    """However long it was away: it is dialled until it is there."""
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        async with Producer(server.address) as producer:
+            await producer.queues("orders")
+            port = server.port
+            await server.stop()
+            assert server.watched() == []
+
+            await server.listen(port)
+
+            await server.until(lambda: any("orders" in watched for watched in server.watched()))
+
+
+async def test_a_dead_name_server_is_left_for_the_next_one_and_watched_there():
     """With every topic."""
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        for server in (first, second):
+            server.serve("orders", "bills")
+        async with Producer(f"{first.address};{second.address}") as producer:
+            await producer.queues("orders")
+            await producer.queues("bills")
+            used, other = (first, second) if first.queries() else (second, first)
 
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            for server in (first, second):
-                server.serve("orders", "bills")
-            async with Producer(f"{first.address};{second.address}") as producer:
-                await producer.queues("orders")
-                await producer.queues("bills")
-                used, other = (first, second) if first.queries() else (second, first)
+            await used.stop()
 
-                await used.stop()
-
-                await other.until(lambda: any(watched >= {"orders", "bills"} for watched in other.watched()))
-
-    run(story())
+            await other.until(lambda: any(watched >= {"orders", "bills"} for watched in other.watched()))
 
 
-def test_a_name_server_that_hangs_is_left_and_told_so():
+async def test_a_name_server_that_hangs_is_left_and_told_so():
     """Its connection is open: it could wake up and tell as well, so it is asked not to."""
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        for server in (first, second):
+            server.serve("orders", "bills", "rest")
+        async with ClusterClient(f"{first.address};{second.address}", timeout_s=0.5) as client:
+            await client.publish_route("orders")
+            await client.publish_route("bills")
+            used, other = (first, second) if first.queries() else (second, first)
 
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            for server in (first, second):
-                server.serve("orders", "bills", "rest")
-            async with ClusterClient(f"{first.address};{second.address}", timeout_s=0.5) as client:
-                await client.publish_route("orders")
-                await client.publish_route("bills")
-                used, other = (first, second) if first.queries() else (second, first)
+            used.is_silent = True
+            await client.publish_route("rest")
 
-                used.is_silent = True
-                await client.publish_route("rest")
-
-                await other.until(lambda: any(watched >= {"orders", "bills", "rest"} for watched in other.watched()))
-                await used.until(lambda: set(used.unwatched_topics()) >= {"orders", "bills"})
-                assert used.watched() == []
-
-    run(story())
+            await other.until(lambda: any(watched >= {"orders", "bills", "rest"} for watched in other.watched()))
+            await used.until(lambda: set(used.unwatched_topics()) >= {"orders", "bills"})
+            assert used.watched() == []
 
 
-def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(caplog: pytest.LogCaptureFixture):
+async def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(caplog: pytest.LogCaptureFixture):
     """At debug level, once for a connection, with its address and the interval."""
     caplog.set_level(logging.DEBUG)
 
@@ -262,7 +219,7 @@ def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(caplog
                 assert server.heard_of(UNWATCH) == []
             return server.address
 
-    address = asyncio.run(story())
+    address = await story()
 
     said = [record for record in caplog.records if "does not push" in record.getMessage()]
     assert [(record.levelname, record.name.split(".")[0]) for record in said] == [("DEBUG", "holdfast")]
@@ -270,129 +227,103 @@ def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(caplog
     assert "30 s" in said[0].getMessage()
 
 
-def test_a_name_server_that_pushes_is_not_said_to_poll(caplog: pytest.LogCaptureFixture):
+async def test_a_name_server_that_pushes_is_not_said_to_poll(caplog: pytest.LogCaptureFixture):
     """The line is about others."""
     caplog.set_level(logging.DEBUG)
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders")
-            async with Producer(server.address) as producer:
-                await producer.queues("orders")
-                await asyncio.gather(producer.queues("missing"), return_exceptions=True)
-
-    run(story())
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        async with Producer(server.address) as producer:
+            await producer.queues("orders")
+            await asyncio.gather(producer.queues("missing"), return_exceptions=True)
 
     assert [record.getMessage() for record in caplog.records if "does not push" in record.getMessage()] == []
 
 
-def test_a_template_of_automatic_creation_is_watched_too():
+async def test_a_template_of_automatic_creation_is_watched_too():
     """A topic that a broker will create is asked for again when it is told that it was created."""
+    async with FakeNameServer() as server:
+        server.serve(AUTO_CREATE_TOPIC, queues=4)
+        async with Producer(server.address) as producer:
+            assert await queue_count(producer, "new") == 4
+            assert any({"new", AUTO_CREATE_TOPIC} <= watched for watched in server.watched())
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve(AUTO_CREATE_TOPIC, queues=4)
-            async with Producer(server.address) as producer:
-                assert await queue_count(producer, "new") == 4
-                assert any({"new", AUTO_CREATE_TOPIC} <= watched for watched in server.watched())
+            server.serve("new", queues=2)
+            server.notify("new")
 
-                server.serve("new", queues=2)
-                server.notify("new")
-
-                await until_queues(producer, "new", 2)
-
-    run(story())
+            await until_queues(producer, "new", 2)
 
 
-def test_a_told_deletion_costs_nothing_that_works():
+async def test_a_told_deletion_costs_nothing_that_works():
     """The topic's route stays: brokers know best whether they still take messages."""
+    async with FakeNameServer() as server:
+        server.serve("orders", queues=2)
+        async with Producer(server.address) as producer:
+            await producer.queues("orders")
+            del server.routes["orders"]
+            server.notify("orders")
+            await server.until(lambda: server.lookups("orders") == 2)
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders", queues=2)
-            async with Producer(server.address) as producer:
-                await producer.queues("orders")
-                del server.routes["orders"]
-                server.notify("orders")
-                await server.until(lambda: server.lookups("orders") == 2)
-
-                assert await queue_count(producer, "orders") == 2
-                assert [watched for watched in server.watched() if "orders" in watched] != []
-
-    run(story())
+            assert await queue_count(producer, "orders") == 2
+            assert [watched for watched in server.watched() if "orders" in watched] != []
 
 
-def test_a_producer_in_a_namespace_watches_the_topics_names_on_the_wire():
+async def test_a_producer_in_a_namespace_watches_the_topics_names_on_the_wire():
     """And knows them again when it is told."""
+    async with FakeNameServer() as server:
+        server.serve("ns%orders")
+        async with Producer(server.address, namespace="ns") as producer:
+            assert await queue_count(producer, "orders") == 1
+            assert [watched & {"orders", "ns%orders"} for watched in server.watched()] == [{"ns%orders"}]
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("ns%orders")
-            async with Producer(server.address, namespace="ns") as producer:
-                assert await queue_count(producer, "orders") == 1
-                assert [watched & {"orders", "ns%orders"} for watched in server.watched()] == [{"ns%orders"}]
+            server.serve("ns%orders", queues=4)
+            server.notify("ns%orders")
 
-                server.serve("ns%orders", queues=4)
-                server.notify("ns%orders")
-
-                await until_queues(producer, "orders", 4)
-
-    run(story())
+            await until_queues(producer, "orders", 4)
 
 
-def test_a_missing_topic_is_asked_for_again_after_a_lost_connection():
+async def test_a_missing_topic_is_asked_for_again_after_a_lost_connection():
     """It may have been created while nobody could tell."""
+    async with FakeNameServer() as server, Producer(server.address) as producer:
+        assert await queue_count(producer, "orders") is None
+        assert await queue_count(producer, "missing") is None
+        server.serve("orders", queues=2)
 
-    async def story() -> None:
-        async with FakeNameServer() as server, Producer(server.address) as producer:
-            assert await queue_count(producer, "orders") is None
-            assert await queue_count(producer, "missing") is None
-            server.serve("orders", queues=2)
+        server.drop_connections()
 
-            server.drop_connections()
-
-            await until_queues(producer, "orders", 2)
-            wanted = {"orders", "missing", AUTO_CREATE_TOPIC}
-            await server.until(lambda: any(watched >= wanted for watched in server.watched()))
-
-    run(story())
+        await until_queues(producer, "orders", 2)
+        wanted = {"orders", "missing", AUTO_CREATE_TOPIC}
+        await server.until(lambda: any(watched >= wanted for watched in server.watched()))
 
 
-def test_a_consumer_hears_of_new_queues_when_it_is_told():
+async def test_a_consumer_hears_of_new_queues_when_it_is_told():
     """Its share of the topic follows the route."""
 
     async def ignore(message: ReceivedMessage) -> None:
         raise AssertionError("there are no messages here")
 
-    async def story() -> None:
-        async with FakeNameServer() as server:
-            server.serve("orders")
-            consumer = PushConsumer(server.address, "g", listener=ignore)
-            consumer.subscribe("orders")
-            async with consumer:
-                await server.until(lambda: any("orders" in watched for watched in server.watched()))
-                before = server.lookups("orders")
-                server.notify("orders")
-                await server.until(lambda: server.lookups("orders") > before)
-
-    run(story())
+    async with FakeNameServer() as server:
+        server.serve("orders")
+        consumer = PushConsumer(server.address, "g", listener=ignore)
+        consumer.subscribe("orders")
+        async with consumer:
+            await server.until(lambda: any("orders" in watched for watched in server.watched()))
+            before = server.lookups("orders")
+            server.notify("orders")
+            await server.until(lambda: server.lookups("orders") > before)
 
 
-def test_a_name_server_that_does_not_push_is_asked_nothing_that_it_does_not_know():
+async def test_a_name_server_that_does_not_push_is_asked_nothing_that_it_does_not_know():
     """Old ones do not even answer it: whoever waited for them would take them for dead."""
+    async with FakeNameServer(pushes=False) as old, FakeNameServer(pushes=False) as new:
+        for server in (old, new):
+            server.serve("orders")
+        async with Producer(old.address) as producer:
+            await producer.queues("orders")
+            await queue_count(producer, "missing")
 
-    async def story() -> None:
-        async with FakeNameServer(pushes=False) as old, FakeNameServer(pushes=False) as new:
-            for server in (old, new):
-                server.serve("orders")
-            async with Producer(old.address) as producer:
-                await producer.queues("orders")
-                await queue_count(producer, "missing")
+            await producer.set_name_servers(new.address)
 
-                await producer.set_name_servers(new.address)
-
-                await new.until(lambda: new.lookups("orders") == 1 and new.lookups("missing") == 1)
-            asked = {command.code for server in (old, new) for command in server.requests}
-            assert asked == {RequestCode.GET_ROUTEINFO_BY_TOPIC}
-
-    run(story())
+            await new.until(lambda: new.lookups("orders") == 1 and new.lookups("missing") == 1)
+        asked = {command.code for server in (old, new) for command in server.requests}
+        assert asked == {RequestCode.GET_ROUTEINFO_BY_TOPIC}

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from tests.support.client_stories import queue_count, run, until, until_queues
+from tests.support.client_stories import queue_count, until, until_queues
 from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import ClusterClient, ConfigError, Producer, PullConsumer, PushConsumer, blocking
@@ -30,304 +30,250 @@ def watches(server: FakeNameServer, *topics: str) -> bool:
     return any(watched >= set(topics) for watched in server.watched())
 
 
-def test_clients_spread_over_the_list_and_each_stays_where_it_is():
+async def test_clients_spread_over_the_list_and_each_stays_where_it_is():
     """By chance: of many clients each name server gets some. Whatever a client asks for goes to the same one."""
+    async with FakeNameServer() as first, FakeNameServer() as second, AsyncExitStack() as stack:
+        namesrv = f"{first.address};{second.address}"
+        for number in range(CLIENTS):
+            client = await stack.enter_async_context(ClusterClient(namesrv))
+            for server in (first, second):
+                server.serve(f"topic-{number}", f"more-{number}")
+            for topic in (f"topic-{number}", f"more-{number}", f"topic-{number}"):
+                await client.route(topic, refresh=True)
 
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second, AsyncExitStack() as stack:
-            namesrv = f"{first.address};{second.address}"
-            for number in range(CLIENTS):
-                client = await stack.enter_async_context(ClusterClient(namesrv))
-                for server in (first, second):
-                    server.serve(f"topic-{number}", f"more-{number}")
-                for topic in (f"topic-{number}", f"more-{number}", f"topic-{number}"):
-                    await client.route(topic, refresh=True)
-
-            assert first.queries() != []
-            assert second.queries() != []
-            for number in range(CLIENTS):
-                asked = [
-                    server.lookups(f"topic-{number}") + server.lookups(f"more-{number}") for server in (first, second)
-                ]
-                assert sorted(asked) == [0, 3]
-
-    run(story())
+        assert first.queries() != []
+        assert second.queries() != []
+        for number in range(CLIENTS):
+            asked = [server.lookups(f"topic-{number}") + server.lookups(f"more-{number}") for server in (first, second)]
+            assert sorted(asked) == [0, 3]
 
 
-def test_a_new_list_ends_the_watches_at_the_old_name_server_and_begins_them_at_the_new():
+async def test_a_new_list_ends_the_watches_at_the_old_name_server_and_begins_them_at_the_new():
     """One 329 with every topic, and every topic asked for again with watch. The old one tells nobody any more."""
-
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            old.serve("orders", "bills")
-            new.serve("orders", "bills", queues=3)
-            async with Producer(old.address) as producer:
-                await producer.queues("orders")
-                await producer.queues("bills")
-
-                await producer.set_name_servers(new.address)
-
-                await new.until(lambda: watches(new, "orders", "bills"))
-                await old.until(lambda: set(old.unwatched_topics()) == {"orders", "bills"})
-                assert old.watched() == []
-                assert len(old.heard_of(UNWATCH)) == 1
-                before = len(old.queries())
-                new.serve("orders", queues=5)
-                new.notify("orders")
-                await new.until(lambda: new.lookups("orders") == 2)
-                assert len(old.queries()) == before
-
-    run(story())
-
-
-def test_the_end_of_many_watches_is_told_in_requests_that_every_name_server_takes():
-    """Names above 64 KiB go in several."""
-
-    async def story() -> None:
-        topics = [f"{number:03}-{'t' * 120}" for number in range(700)]
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            for server in (old, new):
-                server.serve(*topics)
-            async with Producer(old.address) as producer:
-                await asyncio.gather(*(producer.queues(topic) for topic in topics))
-
-                await producer.set_name_servers(new.address)
-
-                await old.until(lambda: len(old.unwatched_topics()) >= len(topics))
-                assert sorted(old.unwatched_topics()) == topics
-                sizes = [len(command.fields[TOPICS_FIELD].encode()) for command in old.heard_of(UNWATCH)]
-                assert len(sizes) == 2
-                assert max(sizes) <= TEXT_MAX
-                await new.until(lambda: watches(new, *topics))
-
-    run(story())
-
-
-def test_a_longer_list_is_a_change_too():
-    """Its content is what counts, not whether the old choice is still in it: the choice is made anew, by chance."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second, AsyncExitStack() as stack:
-            for server in (first, second):
-                server.serve("orders", "more")
-            clients = [await stack.enter_async_context(ClusterClient(first.address)) for _ in range(CLIENTS)]
-            for client in clients:
-                await client.route("orders")
-
-            for client in clients:
-                await client.set_name_servers(f"{first.address};{second.address}")
-                await client.route("more")
-
-            assert first.lookups("more") + second.lookups("more") == CLIENTS
-            assert first.lookups("more") > 0
-            assert second.lookups("more") > 0
-            await second.until(lambda: sum("orders" in topics for topics in second.watched()) == second.lookups("more"))
-            assert sum("orders" in topics for topics in first.watched()) == first.lookups("more")
-
-    run(story())
-
-
-def test_the_same_list_changes_nothing():
-    """Nobody is told, and nothing is asked for again."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            for server in (first, second):
-                server.serve("orders")
-            async with Producer(f"{first.address};{second.address}") as producer:
-                await producer.queues("orders")
-                used, other = (first, second) if first.queries() else (second, first)
-
-                for _ in range(10):
-                    await producer.set_name_servers(f"{first.address};{second.address}")
-                used.notify("orders")
-                await used.until(lambda: used.lookups("orders") == 2)
-
-                assert used.heard_of(UNWATCH) == []
-                assert other.requests == []
-
-    run(story())
-
-
-@pytest.mark.parametrize("text", ["", "nonsense", "host:0", "127.0.0.1:9876;host"])
-def test_a_list_that_cannot_be_used_is_refused_and_the_old_one_stays(text: str):
-    """The error names what is wrong."""
-
-    async def story() -> None:
-        async with FakeNameServer() as server, Producer(server.address) as producer:
-            server.serve("orders")
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        old.serve("orders", "bills")
+        new.serve("orders", "bills", queues=3)
+        async with Producer(old.address) as producer:
             await producer.queues("orders")
-
-            with pytest.raises(ConfigError):
-                await producer.set_name_servers(text)
-
-            server.notify("orders")
-            await server.until(lambda: server.lookups("orders") == 2)
-            assert server.heard_of(UNWATCH) == []
-
-    run(story())
-
-
-def test_a_lookup_that_is_under_way_leaves_no_watch_at_the_old_name_server():
-    """It was asked for before the list changed and is answered after."""
-
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            for server in (old, new):
-                server.serve("orders", "late")
-            async with Producer(old.address) as producer:
-                await producer.queues("orders")
-                old.is_holding = True
-                looking = asyncio.ensure_future(producer.queues("late"))
-                await old.until(lambda: old.lookups("late") == 1)
-
-                await producer.set_name_servers(new.address)
-                old.is_holding = False
-                old.release()
-
-                assert len(await looking) == 1
-                await new.until(lambda: watches(new, "orders", "late"))
-                await old.until(lambda: old.watched() == [])
-
-    run(story())
-
-
-def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_server_stays_in_the_list():
-    """Whichever of the two each client chose: the other one tells it nothing."""
-
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new, AsyncExitStack() as stack:
-            for server in (old, new):
-                server.serve("orders", "late")
-            clients = [await stack.enter_async_context(ClusterClient(old.address)) for _ in range(CLIENTS)]
-            for client in clients:
-                await client.route("orders")
-            old.is_holding = True
-            looking = [asyncio.ensure_future(client.route("late")) for client in clients]
-            await old.until(lambda: old.lookups("late") == CLIENTS)
-
-            for client in clients:
-                await client.set_name_servers(f"{old.address};{new.address}")
-            old.is_holding = False
-            old.release()
-
-            await asyncio.gather(*looking)
-            await until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
-
-    run(story())
-
-
-def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
-    """Whatever the calls overtook: the last one counts, and nobody else tells."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second, FakeNameServer() as last:
-            servers = (first, second, last)
-            for server in servers:
-                server.serve("orders", "bills", "fence")
-            async with Producer(first.address) as producer:
-                await producer.queues("orders")
-                await producer.queues("bills")
-
-                for _ in range(5):
-                    await asyncio.gather(*(producer.set_name_servers(server.address) for server in servers))
-                await producer.set_name_servers(last.address)
-
-                await last.until(lambda: watches(last, "orders", "bills"))
-                last.notify("orders")
-                before = last.lookups("orders")
-                await last.until(lambda: last.lookups("orders") > before)
-                for other in (first, second):
-                    await other.until(lambda other=other: other.watched() == [])
-
-    run(story())
-
-
-def test_a_name_server_that_was_left_is_not_gone_back_to():
-    """It died and is there again; the client is at home elsewhere now."""
-
-    async def story() -> None:
-        async with FakeNameServer() as first, FakeNameServer() as second:
-            for server in (first, second):
-                server.serve("orders")
-            async with Producer(f"{first.address};{second.address}") as producer:
-                await producer.queues("orders")
-                used, other = (first, second) if first.queries() else (second, first)
-                port = used.port
-                await used.stop()
-                await other.until(lambda: watches(other, "orders"))
-                queries = len(used.queries())
-
-                await used.listen(port)
-
-                other.notify("orders")
-                await other.until(lambda: other.lookups("orders") >= 2)
-                assert used.watched() == []
-                assert len(used.queries()) == queries
-
-    run(story())
-
-
-def test_missing_topics_go_along_to_the_new_name_server():
-    """Where they may exist."""
-
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new, Producer(old.address) as producer:
-            new.serve("orders", queues=3)
-            assert await queue_count(producer, "orders") is None
-            assert await queue_count(producer, "missing") is None
+            await producer.queues("bills")
 
             await producer.set_name_servers(new.address)
 
-            await until_queues(producer, "orders", 3)
-            await new.until(lambda: watches(new, "missing", AUTO_CREATE_TOPIC))
+            await new.until(lambda: watches(new, "orders", "bills"))
+            await old.until(lambda: set(old.unwatched_topics()) == {"orders", "bills"})
+            assert old.watched() == []
+            assert len(old.heard_of(UNWATCH)) == 1
+            before = len(old.queries())
+            new.serve("orders", queues=5)
+            new.notify("orders")
+            await new.until(lambda: new.lookups("orders") == 2)
+            assert len(old.queries()) == before
+
+
+async def test_the_end_of_many_watches_is_told_in_requests_that_every_name_server_takes():
+    """Names above 64 KiB go in several."""
+    topics = [f"{number:03}-{'t' * 120}" for number in range(700)]
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        for server in (old, new):
+            server.serve(*topics)
+        async with Producer(old.address) as producer:
+            await asyncio.gather(*(producer.queues(topic) for topic in topics))
+
+            await producer.set_name_servers(new.address)
+
+            await old.until(lambda: len(old.unwatched_topics()) >= len(topics))
+            assert sorted(old.unwatched_topics()) == topics
+            sizes = [len(command.fields[TOPICS_FIELD].encode()) for command in old.heard_of(UNWATCH)]
+            assert len(sizes) == 2
+            assert max(sizes) <= TEXT_MAX
+            await new.until(lambda: watches(new, *topics))
+
+
+async def test_a_longer_list_is_a_change_too():
+    """Its content is what counts, not whether the old choice is still in it: the choice is made anew, by chance."""
+    async with FakeNameServer() as first, FakeNameServer() as second, AsyncExitStack() as stack:
+        for server in (first, second):
+            server.serve("orders", "more")
+        clients = [await stack.enter_async_context(ClusterClient(first.address)) for _ in range(CLIENTS)]
+        for client in clients:
+            await client.route("orders")
+
+        for client in clients:
+            await client.set_name_servers(f"{first.address};{second.address}")
+            await client.route("more")
+
+        assert first.lookups("more") + second.lookups("more") == CLIENTS
+        assert first.lookups("more") > 0
+        assert second.lookups("more") > 0
+        await second.until(lambda: sum("orders" in topics for topics in second.watched()) == second.lookups("more"))
+        assert sum("orders" in topics for topics in first.watched()) == first.lookups("more")
+
+
+async def test_the_same_list_changes_nothing():
+    """Nobody is told, and nothing is asked for again."""
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        for server in (first, second):
+            server.serve("orders")
+        async with Producer(f"{first.address};{second.address}") as producer:
+            await producer.queues("orders")
+            used, other = (first, second) if first.queries() else (second, first)
+
+            for _ in range(10):
+                await producer.set_name_servers(f"{first.address};{second.address}")
+            used.notify("orders")
+            await used.until(lambda: used.lookups("orders") == 2)
+
+            assert used.heard_of(UNWATCH) == []
+            assert other.requests == []
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "host:0", "127.0.0.1:9876;host"])
+async def test_a_list_that_cannot_be_used_is_refused_and_the_old_one_stays(text: str):
+    """The error names what is wrong."""
+    async with FakeNameServer() as server, Producer(server.address) as producer:
+        server.serve("orders")
+        await producer.queues("orders")
+
+        with pytest.raises(ConfigError):
+            await producer.set_name_servers(text)
+
+        server.notify("orders")
+        await server.until(lambda: server.lookups("orders") == 2)
+        assert server.heard_of(UNWATCH) == []
+
+
+async def test_a_lookup_that_is_under_way_leaves_no_watch_at_the_old_name_server():
+    """It was asked for before the list changed and is answered after."""
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        for server in (old, new):
+            server.serve("orders", "late")
+        async with Producer(old.address) as producer:
+            await producer.queues("orders")
+            old.is_holding = True
+            looking = asyncio.ensure_future(producer.queues("late"))
+            await old.until(lambda: old.lookups("late") == 1)
+
+            await producer.set_name_servers(new.address)
+            old.is_holding = False
+            old.release()
+
+            assert len(await looking) == 1
+            await new.until(lambda: watches(new, "orders", "late"))
             await old.until(lambda: old.watched() == [])
 
-    run(story())
+
+async def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_server_stays_in_the_list():
+    """Whichever of the two each client chose: the other one tells it nothing."""
+    async with FakeNameServer() as old, FakeNameServer() as new, AsyncExitStack() as stack:
+        for server in (old, new):
+            server.serve("orders", "late")
+        clients = [await stack.enter_async_context(ClusterClient(old.address)) for _ in range(CLIENTS)]
+        for client in clients:
+            await client.route("orders")
+        old.is_holding = True
+        looking = [asyncio.ensure_future(client.route("late")) for client in clients]
+        await old.until(lambda: old.lookups("late") == CLIENTS)
+
+        for client in clients:
+            await client.set_name_servers(f"{old.address};{new.address}")
+        old.is_holding = False
+        old.release()
+
+        await asyncio.gather(*looking)
+        await until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
 
 
-def test_every_client_can_be_given_another_list():
+async def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
+    """Whatever the calls overtook: the last one counts, and nobody else tells."""
+    async with FakeNameServer() as first, FakeNameServer() as second, FakeNameServer() as last:
+        servers = (first, second, last)
+        for server in servers:
+            server.serve("orders", "bills", "fence")
+        async with Producer(first.address) as producer:
+            await producer.queues("orders")
+            await producer.queues("bills")
+
+            for _ in range(5):
+                await asyncio.gather(*(producer.set_name_servers(server.address) for server in servers))
+            await producer.set_name_servers(last.address)
+
+            await last.until(lambda: watches(last, "orders", "bills"))
+            last.notify("orders")
+            before = last.lookups("orders")
+            await last.until(lambda: last.lookups("orders") > before)
+            for other in (first, second):
+                await other.until(lambda other=other: other.watched() == [])
+
+
+async def test_a_name_server_that_was_left_is_not_gone_back_to():
+    """It died and is there again; the client is at home elsewhere now."""
+    async with FakeNameServer() as first, FakeNameServer() as second:
+        for server in (first, second):
+            server.serve("orders")
+        async with Producer(f"{first.address};{second.address}") as producer:
+            await producer.queues("orders")
+            used, other = (first, second) if first.queries() else (second, first)
+            port = used.port
+            await used.stop()
+            await other.until(lambda: watches(other, "orders"))
+            queries = len(used.queries())
+
+            await used.listen(port)
+
+            other.notify("orders")
+            await other.until(lambda: other.lookups("orders") >= 2)
+            assert used.watched() == []
+            assert len(used.queries()) == queries
+
+
+async def test_missing_topics_go_along_to_the_new_name_server():
+    """Where they may exist."""
+    async with FakeNameServer() as old, FakeNameServer() as new, Producer(old.address) as producer:
+        new.serve("orders", queues=3)
+        assert await queue_count(producer, "orders") is None
+        assert await queue_count(producer, "missing") is None
+
+        await producer.set_name_servers(new.address)
+
+        await until_queues(producer, "orders", 3)
+        await new.until(lambda: watches(new, "missing", AUTO_CREATE_TOPIC))
+        await old.until(lambda: old.watched() == [])
+
+
+async def test_every_client_can_be_given_another_list():
     """Readers and consumers as well as producers."""
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        for server in (old, new):
+            server.serve("orders")
+        consumer = PushConsumer(old.address, "g", listener=ignore)
+        consumer.subscribe("orders")
+        async with PullConsumer(old.address, "g") as reader, consumer:
+            await reader.queues("orders")
+            await old.until(lambda: sum("orders" in topics for topics in old.watched()) == 2)
 
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            for server in (old, new):
-                server.serve("orders")
-            consumer = PushConsumer(old.address, "g", listener=ignore)
-            consumer.subscribe("orders")
-            async with PullConsumer(old.address, "g") as reader, consumer:
-                await reader.queues("orders")
-                await old.until(lambda: sum("orders" in topics for topics in old.watched()) == 2)
+            await reader.set_name_servers(new.address)
+            await consumer.set_name_servers(new.address)
 
-                await reader.set_name_servers(new.address)
-                await consumer.set_name_servers(new.address)
-
-                await new.until(lambda: sum("orders" in topics for topics in new.watched()) == 2)
-                await old.until(lambda: old.watched() == [])
-
-    run(story())
+            await new.until(lambda: sum("orders" in topics for topics in new.watched()) == 2)
+            await old.until(lambda: old.watched() == [])
 
 
-def test_the_blocking_client_can_be_given_another_list():
+async def test_the_blocking_client_can_be_given_another_list():
     """By a plain call."""
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        for server in (old, new):
+            server.serve("orders")
+        with await asyncio.to_thread(blocking.Producer, old.address) as producer:
+            await asyncio.to_thread(producer.queues, "orders")
 
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            for server in (old, new):
-                server.serve("orders")
-            with await asyncio.to_thread(blocking.Producer, old.address) as producer:
-                await asyncio.to_thread(producer.queues, "orders")
+            await asyncio.to_thread(producer.set_name_servers, new.address)
 
-                await asyncio.to_thread(producer.set_name_servers, new.address)
-
-                await new.until(lambda: watches(new, "orders"))
-                await old.until(lambda: old.watched() == [])
-                await asyncio.to_thread(producer.close)
-
-    run(story())
+            await new.until(lambda: watches(new, "orders"))
+            await old.until(lambda: old.watched() == [])
+            await asyncio.to_thread(producer.close)
 
 
-def test_a_name_is_resolved_to_all_its_addresses_and_again_later(monkeypatch: pytest.MonkeyPatch):
+async def test_a_name_is_resolved_to_all_its_addresses_and_again_later(monkeypatch: pytest.MonkeyPatch):
     """What the name stands for is the list: when it stands for others, the client goes there."""
     hosts = ["127.0.0.2"]
     resolve = socket.getaddrinfo
@@ -339,23 +285,20 @@ def test_a_name_is_resolved_to_all_its_addresses_and_again_later(monkeypatch: py
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
-    async def story() -> None:
-        async with FakeNameServer(host="127.0.0.2") as old, FakeNameServer(host="127.0.0.3", port=old.port) as new:
-            for server in (old, new):
-                server.serve("orders")
-            async with Producer(f"{HOST}:{old.port}", name_server_refresh_s=0.1) as producer:
-                await producer.queues("orders")
-                assert watches(old, "orders")
+    async with FakeNameServer(host="127.0.0.2") as old, FakeNameServer(host="127.0.0.3", port=old.port) as new:
+        for server in (old, new):
+            server.serve("orders")
+        async with Producer(f"{HOST}:{old.port}", name_server_refresh_s=0.1) as producer:
+            await producer.queues("orders")
+            assert watches(old, "orders")
 
-                hosts[:] = ["127.0.0.3"]
+            hosts[:] = ["127.0.0.3"]
 
-                await new.until(lambda: watches(new, "orders"))
-                await old.until(lambda: old.watched() == [])
-
-    run(story())
+            await new.until(lambda: watches(new, "orders"))
+            await old.until(lambda: old.watched() == [])
 
 
-def test_all_addresses_of_a_name_are_used(monkeypatch: pytest.MonkeyPatch):
+async def test_all_addresses_of_a_name_are_used(monkeypatch: pytest.MonkeyPatch):
     """Clients spread over them; one that is dead is left for another."""
     resolve = socket.getaddrinfo
 
@@ -367,24 +310,21 @@ def test_all_addresses_of_a_name_are_used(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
-    async def story() -> None:
-        async with (
-            FakeNameServer(host="127.0.0.2") as first,
-            FakeNameServer(host="127.0.0.3", port=first.port) as second,
-            AsyncExitStack() as stack,
-        ):
-            for server in (first, second):
-                server.serve("orders")
-            for _ in range(CLIENTS):
-                client = await stack.enter_async_context(ClusterClient(f"{HOST}:{first.port}"))
-                await client.route("orders")
-            assert 0 < first.lookups("orders") < CLIENTS
+    async with (
+        FakeNameServer(host="127.0.0.2") as first,
+        FakeNameServer(host="127.0.0.3", port=first.port) as second,
+        AsyncExitStack() as stack,
+    ):
+        for server in (first, second):
+            server.serve("orders")
+        for _ in range(CLIENTS):
+            client = await stack.enter_async_context(ClusterClient(f"{HOST}:{first.port}"))
+            await client.route("orders")
+        assert 0 < first.lookups("orders") < CLIENTS
 
-            await first.stop()
+        await first.stop()
 
-            await second.until(lambda: sum("orders" in topics for topics in second.watched()) == CLIENTS)
-
-    run(story())
+        await second.until(lambda: sum("orders" in topics for topics in second.watched()) == CLIENTS)
 
 
 class AddressServer:
@@ -427,7 +367,7 @@ def an_address_server() -> Iterator[AddressServer]:
         server.server_close()
 
 
-def test_an_address_server_says_where_the_name_servers_are_and_is_asked_again():
+async def test_an_address_server_says_where_the_name_servers_are_and_is_asked_again():
     """When it names others, the client goes there."""
 
     async def story(said: AddressServer) -> None:
@@ -446,14 +386,14 @@ def test_an_address_server_says_where_the_name_servers_are_and_is_asked_again():
                 await old.until(lambda: old.watched() == [])
 
     with an_address_server() as said:
-        run(story(said))
+        await story(said)
 
 
 @pytest.mark.parametrize(
     ("status", "text"),
     [(500, ""), (200, ""), (200, "<html>hello</html>"), (200, "x" * (8 << 20)), (404, "127.0.0.1:1")],
 )
-def test_nonsense_of_an_address_server_changes_nothing(status: int, text: str, caplog: pytest.LogCaptureFixture):
+async def test_nonsense_of_an_address_server_changes_nothing(status: int, text: str, caplog: pytest.LogCaptureFixture):
     """It is logged, and the list that was good stays in use."""
 
     async def story(said: AddressServer) -> None:
@@ -472,22 +412,18 @@ def test_nonsense_of_an_address_server_changes_nothing(status: int, text: str, c
                 assert server.heard_of(UNWATCH) == []
 
     with an_address_server() as said:
-        run(story(said))
+        await story(said)
         assert [record for record in caplog.records if said.url in record.getMessage()] != []
 
 
-def test_everything_that_is_asked_for_is_watched():
+async def test_everything_that_is_asked_for_is_watched():
     """No query for a route leaves without the field, whichever way the list came to be."""
+    async with FakeNameServer() as old, FakeNameServer() as new:
+        for server in (old, new):
+            server.serve("orders")
+        async with Producer(old.address) as producer:
+            await producer.queues("orders")
+            await producer.set_name_servers(f"{new.address}")
+            await new.until(lambda: watches(new, "orders"))
 
-    async def story() -> None:
-        async with FakeNameServer() as old, FakeNameServer() as new:
-            for server in (old, new):
-                server.serve("orders")
-            async with Producer(old.address) as producer:
-                await producer.queues("orders")
-                await producer.set_name_servers(f"{new.address}")
-                await new.until(lambda: watches(new, "orders"))
-
-            assert {command.fields.get(WATCH_FIELD) for command in old.queries() + new.queries()} == {"true"}
-
-    run(story())
+        assert {command.fields.get(WATCH_FIELD) for command in old.queries() + new.queries()} == {"true"}

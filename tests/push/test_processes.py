@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import queue_count, run, until, until_queues
+from tests.support.client_stories import queue_count, until, until_queues
 from tests.support.cluster import Processes, make_topic, wait_until_registered
 from tests.support.watchers import connected
 
@@ -21,7 +21,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("broker_events", ["spread", "off"])
-def test_what_is_done_to_a_topic_of_our_broker_is_told(
+async def test_what_is_done_to_a_topic_of_our_broker_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker_events: str
 ):
     """Created, grown, deleted, created again: each is one notice, whether or not brokers' events are told."""
@@ -43,10 +43,10 @@ def test_what_is_done_to_a_topic_of_our_broker_is_told(
                 assert await client.told() == {"orders"}
 
     with Processes(tmp_path) as processes:
-        run(story(processes))
+        await story(processes)
 
 
-def test_a_brokers_end_and_start_are_told(tmp_path: Path):
+async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
     """Killed, and started again; stopped in order, and started again."""
 
     async def story(processes: Processes) -> None:
@@ -67,10 +67,10 @@ def test_a_brokers_end_and_start_are_told(tmp_path: Path):
                 assert (await client.ask_route("orders")).code == 0
 
     with Processes(tmp_path) as processes:
-        run(story(processes))
+        await story(processes)
 
 
-def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
+async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
     """It was refused, the topic is created, and the next send goes through; then to the queues added since."""
 
     async def story(processes: Processes) -> None:
@@ -85,10 +85,10 @@ def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
                 await producer.send("orders", b"hello")
 
     with Processes(tmp_path) as processes:
-        run(story(processes))
+        await story(processes)
 
 
-def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
+async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
     """It has forgotten everything; its clients and brokers tell it again."""
 
     async def story(processes: Processes) -> None:
@@ -107,11 +107,11 @@ def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
                 await until_queues(producer, "orders", 6)
 
     with Processes(tmp_path) as processes:
-        run(story(processes))
+        await story(processes)
 
 
 @pytest.mark.parametrize("creates", [True, False])
-def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path: Path, *, creates: bool):
+async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path: Path, *, creates: bool):
     """Also over a restart of the name server; sends fail at once, and the same producer then uses the new topic."""
 
     async def story(processes: Processes) -> None:
@@ -144,4 +144,4 @@ def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path
             await producer.send("orders", b"x")
 
     with Processes(tmp_path) as processes:
-        run(story(processes))
+        await story(processes)
