@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from tests.support.batch_bytes import BATCH, JAVA_4, JAVA_5, Said, a_batch, a_request
 from tests.support.broker_desk import a_pull
-from tests.support.client_stories import new_name, read_all, run, until_queues
+from tests.support.client_stories import new_name, read_all, until_queues
 from tests.support.cluster import Broker, Processes, free_port, make_topic
 
 from holdfast import (
@@ -54,23 +54,19 @@ class Cluster(msgspec.Struct):
         make_topic(self.namesrv, addresses, name, queues=queues, attributes=attributes)
         return name
 
-    def command(self, *words: str, status: int = 0) -> str:
-        """Run a command; return what it printed."""
+    async def command(self, *words: str, status: int = 0) -> str:
+        """Run a command, which has an event loop of its own; return what it printed."""
         said, complained = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-            ended = main([*words, "--namesrv", self.namesrv])
+            ended = await asyncio.to_thread(main, [*words, "--namesrv", self.namesrv])
         said.seek(0)
         assert ended == status, said.read() + complained.getvalue()
         return said.read()
 
-    def ask(self, address: str, *commands: Command) -> list[Command]:
+    async def ask(self, address: str, *commands: Command) -> list[Command]:
         """Put raw requests to a broker."""
-
-        async def work() -> list[Command]:
-            async with ClusterClient(self.namesrv) as client:
-                return [await client.invoke(address, command) for command in commands]
-
-        return asyncio.run(work())
+        async with ClusterClient(self.namesrv) as client:
+            return [await client.invoke(address, command) for command in commands]
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +82,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(namesrv, brokers, metrics)
 
 
-def raw_pull(cluster: Cluster, topic: str, offset: int, *, broker: str = "broker-a", **fields: object) -> Command:
+async def raw_pull(cluster: Cluster, topic: str, offset: int, *, broker: str = "broker-a", **fields: object) -> Command:
     """Pull as any client would."""
     command = a_pull(topic, offset=offset)
     for name, value in fields.items():
         setattr(command, name, value)
-    (answer,) = cluster.ask(cluster.brokers[broker].address, command)
+    (answer,) = await cluster.ask(cluster.brokers[broker].address, command)
     return answer
 
 
@@ -109,19 +105,18 @@ def some(topic: str, count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("codec", [None, *Codec], ids=str)
-def test_what_a_producer_gathers_is_stored_whole_and_opened_by_its_consumer(cluster: Cluster, codec: Codec | None):
+async def test_what_a_producer_gathers_is_stored_whole_and_opened_by_its_consumer(
+    cluster: Cluster, codec: Codec | None
+):
     """One future each with its own offset, a handful of records, and no broker that looks inside: end to end."""
     topic = cluster.topic()
     before = {name: cluster.count(f"holdfast_broker_{name}_total") for name in ("inflations", "batches_opened")}
 
-    async def story() -> tuple[list[int], list[ReceivedMessage]]:
-        async with Producer(cluster.namesrv, batching=Batching(codec=codec)) as producer:
-            futures = [producer.send_nowait(message) for message in some(topic, 3000)]
-            await producer.flush()
-            assert all(future.done() for future in futures)
-        return [future.result().offset for future in futures], await read_all(cluster.namesrv, topic, 3000)
-
-    offsets, messages = asyncio.run(story())
+    async with Producer(cluster.namesrv, batching=Batching(codec=codec)) as producer:
+        futures = [producer.send_nowait(message) for message in some(topic, 3000)]
+        await producer.flush()
+        assert all(future.done() for future in futures)
+    offsets, messages = [future.result().offset for future in futures], await read_all(cluster.namesrv, topic, 3000)
 
     assert sorted(offsets) == list(range(3000))
     assert [message.offset for message in messages] == list(range(3000))
@@ -130,25 +125,27 @@ def test_what_a_producer_gathers_is_stored_whole_and_opened_by_its_consumer(clus
         original = sent[message.offset]
         assert (message.body, message.tags, message.keys) == (original.body, original.tags, original.keys)
         assert message.user_properties == original.properties
-    stored = records(raw_pull(cluster, topic, 0, **JAVA_5))
+    stored = records(await raw_pull(cluster, topic, 0, **JAVA_5))
     assert all(record.sys_flag & BATCH == BATCH for record in stored)
     assert all(record.sys_flag >> 8 & 7 == (codec or 0) for record in stored)
     for name, value in before.items():
         assert cluster.count(f"holdfast_broker_{name}_total") == value, f"a broker did something ({name})"
 
 
-def test_who_cannot_open_is_counted(cluster: Cluster):
+async def test_who_cannot_open_is_counted(cluster: Cluster):
     """The metric that must say 0 does count."""
     topic = cluster.topic()
-    cluster.ask(cluster.brokers["broker-a"].address, a_batch([Said(b"x" * 99, "I")] * 9, topic=topic, codec="lz4"))
+    await cluster.ask(
+        cluster.brokers["broker-a"].address, a_batch([Said(b"x" * 99, "I")] * 9, topic=topic, codec="lz4")
+    )
     before = cluster.count("holdfast_broker_inflations_total")
 
-    assert len(records(raw_pull(cluster, topic, 0, **JAVA_4))) == 9
+    assert len(records(await raw_pull(cluster, topic, 0, **JAVA_4))) == 9
 
     assert cluster.count("holdfast_broker_inflations_total") == before + 1
 
 
-def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster):
+async def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster):
     """`send`, `send_many` and `send_nowait`, mixed, over several queues and both brokers."""
     topic = cluster.topic(on=("broker-a", "broker-b"), queues=2)
 
@@ -171,95 +168,86 @@ def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster):
         return await read_all(cluster.namesrv, topic, sum(turn % 11 + 1 for turn in range(30)))
 
     by_key: dict[str | None, list[int]] = {}
-    for message in asyncio.run(story()):
+    for message in await story():
         by_key.setdefault(message.key, []).append(int(message.body))
 
     assert len(by_key) == 5
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_a_producer_pushes_back_by_bytes(cluster: Cluster):
+async def test_a_producer_pushes_back_by_bytes(cluster: Cluster):
     """`send_nowait` refuses, `send_soon` waits; nothing that was taken is lost."""
     topic = cluster.topic()
 
-    async def story() -> None:
-        batching = Batching(linger_s=5, waiting_bytes_max=20_000, bytes_max=1 << 20)
-        async with Producer(cluster.namesrv, batching=batching) as producer:
-            taken = []
-            while producer.has_room(500):
-                taken.append(producer.send_nowait(Message(topic, bytes(500))))
-            assert 10 < len(taken) < 40
-            with pytest.raises(ProducerFull):
-                producer.send_nowait(Message(topic, bytes(500)))
-            waiting = asyncio.create_task(producer.send_soon(Message(topic, bytes(500))))
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            await producer.flush()
-            last = await waiting
-            await producer.flush()
-            assert sorted(future.result().offset for future in [*taken, last]) == list(range(len(taken) + 1))
-
-    run(story())
+    batching = Batching(linger_s=5, waiting_bytes_max=20_000, bytes_max=1 << 20)
+    async with Producer(cluster.namesrv, batching=batching) as producer:
+        taken = []
+        while producer.has_room(500):
+            taken.append(producer.send_nowait(Message(topic, bytes(500))))
+        assert 10 < len(taken) < 40
+        with pytest.raises(ProducerFull):
+            producer.send_nowait(Message(topic, bytes(500)))
+        waiting = asyncio.create_task(producer.send_soon(Message(topic, bytes(500))))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await producer.flush()
+        last = await waiting
+        await producer.flush()
+        assert sorted(future.result().offset for future in [*taken, last]) == list(range(len(taken) + 1))
 
 
-def test_a_mixed_cluster_works(cluster: Cluster):
+async def test_a_mixed_cluster_works(cluster: Cluster):
     """One broker keeps the topic's batches whole, the other one splits them: every message arrives once."""
     topic = cluster.topic(on=("broker-b",), attributes=None)
     fields = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "attributes": BATCHED}
-    (made,) = cluster.ask(cluster.brokers["broker-a"].address, Command(code=17, fields=fields))
+    (made,) = await cluster.ask(cluster.brokers["broker-a"].address, Command(code=17, fields=fields))
     assert made.code == 0, made.remark
 
-    async def story() -> list[ReceivedMessage]:
-        async with Producer(cluster.namesrv, batching=Batching(codec=Codec.ZSTD)) as producer:
-            await until_queues(producer, topic, 2)
-            for queue in await producer.queues(topic):
-                for message in some(topic, 200):
-                    producer.send_nowait(message, queue=queue)
-            await producer.flush()
-            await producer.send_many(some(topic, 100))
-        return await read_all(cluster.namesrv, topic, 500)
-
-    messages = asyncio.run(story())
+    async with Producer(cluster.namesrv, batching=Batching(codec=Codec.ZSTD)) as producer:
+        await until_queues(producer, topic, 2)
+        for queue in await producer.queues(topic):
+            for message in some(topic, 200):
+                producer.send_nowait(message, queue=queue)
+        await producer.flush()
+        await producer.send_many(some(topic, 100))
+    messages = await read_all(cluster.namesrv, topic, 500)
 
     kinds = {message.queue.broker_name: message.sys_flag & BATCH for message in messages}
     assert kinds == {"broker-a": BATCH, "broker-b": 0}
     assert len({(message.queue, message.offset) for message in messages}) == 500
 
 
-def test_a_consumer_goes_on_inside_a_batch(cluster: Cluster):
+async def test_a_consumer_goes_on_inside_a_batch(cluster: Cluster):
     """A commit may lie inside one; who comes next gets the rest of it, and nothing before."""
     topic = cluster.topic()
     group = new_name("group")
-    cluster.ask(
+    await cluster.ask(
         cluster.brokers["broker-a"].address,
         *(a_batch([Said(b"%d" % n, f"I{n}") for n in range(s, s + 10)], topic=topic, codec="zlib") for s in (0, 10)),
     )
 
-    async def story() -> None:
-        queue = MessageQueue(topic, "broker-a", 0)
-        async with PullConsumer(cluster.namesrv, group, start="earliest", auto_commit=False) as first:
-            await first.assign([queue])
-            assert [message.offset for message in await first.poll(5, messages_max=4)] == [0, 1, 2, 3]
-            assert first.position(queue) == 4
-            await first.commit()
-        async with PullConsumer(cluster.namesrv, group, auto_commit=False) as second:
-            await second.assign([queue])
-            messages = await second.poll(5, messages_max=100)
-            while len(messages) < 16:
-                messages += await second.poll(5, messages_max=100)
-            assert [message.offset for message in messages] == list(range(4, 20))
-            await second.seek(queue, 17)
-            assert [message.body for message in await second.poll(5)] == [b"17", b"18", b"19"]
-        async with PullConsumer(cluster.namesrv, group, auto_commit=False) as tagged:
-            await tagged.assign([queue], "nobody")
-            assert await tagged.poll(0.3) == []
-
-    run(story())
-    said = json.loads(cluster.command("group", "lag", group, topic, "--json"))
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with PullConsumer(cluster.namesrv, group, start="earliest", auto_commit=False) as first:
+        await first.assign([queue])
+        assert [message.offset for message in await first.poll(5, messages_max=4)] == [0, 1, 2, 3]
+        assert first.position(queue) == 4
+        await first.commit()
+    async with PullConsumer(cluster.namesrv, group, auto_commit=False) as second:
+        await second.assign([queue])
+        messages = await second.poll(5, messages_max=100)
+        while len(messages) < 16:
+            messages += await second.poll(5, messages_max=100)
+        assert [message.offset for message in messages] == list(range(4, 20))
+        await second.seek(queue, 17)
+        assert [message.body for message in await second.poll(5)] == [b"17", b"18", b"19"]
+    async with PullConsumer(cluster.namesrv, group, auto_commit=False) as tagged:
+        await tagged.assign([queue], "nobody")
+        assert await tagged.poll(0.3) == []
+    said = json.loads(await cluster.command("group", "lag", group, topic, "--json"))
     assert '"lag": 16' in json.dumps(said) or '"lag":16' in json.dumps(said), said
 
 
-def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluster):
+async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluster):
     """Batches, compressed and not, single messages, a pull from the middle, a range that ends in one, a tag."""
     arrow = pytest.importorskip("holdfast.arrow")
     pa = pytest.importorskip("pyarrow")
@@ -274,7 +262,7 @@ def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluster):
         else:
             properties = {"UNIQ_KEY": batch[0].id, "TAGS": batch[0].tag, "KEYS": batch[0].keys}
             requests.append(a_request(batch[0].body, properties, topic=topic))
-    answers = cluster.ask(cluster.brokers["broker-a"].address, *requests)
+    answers = await cluster.ask(cluster.brokers["broker-a"].address, *requests)
     assert [answer.code for answer in answers] == [0] * len(requests)
 
     def bodies(**how: object) -> list[int]:
@@ -290,29 +278,30 @@ def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluster):
     assert bodies(tags="b") == list(range(1, number, 2))
 
 
-def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Cluster):
+async def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Cluster):
     """As a newcomer meets them."""
     topic = new_name("shown")
-    cluster.command("topic", "create", topic, "--batches", "--queues", "1")
-    cluster.ask(
+    await cluster.command("topic", "create", topic, "--batches", "--queues", "1")
+    await cluster.ask(
         cluster.brokers["broker-b"].address,
         a_batch([Said(b"message %d" % n, f"I{n}", keys=f"key-{n}") for n in range(5)], topic=topic, codec="lz4",
                 outside={"KEYS": " ".join(f"key-{n}" for n in range(5))}),
     )  # fmt: skip
 
-    assert "batch" in next(line for line in cluster.command("topic", "list").splitlines() if topic in line)
-    assert "batch" in cluster.command("topic", "describe", topic)
+    topics = await cluster.command("topic", "list")
+    assert "batch" in next(line for line in topics.splitlines() if topic in line)
+    assert "batch" in await cluster.command("topic", "describe", topic)
     for words in ((), ("--dry-run",)):
-        cluster.command("topic", "update", topic, "--attribute", "queue.type=SimpleCQ", *words, status=1)
-    tail = cluster.command("tail", topic, "--format", "body")
+        await cluster.command("topic", "update", topic, "--attribute", "queue.type=SimpleCQ", *words, status=1)
+    tail = await cluster.command("tail", topic, "--format", "body")
     assert tail.splitlines() == [f"message {n}" for n in range(5)]
-    middle = cluster.command("tail", topic, "--from", "3", "--format", "body")
+    middle = await cluster.command("tail", topic, "--from", "3", "--format", "body")
     assert middle.splitlines() == ["message 3", "message 4"]
-    found = json.loads(cluster.command("message", "query", topic, "--key", "key-3", "--json"))
+    found = json.loads(await cluster.command("message", "query", topic, "--key", "key-3", "--json"))
     assert [message["offset"] for message in found["messages"]] == [3]
 
 
-def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster: Cluster):
+async def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster: Cluster):
     """`--queue-type simple|batch`, for either kind of topic."""
     for words, kind in (
         (("--queues", "1", "--queue-type", "batch"), "BatchCQ"),
@@ -320,16 +309,16 @@ def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster: Clus
         (("--queues", "1", "--queue-type", "simple"), "SimpleCQ"),
     ):
         topic = new_name("kind")
-        cluster.command("topic", "create", topic, *words)
-        said = cluster.command("topic", "describe", topic, "--json")
+        await cluster.command("topic", "create", topic, *words)
+        said = await cluster.command("topic", "describe", topic, "--json")
         assert kind in said or (kind == "SimpleCQ" and "BatchCQ" not in said), said
-    cluster.command("topic", "create", new_name("kind"), "--queues", "1", "--queue-type", "sparse", status=2)
+    await cluster.command("topic", "create", new_name("kind"), "--queues", "1", "--queue-type", "sparse", status=2)
 
 
-def test_batches_and_logical_queues_go_together(cluster: Cluster):
+async def test_batches_and_logical_queues_go_together(cluster: Cluster):
     """Through moves a batch stays whole, offsets go on, and old clients read every message by way of any broker."""
     topic = new_name("static")
-    cluster.command("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
+    await cluster.command("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
     total = 0
 
     def batch(size: int) -> Command:
@@ -341,11 +330,11 @@ def test_batches_and_logical_queues_go_together(cluster: Cluster):
     bases = []
     for leader in ("broker-b", "broker-a", "broker-b"):
         for broker in cluster.brokers.values():
-            (answer,) = cluster.ask(broker.address, batch(6 + total % 5))
+            (answer,) = await cluster.ask(broker.address, batch(6 + total % 5))
             assert answer.code == 0, answer.remark
             bases.append(int(answer.fields["queueOffset"]))
-        cluster.command("queue", "migrate", topic, "0", "--to", leader)
-    cluster.ask(cluster.brokers["broker-a"].address, batch(4))
+        await cluster.command("queue", "migrate", topic, "0", "--to", leader)
+    await cluster.ask(cluster.brokers["broker-a"].address, batch(4))
 
     assert bases == sorted(set(bases))
     for broker in cluster.brokers:
@@ -353,12 +342,12 @@ def test_batches_and_logical_queues_go_together(cluster: Cluster):
             found: list[StoredRecord] = []
             at = start
             while at < total:
-                answer = raw_pull(cluster, topic, at, broker=broker, **JAVA_4)
+                answer = await raw_pull(cluster, topic, at, broker=broker, **JAVA_4)
                 assert answer.code in {0, 20}, answer
                 found += records(answer)
                 at = int(answer.fields["nextBeginOffset"])
             assert [int(bytes(record.body)) for record in found] == list(range(start, total))
             assert [record.offset for record in found] == list(range(start, total))
             assert {record.queue_id for record in found} == {0}
-    messages = asyncio.run(read_all(cluster.namesrv, topic, total))
+    messages = await read_all(cluster.namesrv, topic, total)
     assert [(message.offset, int(message.body)) for message in messages] == [(n, n) for n in range(total)]

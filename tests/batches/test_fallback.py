@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from tests.support.batch_bytes import BATCH
-from tests.support.client_stories import run
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import Batching, Codec, ConfigError, Message, Producer
@@ -67,38 +66,32 @@ def is_whole(command: Command) -> bool:
 
 @pytest.mark.parametrize("way", ["send_nowait", "send_many"])
 @pytest.mark.parametrize("kind", [old_broker, topic_by_message, topic_unknown, refusing, taking])
-def test_a_new_client_sends_what_its_broker_takes(kind: Callable[[ScriptedServer], None], way: str):
+async def test_a_new_client_sends_what_its_broker_takes(kind: Callable[[ScriptedServer], None], way: str):
     """Whole where that is possible; else a batch that every broker splits, not compressed, and as many results."""
+    async with ScriptedServer() as server:
+        server.serve_topic("T")
+        for code in SENDS:
+            server.answers[code] = lambda command: response(command, 13, "no") if is_whole(command) else stored(command)
+        kind(server)
+        messages = [Message("T", b"%d" % number + bytes(99)) for number in range(COUNT)]
+        async with Producer(server.namesrv, batching=Batching(codec=Codec.LZ4), compress_over=None) as producer:
+            if way == "send_many":
+                results = await producer.send_many(messages)
+            else:
+                futures = [producer.send_nowait(message) for message in messages]
+                await producer.flush()
+                results = [future.result() for future in futures]
 
-    async def story() -> None:
-        async with ScriptedServer() as server:
-            server.serve_topic("T")
-            for code in SENDS:
-                server.answers[code] = lambda command: (
-                    response(command, 13, "no") if is_whole(command) else stored(command)
-                )
-            kind(server)
-            messages = [Message("T", b"%d" % number + bytes(99)) for number in range(COUNT)]
-            async with Producer(server.namesrv, batching=Batching(codec=Codec.LZ4), compress_over=None) as producer:
-                if way == "send_many":
-                    results = await producer.send_many(messages)
-                else:
-                    futures = [producer.send_nowait(message) for message in messages]
-                    await producer.flush()
-                    results = [future.result() for future in futures]
-
-            assert [result.offset for result in results] == list(range(COUNT))
-            assert len({result.message_id for result in results}) == COUNT
-            sent = [command for code in SENDS for command in server.heard_of(code)]
-            last = sent[-1]
-            assert is_whole(last) == (kind is taking)
-            assert len(sent) == (2 if kind is refusing else 1)
-            if not is_whole(last):
-                assert last.code == RequestCode.SEND_BATCH_MESSAGE
-                bodies = [bytes(body) for _, body, _ in split_items(last.body)]
-                assert bodies == [message.body for message in messages]
-
-    run(story())
+        assert [result.offset for result in results] == list(range(COUNT))
+        assert len({result.message_id for result in results}) == COUNT
+        sent = [command for code in SENDS for command in server.heard_of(code)]
+        last = sent[-1]
+        assert is_whole(last) == (kind is taking)
+        assert len(sent) == (2 if kind is refusing else 1)
+        if not is_whole(last):
+            assert last.code == RequestCode.SEND_BATCH_MESSAGE
+            bodies = [bytes(body) for _, body, _ in split_items(last.body)]
+            assert bodies == [message.body for message in messages]
 
 
 def test_a_batch_that_no_request_can_hold_is_refused_when_the_producer_is_made():
