@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.support.client_stories import Inbox, new_name, run, until
+from tests.support.client_stories import Inbox, new_name, until
 from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, ask, wait_until
 from tests.support.java_heartbeat import heartbeat
 from tests.support.watchers import connected
@@ -124,24 +124,21 @@ def test_a_static_topic_in_one_unit_does_not_hide_a_normal_one_in_another(fleet:
     assert fleet.route(topic, "west").writes == {("w1", number) for number in range(3)}
 
 
-def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fleet):
+async def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fleet):
     """What changes in another unit is no news."""
     topic, fence = new_name("topic"), new_name("fence")
-    make_normal(fleet, topic, "east", "west")
-    make_normal(fleet, fence, "east", "west")
+    await asyncio.to_thread(make_normal, fleet, topic, "east", "west")
+    await asyncio.to_thread(make_normal, fleet, fence, "east", "west")
 
-    async def story() -> None:
-        async with connected(fleet.name_servers[0]) as east, connected(fleet.name_servers[0]) as west:
-            for peer, unit in ((east, "east"), (west, "west")):
-                for name in (topic, fence):
-                    answer = await peer.ask_route(name, watch="true", scope=unit)
-                    assert answer.fields["watching"] == "true"
-            await asyncio.to_thread(fleet.run, "topic", "update", topic, "--queues", "9", "--unit", "east")
-            assert topic in await east.told()
-            await asyncio.to_thread(fleet.run, "topic", "update", fence, "--queues", "9")
-            assert await west.told_until(fence) == {fence}
-
-    run(story())
+    async with connected(fleet.name_servers[0]) as east, connected(fleet.name_servers[0]) as west:
+        for peer, unit in ((east, "east"), (west, "west")):
+            for name in (topic, fence):
+                answer = await peer.ask_route(name, watch="true", scope=unit)
+                assert answer.fields["watching"] == "true"
+        await asyncio.to_thread(fleet.run, "topic", "update", topic, "--queues", "9", "--unit", "east")
+        assert topic in await east.told()
+        await asyncio.to_thread(fleet.run, "topic", "update", fence, "--queues", "9")
+        assert await west.told_until(fence) == {fence}
 
 
 def test_commands_see_what_their_unit_sees(fleet: Fleet):
@@ -187,12 +184,12 @@ def test_a_unit_that_is_not_there_is_said_to_be_none(fleet: Fleet):
     assert "no unit 'easst'; did you mean 'east'?" in said
 
 
-def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_topic(fleet: Fleet):
+async def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_topic(fleet: Fleet):
     """Each crowd shares out the queues of its unit, with offsets of its own; a global topic is shared by all."""
     topic, everywhere, group = new_name("topic"), new_name("global"), new_name("group")
     for unit in ("east", "west"):
-        fleet.run("topic", "create", topic, "--logical-queues", "4", "--scope", unit)
-    fleet.run("topic", "create", everywhere, "--logical-queues", "4", "--scope", "global")
+        await asyncio.to_thread(fleet.run, "topic", "create", topic, "--logical-queues", "4", "--scope", unit)
+    await asyncio.to_thread(fleet.run, "topic", "create", everywhere, "--logical-queues", "4", "--scope", "global")
 
     def queues(consumer: PushConsumer, name: str) -> set[tuple[str, int]]:
         return {(queue.broker_name, queue.queue_id) for queue in consumer.assignment if queue.topic == name}
@@ -202,24 +199,21 @@ def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_topic(fl
         made.subscribe(name)
         return made
 
-    async def story() -> None:
-        east, west, both = Inbox(), Inbox(), Inbox()
-        async with (
-            consumer("east", topic, east) as first,
-            consumer("west", topic, west) as second,
-            consumer("east", everywhere, both) as third,
-            consumer("west", everywhere, both) as fourth,
-            Producer(fleet.namesrv, unit="west") as producer,
-        ):
-            await until(lambda: queues(first, topic) == {("__syslo__east", number) for number in range(4)})
-            await until(lambda: queues(second, topic) == {("__syslo__west", number) for number in range(4)})
-            await until(lambda: len(queues(third, everywhere)) == len(queues(fourth, everywhere)) == 2)
-            assert not queues(third, everywhere) & queues(fourth, everywhere)
-            await producer.send_many([Message(topic, b"%d" % number) for number in range(8)])
-            await west.wait_for(8)
-            assert not east.messages
-
-    run(story())
+    east, west, both = Inbox(), Inbox(), Inbox()
+    async with (
+        consumer("east", topic, east) as first,
+        consumer("west", topic, west) as second,
+        consumer("east", everywhere, both) as third,
+        consumer("west", everywhere, both) as fourth,
+        Producer(fleet.namesrv, unit="west") as producer,
+    ):
+        await until(lambda: queues(first, topic) == {("__syslo__east", number) for number in range(4)})
+        await until(lambda: queues(second, topic) == {("__syslo__west", number) for number in range(4)})
+        await until(lambda: len(queues(third, everywhere)) == len(queues(fourth, everywhere)) == 2)
+        assert not queues(third, everywhere) & queues(fourth, everywhere)
+        await producer.send_many([Message(topic, b"%d" % number) for number in range(8)])
+        await west.wait_for(8)
+        assert not east.messages
 
 
 def test_the_retry_topic_that_a_heartbeat_makes_is_of_its_unit(fleet: Fleet):

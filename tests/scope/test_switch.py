@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.client_stories import new_name, run
+from tests.support.client_stories import new_name
 from tests.support.cluster import wait_until_registered
 from tests.support.fleet import KINDS, OURS, Fleet, a_fleet, ask, wait_until
 from tests.support.java_heartbeat import a_java_member
@@ -266,24 +266,20 @@ def test_a_dry_run_changes_nothing(fleet: Fleet):
     assert openings(fleet) == []
 
 
-def test_clients_that_watch_are_told_within_a_second(fleet: Fleet):
+async def test_clients_that_watch_are_told_within_a_second(fleet: Fleet):
     """Of both units, of the opening and of the closing."""
-
-    async def story() -> None:
-        host, port = fleet.name_servers[0].rsplit(":", 1)
-        peers = [Peer(*await asyncio.open_connection(host, int(port))) for _ in range(2)]
-        for peer, unit in zip(peers, ("clusterA", "clusterB"), strict=True):
-            await peer.ask_route(TOPIC, watch="true", scope=unit)
-        for verb in ("open", "close"):
-            await asyncio.to_thread(fleet.run, "dr", verb, "--unit", "clusterA")
-            ended = time.monotonic()
-            for peer in peers:
-                assert TOPIC in await peer.told()
-            assert time.monotonic() - ended < 5  # A second, on a machine that has time.
+    host, port = fleet.name_servers[0].rsplit(":", 1)
+    peers = [Peer(*await asyncio.open_connection(host, int(port))) for _ in range(2)]
+    for peer, unit in zip(peers, ("clusterA", "clusterB"), strict=True):
+        await peer.ask_route(TOPIC, watch="true", scope=unit)
+    for verb in ("open", "close"):
+        await asyncio.to_thread(fleet.run, "dr", verb, "--unit", "clusterA")
+        ended = time.monotonic()
         for peer in peers:
-            await peer.close()
-
-    run(story())
+            assert TOPIC in await peer.told()
+        assert time.monotonic() - ended < 5  # A second, on a machine that has time.
+    for peer in peers:
+        await peer.close()
 
 
 def kill(fleet: Fleet, at: int) -> None:
