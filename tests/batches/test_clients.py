@@ -26,7 +26,6 @@ from holdfast import (
     Producer,
     ProducerFull,
     PullConsumer,
-    ReceivedMessage,
 )
 from holdfast.cli.main import main
 from holdfast.wire.frames.command import Command
@@ -149,26 +148,23 @@ async def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster)
     """`send`, `send_many` and `send_nowait`, mixed, over several queues and both brokers."""
     topic = cluster.topic(on=("broker-a", "broker-b"), queues=2)
 
-    async def story() -> list[ReceivedMessage]:
-        async with Producer(cluster.namesrv, batching=Batching(linger_s=0.001, messages_max=7)) as producer:
-            numbers = iter(range(10_000))
-            for turn in range(30):
-                block = [
-                    Message(topic, b"%d" % next(numbers), key=f"customer-{number % 5}")
-                    for number in range(turn % 11 + 1)
-                ]
-                if turn % 3 == 0:
-                    await producer.send_many(block)
-                elif turn % 3 == 1:
-                    for message in block:
-                        producer.send_nowait(message)
-                else:
-                    await asyncio.gather(*(producer.send(message) for message in block))
-            await producer.flush()
-        return await read_all(cluster.namesrv, topic, sum(turn % 11 + 1 for turn in range(30)))
-
     by_key: dict[str | None, list[int]] = {}
-    for message in await story():
+    async with Producer(cluster.namesrv, batching=Batching(linger_s=0.001, messages_max=7)) as producer:
+        numbers = iter(range(10_000))
+        for turn in range(30):
+            block = [
+                Message(topic, b"%d" % next(numbers), key=f"customer-{number % 5}") for number in range(turn % 11 + 1)
+            ]
+            if turn % 3 == 0:
+                await producer.send_many(block)
+            elif turn % 3 == 1:
+                for message in block:
+                    producer.send_nowait(message)
+            else:
+                await asyncio.gather(*(producer.send(message) for message in block))
+        await producer.flush()
+    messages = await read_all(cluster.namesrv, topic, sum(turn % 11 + 1 for turn in range(30)))
+    for message in messages:
         by_key.setdefault(message.key, []).append(int(message.body))
 
     assert len(by_key) == 5

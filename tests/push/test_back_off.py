@@ -5,7 +5,6 @@ import json
 import urllib.request
 from collections.abc import Callable
 from math import ceil
-from typing import Any
 
 import pytest
 from tests.support.cluster import free_port
@@ -247,15 +246,12 @@ async def test_cluster_describe_tells_the_same(capsys: pytest.CaptureFixture[str
         assert await asyncio.to_thread(main, command) == 0
         return capsys.readouterr().out
 
-    async def story() -> tuple[dict[str, Any], str, str]:
-        async with pushing() as server, server.peers(2) as (broker, client):
-            await broker.register("orders", "bills", address="127.0.0.1:1")
-            await client.watch("orders", "bills")
-            set_readings(server, memory=95.0, network=None)
-            await broker.register(a_topic("orders", 8), address="127.0.0.1:1")
-            return json.loads(await describe(server, "--json")), await describe(server), server.address
-
-    found, shown, address = await story()
+    async with pushing() as server, server.peers(2) as (broker, client):
+        await broker.register("orders", "bills", address="127.0.0.1:1")
+        await client.watch("orders", "bills")
+        set_readings(server, memory=95.0, network=None)
+        await broker.register(a_topic("orders", 8), address="127.0.0.1:1")
+        found, shown, address = json.loads(await describe(server, "--json")), await describe(server), server.address
 
     (push,) = found["route_push"]
     assert push["address"] == address

@@ -209,17 +209,14 @@ async def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(
     """At debug level, once for a connection, with its address and the interval."""
     caplog.set_level(logging.DEBUG)
 
-    async def story() -> str:
-        async with FakeNameServer(pushes=False) as server:
-            server.serve("orders", "bills")
-            async with Producer(server.address) as producer:
-                for _ in range(3):
-                    await producer.queues("orders")
-                    await producer.queues("bills")
-                assert server.heard_of(UNWATCH) == []
-            return server.address
-
-    address = await story()
+    async with FakeNameServer(pushes=False) as server:
+        server.serve("orders", "bills")
+        async with Producer(server.address) as producer:
+            for _ in range(3):
+                await producer.queues("orders")
+                await producer.queues("bills")
+            assert server.heard_of(UNWATCH) == []
+        address = server.address
 
     said = [record for record in caplog.records if "does not push" in record.getMessage()]
     assert [(record.levelname, record.name.split(".")[0]) for record in said] == [("DEBUG", "holdfast")]

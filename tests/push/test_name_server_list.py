@@ -369,8 +369,7 @@ def an_address_server() -> Iterator[AddressServer]:
 
 async def test_an_address_server_says_where_the_name_servers_are_and_is_asked_again():
     """When it names others, the client goes there."""
-
-    async def story(said: AddressServer) -> None:
+    with an_address_server() as said:
         async with FakeNameServer() as old, FakeNameServer() as new:
             for server in (old, new):
                 server.serve("orders")
@@ -385,9 +384,6 @@ async def test_an_address_server_says_where_the_name_servers_are_and_is_asked_ag
                 await new.until(lambda: watches(new, "orders"))
                 await old.until(lambda: old.watched() == [])
 
-    with an_address_server() as said:
-        await story(said)
-
 
 @pytest.mark.parametrize(
     ("status", "text"),
@@ -395,8 +391,7 @@ async def test_an_address_server_says_where_the_name_servers_are_and_is_asked_ag
 )
 async def test_nonsense_of_an_address_server_changes_nothing(status: int, text: str, caplog: pytest.LogCaptureFixture):
     """It is logged, and the list that was good stays in use."""
-
-    async def story(said: AddressServer) -> None:
+    with an_address_server() as said:
         async with FakeNameServer() as server:
             server.serve("orders")
             said.text = server.address
@@ -410,9 +405,6 @@ async def test_nonsense_of_an_address_server_changes_nothing(status: int, text: 
                 server.notify("orders")
                 await server.until(lambda: server.lookups("orders") == 2)
                 assert server.heard_of(UNWATCH) == []
-
-    with an_address_server() as said:
-        await story(said)
         assert [record for record in caplog.records if said.url in record.getMessage()] != []
 
 

@@ -27,7 +27,7 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
     """Created, grown, deleted, created again: each is one notice, whether or not brokers' events are told."""
     monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
 
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         namesrv = processes.start_name_server()
         broker = processes.start_broker("broker-a", namesrv)
         make_topic(namesrv, [broker.address], "other", queues=1)
@@ -42,14 +42,10 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
                 assert await asyncio.to_thread(main, ["topic", *words, "--namesrv", namesrv]) == 0
                 assert await client.told() == {"orders"}
 
-    with Processes(tmp_path) as processes:
-        await story(processes)
-
 
 async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
     """Killed, and started again; stopped in order, and started again."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         namesrv = processes.start_name_server()
         processes.start_broker("broker-z", namesrv)
         broker = processes.start_broker("broker-a", namesrv)
@@ -66,14 +62,10 @@ async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
                 assert await client.told() == {"orders"}
                 assert (await client.ask_route("orders")).code == 0
 
-    with Processes(tmp_path) as processes:
-        await story(processes)
-
 
 async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
     """It was refused, the topic is created, and the next send goes through; then to the queues added since."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         namesrv = processes.start_name_server()
         broker = processes.start_broker("broker-a", namesrv, settings={"auto_create_topics": "false"})
         async with Producer(namesrv) as producer:
@@ -84,14 +76,10 @@ async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
                     await until_queues(producer, "orders", queues)
                 await producer.send("orders", b"hello")
 
-    with Processes(tmp_path) as processes:
-        await story(processes)
-
 
 async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
     """It has forgotten everything; its clients and brokers tell it again."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         namesrv = processes.start_name_server()
         broker = processes.start_broker("broker-a", namesrv)
         make_topic(namesrv, [broker.address], "orders", queues=2)
@@ -106,15 +94,11 @@ async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
             async with asyncio.timeout(BEFORE_A_POLL_S):
                 await until_queues(producer, "orders", 6)
 
-    with Processes(tmp_path) as processes:
-        await story(processes)
-
 
 @pytest.mark.parametrize("creates", [True, False])
 async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path: Path, *, creates: bool):
     """Also over a restart of the name server; sends fail at once, and the same producer then uses the new topic."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         namesrv = processes.start_name_server()
         settings = {"auto_create_topics": str(creates).lower()}
         brokers = [processes.start_broker(name, namesrv, settings=settings) for name in ("broker-a", "broker-b")]
@@ -142,6 +126,3 @@ async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tm
             await topic("create", "orders", "--logical-queues", "3")
             await until_queues(producer, "orders", 3)
             await producer.send("orders", b"x")
-
-    with Processes(tmp_path) as processes:
-        await story(processes)

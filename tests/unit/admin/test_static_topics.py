@@ -123,26 +123,22 @@ async def test_a_fresh_physical_queue_is_one_that_nobody_used():
 
 async def test_mappings_are_read_over_real_sockets():
     """The bytes of a broker, and a name server of before 5.0 that tells its version in the header of its answers."""
-
-    async def scenario() -> tuple[ClusterMappings, str]:
-        async with ScriptedServer() as server:
-            cluster = {"a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"0": server.address}}}
-            server.on(
-                RequestCode.GET_BROKER_CLUSTER_INFO,
-                body=java_json.encode({"brokerAddrTable": cluster, "clusterAddrTable": {"c": ["a"]}}),
-            )
-            record = TopicMapping(topic="t", broker="a", epoch=5, total=1, queues={0: first_home(0, "a", 0)})
-            told = Mappings(topics=[MappedTopic(name="t", mapping=to_detail(record))])
-            server.on(RequestCode.GET_MAPPINGS, body=java_json.encode(to_plain(told)))
-            async with Reach(server.namesrv, timeout_s=5) as reach:
-                view = await StaticTopics(reach).read()
-                answer = server.answers[RequestCode.GET_BROKER_CLUSTER_INFO]
-                server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: _aged(answer(command))
-                with pytest.raises(NotAllowed) as refused:
-                    await StaticTopics(reach).require_support()
-            return view, str(refused.value)
-
-    view, refusal = await scenario()
+    async with ScriptedServer() as server:
+        cluster = {"a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"0": server.address}}}
+        server.on(
+            RequestCode.GET_BROKER_CLUSTER_INFO,
+            body=java_json.encode({"brokerAddrTable": cluster, "clusterAddrTable": {"c": ["a"]}}),
+        )
+        record = TopicMapping(topic="t", broker="a", epoch=5, total=1, queues={0: first_home(0, "a", 0)})
+        told = Mappings(topics=[MappedTopic(name="t", mapping=to_detail(record))])
+        server.on(RequestCode.GET_MAPPINGS, body=java_json.encode(to_plain(told)))
+        async with Reach(server.namesrv, timeout_s=5) as reach:
+            view = await StaticTopics(reach).read()
+            answer = server.answers[RequestCode.GET_BROKER_CLUSTER_INFO]
+            server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: _aged(answer(command))
+            with pytest.raises(NotAllowed) as refused:
+                await StaticTopics(reach).require_support()
+        refusal = str(refused.value)
 
     assert view.leaders == {"t": {0: "a"}}
     assert "protocol version 407" in refusal

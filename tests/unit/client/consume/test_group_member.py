@@ -250,8 +250,7 @@ async def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypa
 
 async def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCaptureFixture):
     """Nothing is consumed of one whose name is mistyped, and nothing else would say why. When it is created, too."""
-
-    async def story() -> None:
+    with caplog.at_level(logging.INFO, "holdfast.client"):
         async with ScriptedServer() as server:
             server.on(RequestCode.HEART_BEAT)
             server.refuse(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST)
@@ -269,6 +268,3 @@ async def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCapt
             await consumer.until(1)
             assert "the topic t exists now" in caplog.text
             await close(consumer)
-
-    with caplog.at_level(logging.INFO, "holdfast.client"):
-        await story()
