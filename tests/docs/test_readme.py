@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.client_stories import run
 from tests.support.up import HOLDFAST, Up
 
 import holdfast
@@ -29,7 +28,7 @@ USUAL = "127.0.0.1:9876"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A cluster with the topic and the group that examples speak of."""
     with Up(tmp_path_factory.mktemp("readme")) as up:
-        run(furnish(up.namesrv))
+        asyncio.run(asyncio.wait_for(furnish(up.namesrv), 60))
         yield up
 
 
@@ -131,30 +130,26 @@ def test_the_examples_are_found():
 
 
 @pytest.mark.parametrize(("path", "code"), list(examples()), ids=lambda value: value if value.endswith(".py") else "")
-def test_the_example_of_a_docstring_runs(cluster: Up, path: str, code: str):
+async def test_the_example_of_a_docstring_runs(cluster: Up, path: str, code: str):
     """To its end; or, if it consumes for ever, until it has consumed something."""
+    seen = asyncio.Event()
 
-    async def story() -> None:
-        seen = asyncio.Event()
+    async def book(message: ReceivedMessage) -> None:
+        seen.set()
 
-        async def book(message: ReceivedMessage) -> None:
-            seen.set()
-
-        names: dict[str, Any] = {name: getattr(holdfast, name) for name in holdfast.__all__}
-        names |= {"Admin": Admin, "book": book, "print": lambda *_: seen.set(), "holdfast": holdfast}
-        body = textwrap.indent(code.replace(USUAL, cluster.namesrv), "    ")
-        exec(compile(f"async def example():\n{body}", path, "exec"), names)
-        async with holdfast.Producer(cluster.namesrv) as producer:
-            running = asyncio.create_task(names["example"]())
-            if "PushConsumer" in code:
-                while not seen.is_set() and not running.done():
-                    await producer.send("orders", b"one more", tags="paid")
-                    await asyncio.sleep(0.05)
-                running.cancel()
-            await asyncio.wait([running])
-        assert running.cancelled() or running.exception() is None, repr(running.exception())
-
-    run(story())
+    names: dict[str, Any] = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    names |= {"Admin": Admin, "book": book, "print": lambda *_: seen.set(), "holdfast": holdfast}
+    body = textwrap.indent(code.replace(USUAL, cluster.namesrv), "    ")
+    exec(compile(f"async def example():\n{body}", path, "exec"), names)
+    async with holdfast.Producer(cluster.namesrv) as producer:
+        running = asyncio.create_task(names["example"]())
+        if "PushConsumer" in code:
+            while not seen.is_set() and not running.done():
+                await producer.send("orders", b"one more", tags="paid")
+                await asyncio.sleep(0.05)
+            running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled() or running.exception() is None, repr(running.exception())
 
 
 def _split(words: str) -> list[str]:

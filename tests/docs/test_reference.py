@@ -1,6 +1,5 @@
 """The reference pages name everything that there is."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +60,7 @@ def test_every_number_in_the_tables_is_the_default():
                 assert re.search(rf"\n\| `{field.name}` \| {field.default} \|", text), field.name
 
 
-def test_every_metric_is_explained():
+async def test_every_metric_is_explained():
     """What a scrape shows can be looked up."""
     text = (DOCS / "operating.md").read_text(encoding="utf-8")
     desk = BrokerDesk()
@@ -78,5 +77,5 @@ def test_every_metric_is_explained():
         sample.name + ("_total" if sample.kind == "counter" else "")
         for sample in broker_samples(desk.options, desk.store, desk.rooms)
     ]
-    for name in names + asyncio.run(of_name_server()):
+    for name in names + await of_name_server():
         assert f"`holdfast_{name}`" in text, name
