@@ -108,7 +108,7 @@ async def read(name_server: str, topic: str, count: int) -> list[ReceivedMessage
     return found
 
 
-def check_read(
+async def check_read(
     java: JavaShell, name_server: str, topic: str, sent: Sequence[Message], results: list[SendResult]
 ) -> None:
     """Both consumers see every message once, with everything it has, where its result says."""
@@ -117,7 +117,7 @@ def check_read(
         for message, result in zip(sent, results, strict=True)
     }
     assert len(placed) == len(sent)
-    found = asyncio.run(read(name_server, topic, len(sent)))
+    found = await read(name_server, topic, len(sent))
     assert {(each.message_id, each.queue.queue_id, each.offset) for each in found} == placed.keys()
     for each in found:
         message = placed[each.message_id, each.queue.queue_id, each.offset]
@@ -140,7 +140,7 @@ FORMS: dict[str, tuple[Callable[[str], list[Message]], int]] = {
 
 @pytest.mark.parametrize("way", [send_many, send_nowait])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_batch_is_split_by_its_broker(java: JavaBroker, form: str, way: Way) -> None:
+async def test_every_batch_is_split_by_its_broker(java: JavaBroker, form: str, way: Way) -> None:
     """Whatever the producer would do at a broker of ours; nothing is compressed or kept in a way it cannot read."""
     make, queues = FORMS[form]
     topic = f"fallback-{list(FORMS).index(form)}-{way.__name__}"
@@ -151,26 +151,23 @@ def test_every_batch_is_split_by_its_broker(java: JavaBroker, form: str, way: Wa
         async with Producer(java.name_server, batching=Batching(codec=Codec.LZ4)) as producer:
             return await way(producer, sent)
 
-    check_read(java.shell, java.name_server, topic, sent, asyncio.run(send()))
+    await check_read(java.shell, java.name_server, topic, sent, await send())
 
 
-def test_an_index_by_record_keeps_what_a_java_broker_can_keep(java: JavaBroker) -> None:
+async def test_an_index_by_record_keeps_what_a_java_broker_can_keep(java: JavaBroker) -> None:
     """5.5.0 makes one record of a batch, as of one of Java's own producers; 4.9.7 knows no such topics, and splits."""
     topic = "fallback-batch-index"
     make_topic(java.name_server, [java.address], topic, queues=1, attributes=ATTRIBUTES)
     sent = some(topic)
 
-    async def send() -> list[SendResult]:
-        async with Producer(java.name_server, batching=Batching(codec=Codec.LZ4)) as producer:
-            return await producer.send_many(sent)
+    async with Producer(java.name_server, batching=Batching(codec=Codec.LZ4)) as producer:
+        results = await producer.send_many(sent)
 
-    results = asyncio.run(send())
-
-    check_read(java.shell, java.name_server, topic, sent, results)
+    await check_read(java.shell, java.name_server, topic, sent, results)
     assert len({result.offset_id for result in results}) == (1 if java.version == "5.5.0" else COUNT)
 
 
-def test_what_no_batch_may_hold_travels_alone(java: JavaBroker) -> None:
+async def test_what_no_batch_may_hold_travels_alone(java: JavaBroker) -> None:
     """Delayed messages come when they are due, all others at once; a retry topic takes single messages."""
     topic, group = "fallback-delayed", "fallback-readers"
     make_topic(java.name_server, [java.address], topic, queues=1)
@@ -178,13 +175,10 @@ def test_what_no_batch_may_hold_travels_alone(java: JavaBroker) -> None:
     sent = [Message(topic, b"%d" % number, delay_level=1 if number % 10 == 3 else 0) for number in range(30)]
     again = [Message(f"%RETRY%{group}", b"again %d" % number) for number in range(5)]
 
-    async def send() -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
-        async with Producer(java.name_server) as producer:
-            await producer.send_many(sent)
-            await producer.send_many(again)
-        return await read(java.name_server, topic, 30), await read(java.name_server, f"%RETRY%{group}", 5)
-
-    found, retried = asyncio.run(send())
+    async with Producer(java.name_server) as producer:
+        await producer.send_many(sent)
+        await producer.send_many(again)
+    found, retried = await read(java.name_server, topic, 30), await read(java.name_server, f"%RETRY%{group}", 5)
 
     bodies = [message.body for message in found]
     assert Counter(bodies[:27]) == Counter(message.body for message in sent if not message.delay_level)
@@ -198,7 +192,7 @@ def peer(request: pytest.FixtureRequest) -> JavaPeer:
     return found
 
 
-def test_each_broker_of_a_topic_gets_the_form_that_it_takes(peer: JavaPeer, tmp_path: Path) -> None:
+async def test_each_broker_of_a_topic_gets_the_form_that_it_takes(peer: JavaPeer, tmp_path: Path) -> None:
     """One of ours keeps batches whole and compressed, the Java one beside it splits them; each message comes once."""
     topic, port = "both", free_port()
     with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
@@ -209,12 +203,9 @@ def test_each_broker_of_a_topic_gets_the_form_that_it_takes(peer: JavaPeer, tmp_
         make_topic(name_server, [ours.address, f"127.0.0.1:{port}"], topic, queues=1, attributes=ATTRIBUTES)
         sent = [Message(topic, b"%d " % number + bytes(500), flag=number) for number in range(400)]
 
-        async def send() -> list[SendResult]:
-            async with Producer(name_server, batch_bytes_max=10_000, batching=Batching(codec=Codec.LZ4)) as producer:
-                return [*await producer.send_many(sent[:200]), *await send_nowait(producer, sent[200:])]
-
-        results = asyncio.run(send())
-        found = asyncio.run(read(name_server, topic, len(sent)))
+        async with Producer(name_server, batch_bytes_max=10_000, batching=Batching(codec=Codec.LZ4)) as producer:
+            results = [*await producer.send_many(sent[:200]), *await send_nowait(producer, sent[200:])]
+        found = await read(name_server, topic, len(sent))
         shell = running.enter_context(JavaShell(peer, name_server, tmp_path / "shell"))
         lines = messages_of(shell.run("pull", topic, 0, "*", 32)[1])
 
@@ -230,7 +221,9 @@ def test_each_broker_of_a_topic_gets_the_form_that_it_takes(peer: JavaPeer, tmp_
         assert len(records["java"]) == messages["java"] > 0, "split"
 
 
-def test_a_java_broker_in_the_place_of_ours_gets_no_batch_that_it_cannot_read(peer: JavaPeer, tmp_path: Path) -> None:
+async def test_a_java_broker_in_the_place_of_ours_gets_no_batch_that_it_cannot_read(
+    peer: JavaPeer, tmp_path: Path
+) -> None:
     """The producer runs on: what it learned of the broker at this address went with the connection."""
     topic, port = "replaced", free_port()
     with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
@@ -240,15 +233,6 @@ def test_a_java_broker_in_the_place_of_ours_gets_no_batch_that_it_cannot_read(pe
         make_topic(name_server, [ours.address], topic, queues=1, attributes=ATTRIBUTES)
         sent = [Message(topic, b"%d" % number, flag=number) for number in range(200)]
 
-        async def send() -> tuple[list[SendResult], list[SendResult]]:
-            async with Producer(
-                name_server, timeout_s=60, retries=1000, batching=Batching(codec=Codec.LZ4)
-            ) as producer:
-                before = await producer.send_many(sent[:100])
-                await asyncio.to_thread(replace)
-                # As soon as a connection stands: the broker may not have answered a heartbeat yet.
-                return before, [*await producer.send_many(sent[100:150]), *await send_nowait(producer, sent[150:])]
-
         def replace() -> None:
             ours.child.stop()
             wait_until_gone(name_server, ["b"])
@@ -257,8 +241,12 @@ def test_a_java_broker_in_the_place_of_ours_gets_no_batch_that_it_cannot_read(pe
             wait_until_registered(name_server, ["b"])
             make_topic(name_server, [ours.address], topic, queues=1, attributes=ATTRIBUTES)
 
-        before, after = asyncio.run(send())
+        async with Producer(name_server, timeout_s=60, retries=1000, batching=Batching(codec=Codec.LZ4)) as producer:
+            before = await producer.send_many(sent[:100])
+            await asyncio.to_thread(replace)
+            # As soon as a connection stands: the broker may not have answered a heartbeat yet.
+            after = [*await producer.send_many(sent[100:150]), *await send_nowait(producer, sent[150:])]
 
         assert len({result.offset_id for result in before}) < len(before), "ours keeps them whole"
         shell = running.enter_context(JavaShell(peer, name_server, tmp_path / "shell"))
-        check_read(shell, name_server, topic, sent[100:], after)
+        await check_read(shell, name_server, topic, sent[100:], after)

@@ -126,19 +126,16 @@ def test_mqadmin_deletes_and_creates_topics(name_server: str, peer_5: JavaPeer, 
 
 
 @pytest.mark.parametrize("version", ["peer_5", "peer_4"])
-def test_a_topic_that_a_java_send_creates_is_on_every_broker(
+async def test_a_topic_that_a_java_send_creates_is_on_every_broker(
     request: pytest.FixtureRequest, name_server: str, tmp_path: Path, version: str
 ) -> None:
     """With four queues on each: the client's default is smaller than the broker's."""
     with JavaProducer(request.getfixturevalue(version), name_server, tmp_path / "producer") as producer:
         assert "sent" in producer.send("bills")
 
-        async def created() -> None:
-            async with Admin(name_server) as admin, asyncio.timeout(_TIMEOUT_S):
-                while await hosts_of(admin, "bills") != [("broker-a", 4), ("broker-b", 4)]:
-                    pass
-
-        asyncio.run(created())
+        async with Admin(name_server) as admin, asyncio.timeout(_TIMEOUT_S):
+            while await hosts_of(admin, "bills") != [("broker-a", 4), ("broker-b", 4)]:
+                pass
 
 
 async def hosts_of(admin: Admin, topic: str) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
-from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
+from holdfast import Message, Producer, PushConsumer, RetryLater
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import is_inner_batch
 
@@ -234,7 +234,7 @@ def test_a_group_consumes_a_logical_queue_and_gets_failed_messages_again_alone(
     assert {each["keys"] for each in found if each["times"] > 0} == {f"k{number}" for number in failing}
 
 
-def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell, cluster: Cluster) -> None:
+async def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell, cluster: Cluster) -> None:
     """Of `send_many` and of `send_nowait`: every message with the id and at the place that its result says."""
     topic = f"{topic_of(java)}-sent"
     make_topic(cluster.name_server, [cluster.broker], topic, queues=1, attributes=ATTRIBUTES)
@@ -243,14 +243,11 @@ def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell,
         for number in range(60)
     ]
 
-    async def send() -> list[SendResult]:
-        async with Producer(cluster.name_server, "ours") as producer:
-            results = await producer.send_many(sent[:30])
-            futures = [producer.send_nowait(message) for message in sent[30:]]
-            await producer.flush()
-            return results + [future.result() for future in futures]
-
-    results = asyncio.run(send())
+    async with Producer(cluster.name_server, "ours") as producer:
+        results = await producer.send_many(sent[:30])
+        futures = [producer.send_nowait(message) for message in sent[30:]]
+        await producer.flush()
+        results += [future.result() for future in futures]
     _, lines = java.run("pull", topic, 0, "*", 32)
 
     assert sorted(without(messages(lines), "topic", "times", "queue"), key=lambda each: each["flag"]) == [
@@ -287,7 +284,7 @@ def place_and_content(dumped: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path: Path) -> None:
+async def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path: Path) -> None:
     """And has a failed message of one come again alone, which that broker could not do."""
     topic, port = "batches-at-java", free_port()
     with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
@@ -309,16 +306,13 @@ def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path:
         batched = [each["message"] for each in dumped if is_inner_batch(each["rest"]["sysFlag"])]
         failing = {batched[1], batched[-2]}
 
-        async def consume() -> list[ReceivedMessage]:
-            inbox = Inbox(
-                lambda message: RetryLater(1) if message.message_id in failing and not message.reconsume_times else None
-            )
-            consumer = PushConsumer(name_server, "ours", listener=inbox, start="earliest")
-            consumer.subscribe(topic)
-            async with consumer, asyncio.timeout(60):
-                return await inbox.wait_for(60)
-
-        got = asyncio.run(consume())
+        inbox = Inbox(
+            lambda message: RetryLater(1) if message.message_id in failing and not message.reconsume_times else None
+        )
+        consumer = PushConsumer(name_server, "ours", listener=inbox, start="earliest")
+        consumer.subscribe(topic)
+        async with consumer, asyncio.timeout(60):
+            got = await inbox.wait_for(60)
 
     assert Counter(message.message_id for message in got) == Counter(each["message"] for each in dumped)
     assert [message.message_id for message in got if message.reconsume_times] in (

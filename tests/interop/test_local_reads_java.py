@@ -50,7 +50,7 @@ async def send(name_server: str, start: int) -> None:
 
 
 @pytest.mark.parametrize(("peer_name", "kind"), [("peer_5", "normal"), ("peer_5", "static"), ("peer_4", "normal")])
-def test_a_java_consumer_is_led_to_the_replica_beside_it(
+async def test_a_java_consumer_is_led_to_the_replica_beside_it(
     request: pytest.FixtureRequest, tmp_path: Path, peer_name: str, kind: str
 ) -> None:
     """Everything comes, in order; at last a whole round from the replica, and every offset at the master."""
@@ -63,27 +63,27 @@ def test_a_java_consumer_is_led_to_the_replica_beside_it(
             make_topic(name_server, [master.address], TOPIC, queues=QUEUES)
         else:
             words = ["--logical-queues", str(QUEUES), "--unit", "east"]
-            asyncio.run(Operator(name_server).run("topic", "create", TOPIC, *words))
+            await Operator(name_server).run("topic", "create", TOPIC, *words)
         settings = {"replica_of": "in-east", "replica_unit": "west"}
         store = tmp_path / "replica"
         replica = processes.start_broker("in-east", name_server, cluster="east", store=store, settings=settings)
-        asyncio.run(Operator(name_server).run("dr", "open", "--unit", "east"))
+        await Operator(name_server).run("dr", "open", "--unit", "east")
         member = java_member(peer, "west", name_server, TOPIC, GROUP, tmp_path / "client", ["-Dunit=west"])
         try:
             member.ready()
             deadline, sent, is_local = time.monotonic() + _PATIENCE_S, 0, False
             while not is_local:
                 before = handed_out(replica)
-                asyncio.run(send(name_server, sent))
+                await send(name_server, sent)
                 sent += COUNT
                 while len(member.said().got) < sent:
                     assert time.monotonic() < deadline, f"{len(member.said().got)} of {sent} came"
-                    time.sleep(0.05)  # foreign programs send no event
+                    await asyncio.sleep(0.05)  # foreign programs send no event
                 is_local = handed_out(replica) - before == COUNT
                 assert is_local or time.monotonic() < deadline, "the master is still read"
             while committed(master) < sent:
                 assert time.monotonic() < deadline, f"{committed(master)} of {sent} committed at the master"
-                time.sleep(0.05)
+                await asyncio.sleep(0.05)
         finally:
             member.child.kill()
 

@@ -3,7 +3,6 @@
 Each test has a topic and a group of its own; they share one JVM and one cluster.
 """
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -66,7 +65,7 @@ def test_topic_list_has_a_new_topic(shell: JavaShell, servers: Servers) -> None:
     assert rows(shell.mqadmin("topicClusterList", "-t", "AdminListed")) == [[CLUSTER]]
 
 
-def test_a_topic_of_batches_is_made_and_filled(shell: JavaShell, servers: Servers) -> None:
+async def test_a_topic_of_batches_is_made_and_filled(shell: JavaShell, servers: Servers) -> None:
     """`updateTopic -a`: batches of Java's producer are one record each there, and each message is found by its id."""
     topic = "AdminBatches"
     made = shell.mqadmin(
@@ -76,20 +75,17 @@ def test_a_topic_of_batches_is_made_and_filled(shell: JavaShell, servers: Server
     shell.mqadmin_until(lambda said: said.count('"readQueueNums"') == len(servers.brokers), "topicRoute", "-t", topic)
     shell.run("fill", topic, 0, 100)
 
-    async def look() -> None:
-        got = await read_all(servers.name_server, topic, 100)
-        assert {message.properties["n"] for message in got} == {str(number) for number in range(100)}
-        records = {(message.queue, message.position): message for message in got}
-        assert len(records) < len({(message.queue, message.offset) for message in got}) == 100
-        lasts = [message for message in records.values() if message.offset > 0]
-        if servers.kind == "holdfast":  # Java does not find messages of a batch.
-            async with Admin(servers.name_server) as admin:
-                for message in lasts[::7]:
-                    (by_id,) = await admin.messages.by_id(topic, message.message_id)
-                    (by_key,) = await admin.messages.by_key(topic, f"key-{message.properties['n']}")
-                    assert by_id.message.offset == by_key.message.offset == message.offset
-
-    asyncio.run(look())
+    got = await read_all(servers.name_server, topic, 100)
+    assert {message.properties["n"] for message in got} == {str(number) for number in range(100)}
+    records = {(message.queue, message.position): message for message in got}
+    assert len(records) < len({(message.queue, message.offset) for message in got}) == 100
+    lasts = [message for message in records.values() if message.offset > 0]
+    if servers.kind == "holdfast":  # Java does not find messages of a batch.
+        async with Admin(servers.name_server) as admin:
+            for message in lasts[::7]:
+                (by_id,) = await admin.messages.by_id(topic, message.message_id)
+                (by_key,) = await admin.messages.by_key(topic, f"key-{message.properties['n']}")
+                assert by_id.message.offset == by_key.message.offset == message.offset
 
 
 def test_update_topic_changes_the_route(shell: JavaShell, servers: Servers) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.conftest import fetched
 from tests.interop.java_shell import JavaShell
 from tests.support.child import Child, ChildFailed
-from tests.support.client_stories import run, until_queues
+from tests.support.client_stories import until_queues
 from tests.support.cluster import Broker, Processes, ask, free_port, make_topic, wait_until_gone
 from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
@@ -91,13 +91,13 @@ async def send(name_server: str, topic: str, count: int, size: int) -> None:
             )
 
 
-def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+async def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
     """From the beginning, over the ends of files, and on after the master was killed and started again."""
     name_server = processes.start_name_server()
     settings = {"log_file_size": LOG_FILE_SIZE}
     master = processes.start_broker("pair", name_server, settings=settings)
     make_topic(name_server, [master.address], "topic", queues=2)
-    run(send(name_server, "topic", 150, 20_000))
+    await send(name_server, "topic", 150, 20_000)
     port = free_port()
     began_ms = time.time_ns() // 1_000_000
     role = {"brokerRole": "SLAVE", "brokerId": "1", "timerWheelEnable": "true"}
@@ -106,17 +106,17 @@ def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, t
         wait_for_route(name_server, f"1:127.0.0.1:{port}")
         wait_for_copy(master.store, tmp_path / "slave", processes)
         wait_for_timer_checkpoint(tmp_path / "slave", began_ms)
-        run(send(name_server, "topic", 20, 100))
+        await send(name_server, "topic", 20, 100)
         master.child.kill()
         master = processes.start_broker("pair", name_server, port=master.port, store=master.store, settings=settings)
-        run(send(name_server, "topic", 20, 100))
+        await send(name_server, "topic", 20, 100)
 
         wait_for_copy(master.store, tmp_path / "slave", processes)
     finally:
         slave.kill()
 
 
-def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
     """While it is in its first file, and over the ends of files; killed and started again, it goes on where it was."""
     name_server = processes.start_name_server()
     port = free_port()
@@ -124,14 +124,14 @@ def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes,
     try:
         wait_for_route(name_server, f"0:127.0.0.1:{port}")
         make_topic(name_server, [f"127.0.0.1:{port}"], "topic", queues=2)
-        run(send(name_server, "topic", 5, 100))
+        await send(name_server, "topic", 5, 100)
         settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
         replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
         wait_for_route(name_server, f"1:{replica.address}")
-        run(send(name_server, "topic", 150, 20_000))
+        await send(name_server, "topic", 150, 20_000)
         wait_for_copy(tmp_path / "master", replica.store, processes)
         replica.child.kill()
-        run(send(name_server, "topic", 20, 100))
+        await send(name_server, "topic", 20, 100)
         processes.start_broker("pair", name_server, port=replica.port, store=replica.store, settings=settings)
 
         wait_for_copy(tmp_path / "master", replica.store, processes)
@@ -148,7 +148,7 @@ def wait_for_topic(replica: Broker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["normal", "static"])
-def test_java_consumers_read_our_replica_while_the_master_is_down(
+async def test_java_consumers_read_our_replica_while_the_master_is_down(
     peer: JavaPeer, processes: Processes, tmp_path: Path, kind: str
 ) -> None:
     """Every message, of a normal and of a static topic."""
@@ -157,11 +157,11 @@ def test_java_consumers_read_our_replica_while_the_master_is_down(
     if kind == "normal":
         make_topic(name_server, [master.address], "topic", queues=2)
     else:
-        asyncio.run(Operator(name_server).run("topic", "create", "topic", "--logical-queues", "2"))
+        await Operator(name_server).run("topic", "create", "topic", "--logical-queues", "2")
     replica = processes.start_broker(
         "pair", name_server, store=tmp_path / "replica", settings={**settings, "replica_of": "pair"}
     )
-    run(send(name_server, "topic", 20, 10))
+    await send(name_server, "topic", 20, 10)
     wait_for_copy(master.store, replica.store, processes)
     wait_for_topic(replica, "topic")
     master.child.kill()
@@ -171,7 +171,7 @@ def test_java_consumers_read_our_replica_while_the_master_is_down(
     assert len([line for line in consumed if "xxxxxxxxxx" in line]) == 20, consumed
 
 
-def test_our_replica_serves_the_static_topics_of_a_java_master(
+async def test_our_replica_serves_the_static_topics_of_a_java_master(
     peer: JavaPeer, processes: Processes, tmp_path: Path
 ) -> None:
     """No log has their mappings. The topic grows while the replica follows; when the master dies, it is read there."""
@@ -185,14 +185,14 @@ def test_our_replica_serves_the_static_topics_of_a_java_master(
         with JavaShell(peer, name_server, tmp_path / "shell") as shell:
             for count in ("2", "3"):
                 shell.mqadmin("updateStaticTopic", "-t", "fixed", "-qn", count, "-b", "pair")
-        run(send_to_all(name_server, "fixed", queues=3, rounds=5))
+        await send_to_all(name_server, "fixed", queues=3, rounds=5)
         wait_for_copy(tmp_path / "master", replica.store, processes)
         wait_for_mapping(replica, "fixed", queues=3)
     finally:
         master.kill()
     wait_until_gone(name_server, [f"127.0.0.1:{port}"])
 
-    bodies = asyncio.run(read_all(name_server, "fixed", count=15))
+    bodies = await read_all(name_server, "fixed", count=15)
 
     assert bodies == {number: [f"{number} {at}" for at in range(5)] for number in range(3)}
 

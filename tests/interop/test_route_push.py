@@ -11,7 +11,7 @@ from tests.interop.client_matrix import Run, finish, start_matrix
 from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.client_stories import queue_count, until_queues
 from tests.support.cluster import Broker, Processes, free_port, make_topic, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.tap import Tap
@@ -67,7 +67,7 @@ async def grow_meanwhile(name_server: str, broker: Broker, topic: str, program: 
 
 @pytest.mark.parametrize("peer_name", ["peer_4", "peer_5"])
 @pytest.mark.parametrize("serializer", ["JSON", pytest.param("ROCKETMQ", marks=pytest.mark.slow)])
-def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
+async def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
     request: pytest.FixtureRequest, tmp_path: Path, peer_name: str, serializer: str
 ) -> None:
     """Its topic grows under it, and a client that watches is told so; Java's gets answers and nothing else."""
@@ -78,7 +78,7 @@ def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
         with Tap(name_server) as tap:
             home = tmp_path / "client"
             program = start_matrix(peer, tap.address, "Push-", home, serializer=serializer, checks=CHECKS)
-            report, notices = asyncio.run(grow_meanwhile(name_server, broker, "Push-sync", program))
+            report, notices = await grow_meanwhile(name_server, broker, "Push-sync", program)
 
     for check in CHECKS:
         report.require(check)
@@ -88,7 +88,7 @@ def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
 
 
 @pytest.mark.parametrize("peer_name", ["peer_5", pytest.param("peer_4", marks=pytest.mark.slow)])
-def test_a_java_name_server_is_polled_and_that_is_said(
+async def test_a_java_name_server_is_polled_and_that_is_said(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     children: list[Child],
@@ -104,21 +104,18 @@ def test_a_java_name_server_is_polled_and_that_is_said(
     port = free_port()
     name_server = f"127.0.0.1:{port}"
 
-    async def story(address: str, broker: Broker) -> None:
-        async with Producer(address) as producer:
-            assert (await producer.send("t", b"before")).queue.topic == "t"
-            assert await queue_count(producer, "missing") in {None, 4}
-            await asyncio.to_thread(make_topic, name_server, [broker.address], "t", queues=5)
-            await until_queues(producer, "t", 5)
-            assert (await producer.send("t", b"after")).queue.topic == "t"
-
     with Processes(tmp_path) as processes:
         children.append(peer.start_name_server(port=port, home=tmp_path / "namesrv"))
         broker = processes.start_broker("ours", name_server, cluster=CLUSTER)
         make_topic(name_server, [broker.address], "t", queues=2)
         with Tap(name_server) as tap:
-            run(story(tap.address, broker))
-        assert main(["cluster", "describe", "--namesrv", name_server]) == 0
+            async with Producer(tap.address) as producer:
+                assert (await producer.send("t", b"before")).queue.topic == "t"
+                assert await queue_count(producer, "missing") in {None, 4}
+                await asyncio.to_thread(make_topic, name_server, [broker.address], "t", queues=5)
+                await until_queues(producer, "t", 5)
+                assert (await producer.send("t", b"after")).queue.topic == "t"
+        assert await asyncio.to_thread(main, ["cluster", "describe", "--namesrv", name_server]) == 0
         (described,) = [line for line in capsys.readouterr().out.splitlines() if "does not push" in line]
         children.pop().kill()
 
@@ -142,7 +139,7 @@ def test_a_java_name_server_is_polled_and_that_is_said(
         pytest.param("peer_4", "spread", marks=pytest.mark.slow),
     ],
 )
-def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
+async def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     children: list[Child],
@@ -153,16 +150,6 @@ def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
     """A client of ours that asked for it in vain knows it long before a poll; a change of it likewise."""
     monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
     peer: JavaPeer = request.getfixturevalue(peer_name)
-
-    async def story(name_server: str, shell: JavaShell) -> None:
-        async with Producer(name_server) as producer:
-            assert await queue_count(producer, "made") is None
-            for queues in (3, 5):
-                words = ("updateTopic", "-c", CLUSTER, "-t", "made", "-r", str(queues), "-w", str(queues))
-                assert "success" in await asyncio.to_thread(shell.mqadmin, *words)
-                async with asyncio.timeout(15):
-                    await until_queues(producer, "made", queues)
-            assert (await producer.send("made", b"hello")).queue.broker_name == "theirs"
 
     with Processes(tmp_path) as processes:
         name_server = processes.start_name_server()
@@ -179,5 +166,12 @@ def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
         )
         wait_until_registered(name_server, ["theirs"])
         with JavaShell(peer, name_server, tmp_path / "shell") as shell:
-            run(story(name_server, shell))
+            async with Producer(name_server) as producer:
+                assert await queue_count(producer, "made") is None
+                for queues in (3, 5):
+                    words = ("updateTopic", "-c", CLUSTER, "-t", "made", "-r", str(queues), "-w", str(queues))
+                    assert "success" in await asyncio.to_thread(shell.mqadmin, *words)
+                    async with asyncio.timeout(15):
+                        await until_queues(producer, "made", queues)
+                assert (await producer.send("made", b"hello")).queue.broker_name == "theirs"
         children.pop().kill()

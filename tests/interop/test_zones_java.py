@@ -113,7 +113,7 @@ async def read_everything(name_server: str) -> dict[str, set[str]]:
     return found
 
 
-def test_java_clients_send_and_consume_in_their_zone(zones: Zones) -> None:
+async def test_java_clients_send_and_consume_in_their_zone(zones: Zones) -> None:
     """A producer reaches only the broker of its zone, and a consumer reads only that."""
     members = [zones.member("Harbour"), zones.member("Hill")]
     try:
@@ -124,7 +124,7 @@ def test_java_clients_send_and_consume_in_their_zone(zones: Zones) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while not all(member.is_idle and len(member.said().got) >= COUNT for member in members):
             assert time.monotonic() < deadline, [member.said() for member in members]
-            time.sleep(0.05)  # foreign programs send no event
+            await asyncio.sleep(0.05)  # foreign programs send no event
 
         for member in members:
             assert not member.said().failed
@@ -133,7 +133,7 @@ def test_java_clients_send_and_consume_in_their_zone(zones: Zones) -> None:
         for member in members:
             member.child.kill()
 
-    assert asyncio.run(read_everything(zones.name_server)) == {"ours": {"Harbour"}, "theirs": {"Hill"}}
+    assert await read_everything(zones.name_server) == {"ours": {"Harbour"}, "theirs": {"Hill"}}
 
 
 def test_a_broker_that_leaves_its_zone_leaves_an_empty_route(zones: Zones) -> None:
