@@ -230,19 +230,19 @@ def with_left(reach: ScriptedReach) -> ScriptedReach:
     return reach.on(RequestCode.GET_BROKER_CLUSTER_INFO, tell)
 
 
-def test_queues_of_a_normal_topic_whose_broker_is_down_are_named():
+async def test_queues_of_a_normal_topic_whose_broker_is_down_are_named():
     """They are no longer in the route: without a word the group looks as if it had caught up."""
     reach = with_left(a_cluster("g"))
 
-    of_topic = asyncio.run(Groups(reach).lag("g", "orders"))
-    of_all = asyncio.run(Groups(reach).lag("g"))
+    of_topic = await Groups(reach).lag("g", "orders")
+    of_all = await Groups(reach).lag("g")
 
     assert of_topic.down == [DownQueues("orders", "broker-c", 4)]
     assert of_all.down == [DownQueues("%RETRY%g", "broker-c", 1)]
     assert of_topic.lag == 0
 
 
-def test_so_are_those_of_a_broker_that_does_not_answer_while_it_is_still_listed():
+async def test_so_are_those_of_a_broker_that_does_not_answer_while_it_is_still_listed():
     """The name server notices later that it hangs."""
     reach = a_cluster("g")
     reach.topics = {"orders": {"broker-a": 2, "broker-b": 3}}
@@ -252,19 +252,19 @@ def test_so_are_those_of_a_broker_that_does_not_answer_while_it_is_still_listed(
         lambda asked: RequestTimeout("hangs") if asked.address == "b:1" else known(asked),
     )
 
-    assert asyncio.run(Groups(reach).lag("g", "orders")).down == [DownQueues("orders", "broker-b", 3)]
+    assert (await Groups(reach).lag("g", "orders")).down == [DownQueues("orders", "broker-b", 3)]
 
 
-def test_a_group_that_only_a_broker_knows_that_is_down_is_not_taken_for_misspelt():
+async def test_a_group_that_only_a_broker_knows_that_is_down_is_not_taken_for_misspelt():
     """Its retry topic was there. Where nothing tells of the group, the error says who may know it."""
     reach = with_left(a_cluster("gg"))
 
-    found = asyncio.run(Groups(reach).lag("g"))
+    found = await Groups(reach).lag("g")
 
     assert (found.lag, found.down) == (None, [DownQueues("%RETRY%g", "broker-c", 1)])
-    assert asyncio.run(Groups(reach).lag("g", "orders")).down == [
+    assert (await Groups(reach).lag("g", "orders")).down == [
         DownQueues("%RETRY%g", "broker-c", 1),
         DownQueues("orders", "broker-c", 4),
     ]
     with pytest.raises(NotFound, match="knows group 'other', and broker-c, x are down"):
-        asyncio.run(Groups(reach).lag("other"))
+        await Groups(reach).lag("other")

@@ -416,7 +416,6 @@ async def test_a_refusal_that_came_late_is_not_followed_by_an_attempt_that_gets_
 
 async def test_a_queue_that_the_topic_does_not_have_is_refused_at_once():
     """After one look at the route, and with the number of queues that there are. One-way sends, too."""
-
     async with a_cluster() as (cluster, sender):
         cluster.serve(A_LEADS)
         await sender.send(to(0), 5)
@@ -436,7 +435,6 @@ async def test_a_queue_that_the_topic_does_not_have_is_refused_at_once():
 
 async def test_a_queue_by_which_the_topic_has_grown_is_found():
     """The caller may know of it before the producer does."""
-
     async with a_cluster(retries=0) as (cluster, sender):
         cluster.serve(A_LEADS)
         await sender.send(to(0), 5)
@@ -447,7 +445,6 @@ async def test_a_queue_by_which_the_topic_has_grown_is_found():
 
 async def test_both_names_of_the_broker_of_a_logical_queue_are_accepted():
     """The result has the name that the wire has."""
-
     async with a_cluster(retries=0) as (cluster, sender):
         cluster.serve(A_LEADS)
         shown = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__global", 1))

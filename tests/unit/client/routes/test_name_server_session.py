@@ -255,21 +255,18 @@ async def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
             greet.assert_not_called()  # It is no broker.
 
 
-def test_a_client_may_end_right_after_another_list():
+async def test_a_client_may_end_right_after_another_list():
     """What the old name server was told is not answered any more; that is nobody's fault."""
     faults: list[dict[str, object]] = []
 
-    async def story() -> None:
-        async with two_servers() as (one, two):
-            asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
-            async with ClusterClient(one.address) as client:
-                await client.route("t")
-                await client.set_name_servers(two.address)
-            del client
-            gc.collect()
-            assert await one.told() == [{"t"}]
-
-    asyncio.run(story())  # its end reports faults, too
+    async with two_servers() as (one, two):
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        async with ClusterClient(one.address) as client:
+            await client.route("t")
+            await client.set_name_servers(two.address)
+        del client
+        gc.collect()
+        assert await one.told() == [{"t"}]
     gc.collect()
 
     assert faults == []
