@@ -1,24 +1,28 @@
-"""Operations on a cluster, as a library: what the command line does, without its printing.
+"""Admin operations on a cluster as a library, with the table printing that the command line and other tools share.
 
-cluster_access  How an operation reaches servers
-cluster         Clusters and brokers
-cluster_start   A cluster on this machine, planned
-draining        When a broker can be removed
-floors          Where a logical queue without a leader may begin
-forcing         When a leader is dead
-groups          Consumer groups
-messages        Finding stored messages
-moves           Moving logical queues
-offsets         Where queues begin and end, which offset a time has, where a group goes on
-operations      The library behind the command line
-previews        What a mapping would look like after moves, before anybody moves
-reading         Reading queues from outside any group
-route_push      Which name servers tell clients of changed routes, to how many, and how often
-static_changes  Carrying out changes of static topics
-static_topics   Static topics of a cluster
-table_layout    Fits a table into the width of a terminal, so that no word and no id is broken
-tables          How answers look to people, and to programs
-topic_plans     What creating, growing, converting or repairing a static topic means, broker by broker
-topics          Topics
-units           Opening and closing units (`holdfast dr`), and what is left of the backlog of one that is open
+Operations are grouped by noun (topics, groups, queues, brokers, ...). Most changes have two steps: the first returns a
+*plan*, a frozen value that can be printed (`--dry-run`), and the second carries it out. `Admin` in `operations` holds
+every group of operations.
+
+    cluster_access  connections and requests to name servers and brokers; the errors of operations
+    route_push      which name servers push changed routes, to how many clients and how often
+    cluster         status and configuration of clusters and brokers
+    topics          normal topics: list, describe, create, change, delete
+    groups          consumer groups: members, lag, settings
+    offsets         queue ranges, committed offsets, resets
+    messages        find stored messages by key or id
+    reading         read queues without a consumer group
+    static_topics   static topics as brokers record them, merged
+    previews        mapping tables before and after planned moves
+    moves           plan, start, follow, cancel and resume moves of logical queues
+    forcing         forced moves away from a dead leader, and abandoning its segments
+    draining        what still keeps a broker from being removed, and its removal
+    topic_plans     plans to create, grow, convert or repair a static topic, broker by broker
+    floors          the lowest offset at which a logical queue without a leader may begin
+    static_changes  carry out plans for static topics
+    units           open and close units (`holdfast dr`), and the backlog of an open unit
+    operations      `Admin`, the entry point: all operations on one cluster
+    cluster_start   the plan of a local cluster for `holdfast up`: ports, folders, commands
+    table_layout    fit a table into the width of a terminal
+    tables          print tables, facts and JSON
 """

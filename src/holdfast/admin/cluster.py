@@ -1,4 +1,4 @@
-"""Clusters and brokers: who is there, how they are, how they are configured."""
+"""Clusters and brokers: which exist, their status and their configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.wire.frames.codes import RequestCode
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """One broker as it is now. The figures are None when it does not answer; `fault` then says why.
+    """The current status of one broker. The figures are None when it does not answer; `fault` then says why.
 
     Attributes:
-        leads: How many logical queues it leads; None where it does not tell, as a broker without static topics.
-        draining: It was drained: it gets no more of them.
-        replication: Of a replica how it stands, and what to do if it is stuck; of a master who copies it. None where
-            there is nothing to say.
+        leads: How many logical queues it leads; None if it does not report that, like a broker without static topics.
+        draining: Whether it was drained and gets no more logical queues.
+        replication: For a replica, its state and, if it is stuck, the remedy; for a master, how many replicas are in
+            sync. None if the broker reports neither.
     """
 
     name: str
@@ -39,7 +39,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
-    """Everything that a broker tells about itself."""
+    """Everything that a broker reports about itself."""
 
     status: BrokerStatus
     runtime: dict[str, str]
@@ -47,7 +47,7 @@ class BrokerDescription(msgspec.Struct, frozen=True):
 
 
 class ClusterDescription(msgspec.Struct, frozen=True):
-    """Every broker of every cluster, and what they do together."""
+    """Every broker of every cluster, and their totals."""
 
     name_servers: list[str]
     clusters: dict[str, list[str]]
@@ -65,14 +65,14 @@ class Cluster:
         self._reach = reach
 
     async def statuses(self) -> list[BrokerStatus]:
-        """Return every broker with its figures; one that does not answer is listed all the same."""
+        """Return the status of every broker, including brokers that do not answer."""
         return await gather(await self._reach.brokers(), self._status)
 
     async def describe_broker(self, name: str) -> list[BrokerDescription]:
-        """Return the master of *name* and its slaves, by id.
+        """Return the master of *name* and its replicas, by id.
 
         Raises:
-            NotFound: there is no such broker; the text says which there are.
+            NotFound: there is no such broker; the text lists the known ones.
         """
         known = await self._reach.brokers()
         found = [broker for broker in known if name in {broker.name, broker.address}]
@@ -82,7 +82,7 @@ class Cluster:
         return await gather(found, self._describe)
 
     async def describe(self) -> ClusterDescription:
-        """Return every cluster that the name server knows."""
+        """Return every cluster that the name server knows, with its brokers and totals."""
         info = await self._reach.cluster_info()
         statuses = await self.statuses()
         answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -152,7 +152,7 @@ def _replication(runtime: dict[str, str]) -> str | None:
 
 
 def _number(runtime: dict[str, str], name: str) -> float | None:
-    """Return a figure; of three for 10 s, 60 s and 600 s the first."""
+    """Return a figure. If the broker reports averages over 10 s, 60 s and 600 s, return the first."""
     try:
         return round(float(runtime[name].split()[0]), 3)
     except (KeyError, IndexError, ValueError):

@@ -1,7 +1,7 @@
-"""How an operation reaches servers: any name server, every name server, one broker, many brokers at once.
+"""Access to servers: any name server, every name server, one broker, or many brokers concurrently.
 
-An answer with a failure code is raised as `BrokerRefused`, so that an operation reads as if nothing could go wrong;
-where a code is an answer in itself (no such topic, nobody online) the operation names it.
+An answer with a failure code is raised as `BrokerRefused`, so that operations show only the path of success. Where a
+code is a valid answer (no such topic, no member online), the operation catches it by name.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields, to_fields
 
-# How many servers or topics are asked at once; more only makes all of them slower.
+# How many servers or topics are queried concurrently; more only makes all of them slower.
 IN_FLIGHT_MAX: Final = 64
-# On a route query: we read mappings, and want the brokers of a static topic instead of one that stands for them.
+# On a route query: we read mappings, and want the real brokers of a static topic instead of its logical broker name.
 _KNOWS_MAPPINGS: Final = {"hf.mapping": "1"}
 
 _Item = TypeVar("_Item")
@@ -41,15 +41,15 @@ Header = msgspec.Struct | Mapping[str, str] | None
 
 
 class NameServerUnreachable(ConnectionLost):
-    """None of the name servers answers."""
+    """No name server answers."""
 
 
 class NotFound(HoldfastError):
-    """There is no topic, group, broker or cluster of that name."""
+    """There is no topic, group, broker or cluster with that name."""
 
 
 class NotAllowed(HoldfastError):
-    """It could be done, but not as things are; the text says what would have to be different."""
+    """The current state of the cluster forbids the operation; the text says what would have to change."""
 
 
 class PartlyDone(HoldfastError):
@@ -57,7 +57,7 @@ class PartlyDone(HoldfastError):
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """One broker process: a name may have a master (id 0) and slaves."""
+    """One broker process. A broker name may have a master (id 0) and replicas."""
 
     name: str
     cluster: str
@@ -66,7 +66,7 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class _MappedRoute(msgspec.Struct, frozen=True, rename="camel"):
-    """What a route tells of a static topic: broker name to what that broker registered."""
+    """The mapping rows in a route: broker name to the mapping that this broker registered for a static topic."""
 
     topic_queue_mapping_by_broker: dict[str, Info] | None = None
 
@@ -77,11 +77,11 @@ class Reach:
     Args:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
-        unit: The unit, a cluster, that is looked at; None for all of them.
+        unit: The unit (a cluster) to which queries are limited; None for all units.
     """
 
     unit: str | None = None
-    preferred: str | None = None  # the name server that is asked first
+    preferred: str | None = None  # the name server to query first
 
     def __init__(self, namesrv: str, *, timeout_s: float, unit: str | None = None) -> None:
         self.unit = unit
@@ -101,8 +101,8 @@ class Reach:
         """Return the answer of the server at *address*.
 
         Raises:
-            BrokerRefused: it said no.
-            ConnectionLost, RequestTimeout: it said nothing.
+            BrokerRefused: it answered with a failure code.
+            ConnectionLost, RequestTimeout: it did not answer.
         """
         return await self._client.invoke(address, _command(code, header, body))
 
@@ -112,7 +112,7 @@ class Reach:
         """Return the answer of the server at *address*, whatever its code.
 
         Raises:
-            ConnectionLost, RequestTimeout: there was none.
+            ConnectionLost, RequestTimeout: it did not answer.
         """
         return await self._client.ask(address, _command(code, header), timeout_s)
 
@@ -120,8 +120,8 @@ class Reach:
         """Return the answer of the first name server that gives one.
 
         Raises:
-            BrokerRefused: it said no.
-            NameServerUnreachable: none of them answers.
+            BrokerRefused: it answered with a failure code.
+            NameServerUnreachable: no name server answers.
         """
         if self.preferred is not None:
             with contextlib.suppress(ConnectionLost, RequestTimeout):
@@ -135,7 +135,7 @@ class Reach:
         return answer
 
     async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
-        """Tell every name server, because they do not talk to each other."""
+        """Send a request to every name server, because they do not talk to each other."""
         await self._client.every_name_server(_command(code, header))
 
     async def tell_name_servers(self, code: RequestCode, header: Header) -> dict[str, HoldfastError]:
@@ -180,35 +180,35 @@ class Reach:
         """Use other name servers from now on: `host:port;host:port`, or the URL of an address server.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server does not return a list. The current name servers stay in use.
         """
         await self._client.set_name_servers(namesrv)
 
     async def find_route(self, topic: str) -> Route | None:
-        """Return who serves *topic*, or None when nobody does. Of a static topic these are its real brokers."""
+        """Return the route of *topic*, or None if no broker serves it. A static topic's route has its real brokers."""
         found = await self.find_route_and_rows(topic)
         return None if found is None else found[0]
 
     async def find_rows(self, topic: str) -> dict[str, Info]:
-        """Return what the brokers of a static topic registered, dead ones too; nothing when it is no static topic."""
+        """Return the mappings that brokers, dead ones too, registered for a static topic; empty for other topics."""
         found = await self.find_route_and_rows(topic)
         return {} if found is None else found[1]
 
     async def find_route_and_rows(self, topic: str, *, unit: str | None = None) -> tuple[Route, dict[str, Info]] | None:
-        """Return who serves *topic* and, of a static one, what its brokers registered; None when nobody serves it.
+        """Return the route of *topic* and, for a static topic, its registered mappings; None if no broker serves it.
 
-        What a client of *unit* sees, or of the unit that is looked at.
+        The result is limited to *unit*, or to the unit of this object if *unit* is left out.
         """
         seen = unit or self.unit
         found = await self._find_told(topic, seen)
         return found if found is None or seen is None else _narrow(*found, seen)
 
     async def get_told_route(self, topic: str) -> Route:
-        """Return what a client of the unit that is looked at is told, with what is open to it of other units.
+        """Return the route that a client of this unit receives, including queues of other units that are open to it.
 
         Raises:
-            RouteNotFound: nothing.
+            RouteNotFound: there is no route.
         """
         found = await self._find_told(topic, self.unit)
         if found is None:
@@ -226,7 +226,7 @@ class Reach:
         return decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
 
     async def find_reports(self, topic: str) -> dict[str, Info]:
-        """Return what brokers ever registered of a static topic and still counts, of the living and the dead."""
+        """Return every registered mapping of a static topic that is still valid, of live and dead brokers."""
         fields = {"topic": topic, **_KNOWS_MAPPINGS, REPORTS_FIELD: "1"}
         try:
             answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
@@ -238,30 +238,30 @@ class Reach:
         return {name: row for name, row in rows.items() if self.unit is None or covers(row.scope, self.unit)}
 
     def within(self, unit: str | None) -> Self:
-        """Return the same way, to one unit, or to all."""
+        """Return a copy on the same connections that is limited to one unit; None removes the limit."""
         lens = copy.copy(self)
         lens.unit = unit
         return lens
 
     def by_way_of(self, name_server: str) -> Self:
-        """Return the same way, with what only name servers know from this one of them, as long as it answers."""
+        """Return a copy on the same connections that queries this name server first, as long as it answers."""
         lens = copy.copy(self)
         lens.preferred = name_server
         return lens
 
     async def get_route(self, topic: str) -> Route:
-        """Return who serves *topic*.
+        """Return the route of *topic*.
 
         Raises:
-            RouteNotFound: nobody does.
+            RouteNotFound: no broker serves it.
         """
         return (await self.get_route_and_rows(topic))[0]
 
     async def get_route_and_rows(self, topic: str) -> tuple[Route, dict[str, Info]]:
-        """Return who serves *topic* and, of a static one, what its brokers registered.
+        """Return the route of *topic* and, for a static topic, its registered mappings.
 
         Raises:
-            RouteNotFound: nobody serves it.
+            RouteNotFound: no broker serves it.
         """
         found = await self.find_route_and_rows(topic)
         if found is None:
@@ -298,7 +298,7 @@ class Reach:
         return {name: found[name] for name in sorted(found) if self.unit in {None, found[name].cluster}}
 
     async def brokers(self) -> list[Broker]:
-        """Return every broker process of the unit that is looked at, or of every cluster, by name and id."""
+        """Return every broker process of this unit, or of every cluster if no unit is set, by name and id."""
         everybody = await self._everybody()
         return [broker for broker in everybody if self.unit in {None, broker.cluster}]
 
@@ -310,7 +310,7 @@ class Reach:
         )
 
     async def all_masters(self) -> list[Broker]:
-        """Return the brokers that take writes, of every unit.
+        """Return the masters of every unit.
 
         Raises:
             NotFound: there is none.
@@ -321,10 +321,10 @@ class Reach:
         return masters
 
     async def readers(self) -> list[Broker]:
-        """Return who answers for each broker of the unit that is looked at: its master, or a replica while it is down.
+        """Return one readable process for each broker name of this unit: the master, or a replica while it is down.
 
         Raises:
-            NotFound: nobody does.
+            NotFound: there is no broker.
         """
         found: dict[str, Broker] = {}
         for broker in await self.brokers():  # by name and id: the master comes first
@@ -332,10 +332,10 @@ class Reach:
         return list(found.values()) or await self.masters()
 
     async def masters(self, *, cluster: str | None = None, names: Iterable[str] | None = None) -> list[Broker]:
-        """Return the brokers that take writes: of one cluster, of these names, or all; of the unit that is looked at.
+        """Return the masters of this unit, optionally only those of one cluster or with these names.
 
         Raises:
-            NotFound: no broker fits; the text says what there is.
+            NotFound: no broker matches; the text lists the known ones.
         """
         masters = [broker for broker in await self.brokers() if broker.id == MASTER_ID]
         if not masters and self.unit is not None:
@@ -356,7 +356,7 @@ class Reach:
 
 
 def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]] | None:
-    """Return what belongs to *unit*, without what is told of others while they are open; None when that was all."""
+    """Return the part of a route that belongs to *unit*, without open queues of other units; None if it is empty."""
     own = {name: row for name, row in rows.items() if covers(row.scope, unit)}
     brokers = [data for data in route.broker_datas if data.broker_name in own or (not rows and data.cluster == unit)]
     if not brokers and not own:
@@ -372,7 +372,7 @@ def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict
 
 
 async def gather(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Result]]) -> list[_Result]:
-    """Return what *work* makes of each item, in order; a bounded number at once. The first failure is raised."""
+    """Return the result of *work* for each item, in order, with bounded concurrency. Raise the first failure."""
     limit = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def bounded(item: _Item) -> _Result:
@@ -386,7 +386,7 @@ def body_of(answer: Command, kind: type[_Body]) -> _Body:
     """Return the body of an answer as *kind*.
 
     Raises:
-        RemoteProtocolError: it is something else.
+        RemoteProtocolError: the body has another form.
     """
     return java_json.decode(answer.body, kind)
 

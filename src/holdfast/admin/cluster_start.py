@@ -1,10 +1,10 @@
-"""A cluster on this machine, planned: which roles, where they listen, where they keep what, with which command.
+"""The plan of a cluster on this machine: its roles, ports, folders and commands.
 
     name server   127.0.0.1:9876
     broker-a      127.0.0.1:10911     each broker also answers on port - 2, and port + 1 is kept free for replication
     broker-b      127.0.0.1:10921
 
-Ports are looked at before anything starts, so that a port that is taken is told by name and not by a dead process.
+Ports are checked before any process starts, so that the error names the occupied port, instead of a process that dies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.runtime.supervisor import ChildSpec
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_BROKERS: Final = 2
 PORT_STEP: Final = 10
-# Free ports are looked for below the range from which the kernel takes ports for outgoing connections.
+# The search for free ports stays below the range from which the kernel assigns ports for outgoing connections.
 _FREE_PORTS: Final = range(15_000, 30_000, PORT_STEP)
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _REGISTERED_TIMEOUT_S: Final = 30.0
@@ -39,7 +39,7 @@ _PAUSE_S: Final = 0.01
 
 
 class BrokerPlan(msgspec.Struct, frozen=True):
-    """One broker: where it listens, and what clients dial."""
+    """One broker: where it listens, and the address that clients dial."""
 
     name: str
     listen: str
@@ -52,8 +52,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     """A whole cluster.
 
     Attributes:
-        namesrv: What clients dial.
-        namesrv_listen: What the name server listens on.
+        namesrv: The address that clients dial.
+        namesrv_listen: The address that the name server listens on.
         idle: Brokers that have data in the folder and are not started.
     """
 
@@ -69,7 +69,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         """Return how to start the name server."""
         data = str(Path(self.folder, "namesrv"))
         words = ["namesrv", "--listen", self.namesrv_listen, "--data", data]
-        # Topics created with --order keep their queues while a broker is away; other topics are not concerned.
+        # Topics created with --order keep their queues while a broker is away; other topics are not affected.
         words += ["--set", "order_message_enable=true"]
         words += ["--metrics-listen", self.metrics] if self.metrics is not None else []
         return _spec("namesrv", [*words, *extra])
@@ -84,10 +84,10 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
 
 def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
-    """Return what `holdfast up` with *options* starts.
+    """Return the cluster that `holdfast up` with *options* starts.
 
     Raises:
-        ConfigError: a port is taken; the text says which and what to do.
+        ConfigError: a port is in use; the text says which and what to do.
     """
     present = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
     count = options.brokers or len(present) or DEFAULT_BROKERS
@@ -99,7 +99,7 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
         port = _find_free(host, 1, taken=ports)[0]
     elif not _is_free(host, port):
         raise ConfigError(
-            f"port {port} is taken: is a cluster running already? If not, choose with --namesrv HOST:PORT"
+            f"port {port} is in use: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
         )
     reached = _reached(host)
     metrics_of_namesrv, *metrics_of_brokers = _metrics_addresses(host, options.metrics_port, 1 + count)
@@ -124,7 +124,7 @@ def broker_names(count: int) -> list[str]:
 
 
 async def wait_until_registered(plan: ClusterPlan) -> None:
-    """Return once the name server tells clients of every broker.
+    """Return once the name server lists every broker.
 
     Raises:
         RequestTimeout: one of them does not appear.
@@ -141,7 +141,7 @@ async def wait_until_registered(plan: ClusterPlan) -> None:
                 return
             if loop.time() > deadline_s:
                 raise RequestTimeout(f"{min(wanted - known)} runs but has not registered with {plan.namesrv}")
-            await asyncio.sleep(_PAUSE_S)  # a name server tells nobody by itself
+            await asyncio.sleep(_PAUSE_S)  # a name server does not report new brokers: poll
 
 
 def _spec(name: str, words: Sequence[str]) -> ChildSpec:
@@ -155,8 +155,8 @@ def _choose_ports(host: str, base_port: int, count: int) -> list[int]:
     for name, port in zip(broker_names(count), ports, strict=True):
         if not all(_is_free(host, each) for each in _block(port)):
             raise ConfigError(
-                f"port {port} (or {port - 2}) of {name} is taken: stop what uses it, or choose with --base-port N "
-                "(0 takes free ones)"
+                f"port {port} (or {port - 2}) of {name} is in use: stop the process that uses it, or choose another"
+                " with --base-port N (0 picks free ones)"
             )
     return ports
 
@@ -166,7 +166,7 @@ def _metrics_addresses(host: str, first_port: int | None, count: int) -> list[st
         return [None] * count
     for port in range(first_port, first_port + count):
         if not _is_free(host, port):
-            raise ConfigError(f"port {port} is taken: choose others for metrics with --metrics-port N")
+            raise ConfigError(f"port {port} is in use: choose others for metrics with --metrics-port N")
     return [_join(host, port) for port in range(first_port, first_port + count)]
 
 
@@ -204,7 +204,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _reached(host: str) -> str:
-    """Return what others dial when a server listens on *host*."""
+    """Return the host that other machines dial when a server listens on *host*."""
     return find_own_host() if host in _WILDCARDS else host
 
 

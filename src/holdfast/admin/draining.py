@@ -1,8 +1,8 @@
-"""When a broker can be removed: what still holds it, until when, and its removal.
+"""Removing a broker: the reasons why it is still needed, when they end, and the removal.
 
-A broker is removable when it leads nothing, every home that it held has expired, and nothing waits in it: no delayed,
-half, retried or dead-lettered message, no normal topic. Its retention decides when old homes expire; consumed ones can
-be discarded before.
+A broker can be removed when it leads no queue, every closed segment on it has expired, and no message waits in it: no
+delayed, half, retried or dead-lettered message, no normal topic. Its retention decides when closed segments expire;
+consumed ones can be discarded earlier.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _PAUSE_S: Final = 2.0
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a broker is still needed for.
+    """One reason why a broker is still needed.
 
     Attributes:
         kind: leads, move, records, delayed, half, retry, dead-letter or topic.
-        name: Which topic, or which group.
+        name: The topic or the group.
         count: How many queues or messages.
-        until_ms: When it will be over by itself, as far as that is known.
-        remedy: What ends it.
+        until_ms: When the reason ends without any action; None if that is not known.
+        remedy: The action that ends it.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Home(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed home on the broker that is drained."""
+    """A closed segment on the broker that is being drained."""
 
     topic: str
     queue: int
@@ -71,13 +71,13 @@ class _DelayBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Draining:
-    """Questions and orders about brokers that shall go.
+    """Operations that drain and remove brokers.
 
     Args:
         reach: The cluster.
-        static: Who reads mappings.
-        topics: Who reads topics.
-        sleep: How to wait; tests need not.
+        static: Reads mappings.
+        topics: Reads topics.
+        sleep: How to wait; tests pass a function that returns at once.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Draining:
         self._sleep = sleep
 
     async def holds(self, broker: str) -> list[Hold]:
-        """Return what still holds *broker*; nothing when it can be removed.
+        """Return the reasons why *broker* is still needed; an empty list when it can be removed.
 
         Raises:
             NotFound: there is no such broker.
@@ -103,7 +103,7 @@ class Draining:
         view = (await self._static.read()).around(broker)
         holder = view.get_holder(broker)
         if holder.fault is not None:
-            raise NotAllowed(f"{broker} does not answer ({holder.fault}): what it still holds cannot be known")
+            raise NotAllowed(f"{broker} does not answer ({holder.fault}): whether it is still needed is unknown")
         retention_ms = await self._retention_ms(holder)
         found = [*_leads(view, broker), *_moves(view, broker), *_records(view, broker, retention_ms)]
         found += await self._waiting(holder)
@@ -111,7 +111,9 @@ class Draining:
         return found
 
     async def mark(self, broker: str, *, draining: bool) -> None:
-        """Say that *broker* gets no more queues unless it is named, or that it may again. It remembers that.
+        """Set or clear the draining mark of *broker*. A draining broker gets queues only by orders that name it.
+
+        The broker persists the mark.
 
         Raises:
             NotFound: there is no such broker.
@@ -122,9 +124,9 @@ class Draining:
     async def wait(
         self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None, *, groups: Sequence[str] = ()
     ) -> list[Home]:
-        """Return when nothing holds *broker* any more; *told* hears of every change.
+        """Wait until *broker* is no longer needed. Call *told* with the remaining reasons each time they change.
 
-        What all of *groups* have consumed by then is discarded as soon as they have; returns the homes that it was in.
+        Meanwhile discard each closed segment as soon as all of *groups* have consumed it. Return those segments.
         """
         last: list[Hold] | None = None
         dropped: list[Home] = []
@@ -141,18 +143,18 @@ class Draining:
     async def discard_consumed(
         self, broker: str, groups: Sequence[str], *, dry_run: bool = False
     ) -> tuple[list[Home], list[Home]]:
-        """Expire the closed homes on *broker* that all of *groups* have passed; return those, and those that stay.
+        """Expire the closed segments on *broker* that all of *groups* have consumed.
 
-        Without a group nothing is expired.
+        Return the expired segments and the kept ones. Without a group nothing is expired.
 
         Raises:
             NotFound: there is no such broker.
-            NotAllowed: a broker that would be asked does not take part.
+            NotAllowed: a broker that is needed for this does not answer, or does not support it.
         """
         dropped: list[Home] = []
         kept: list[Home] = []
         if not groups:
-            return dropped, kept  # What nobody is named for, nobody has consumed.
+            return dropped, kept  # Without groups, no group can vouch that a segment is consumed.
         view = (await self._static.read()).around(broker)
         view.require_ready([broker])
         for topic, queue, segment in _closed_homes(view, broker):
@@ -177,14 +179,14 @@ class Draining:
         return dropped, kept
 
     async def remove(self, broker: str, *, force: bool = False) -> list[str]:
-        """Forget *broker* everywhere; return who forgot it. Its process can be stopped then.
+        """Remove *broker* from all records; return the brokers that forgot it. Its process can then be stopped.
 
         Args:
             broker: Its name.
-            force: Though it does not answer: what it may still hold beside static topics is given up.
+            force: Remove it even if it does not answer, and give up its messages outside of static topics.
 
         Raises:
-            NotAllowed: something still holds it; the text says what.
+            NotAllowed: it is still needed; the text says for what.
         """
         view = (await self._static.read()).around(broker)
         is_dead = broker not in view.holders or view.holders[broker].fault is not None
@@ -192,8 +194,8 @@ class Draining:
             if broker not in view.lost:
                 view.get_holder(broker)
             raise NotAllowed(
-                f"{broker} does not answer: whether delayed, half or retried messages wait in it cannot be known. Start"
-                " it, or give them up with --force"
+                f"{broker} does not answer: whether delayed, half or retried messages wait in it is unknown. Start it,"
+                " or give them up with --force"
             )
         require_another(view, broker)
         held = [*_leads(view, broker), *_records(view, broker, None)] if is_dead else await self.holds(broker)
@@ -203,9 +205,9 @@ class Draining:
             raise NotAllowed(f"{broker} is still needed: {what}{more}. `holdfast broker drain {broker} --wait` ends it")
         others = [holder for name, holder in view.holders.items() if name != broker and holder.is_ready]
         body = encode_body(ForgetOrder(broker=broker))
-        # The others first: where one refuses, the broker still has its records.
+        # The others first: if one of them refuses, the broker is still registered.
         await gather(others, lambda holder: self._reach.ask(holder.address, RequestCode.FORGET_BROKER, body=body))
-        # It keeps its own records: without them it would take what stale clients send for messages of a normal topic.
+        # The broker keeps its own records: without them it would store sends of stale clients as a normal topic's.
         await self._unregister(broker, view.holders.get(broker))
         return [holder.name for holder in others]
 
@@ -223,15 +225,15 @@ class Draining:
     async def _why_kept(
         self, view: ClusterMappings, topic: str, queue: LogicalQueue, segment: Segment, groups: Sequence[str]
     ) -> str:
-        """Return why a closed home must stay; nothing when all groups have passed it."""
+        """Return why a closed segment must stay; an empty string when all groups have consumed it."""
         if segment.last is None:
-            return "its end is not known"
+            return "its end is unknown"
         for group in groups:
             committed = await self._committed(view.holders[queue.leader.broker], group, topic, queue.queue)
             if committed is None:
                 return f"{group} has not consumed it"
             if committed < segment.last:
-                return f"{group} is at {committed}, the home ends at {segment.last}"
+                return f"{group} is at {committed}, the segment ends at {segment.last}"
         return ""
 
     async def _committed(self, holder: Holder, group: str, topic: str, queue: int) -> int | None:
@@ -249,7 +251,7 @@ class Draining:
         hours = parse_settings(answer.body).get("fileReservedTime", "")
         return int(hours) * _HOUR_MS if hours.isdecimal() else None
 
-    # What waits inside the broker.
+    # Messages that wait inside the broker.
 
     async def _waiting(self, holder: Holder) -> list[Hold]:
         answer = await self._reach.ask(holder.address, RequestCode.GET_ALL_DELAY_OFFSET)
@@ -264,10 +266,10 @@ class Draining:
             half += max(0, state.offset_max - (state.offset_min if decided is None else decided))
         found = []
         if delayed:
-            remedy = "they go out when they are due, two hours from now at most"
+            remedy = "they are delivered when they are due, in at most two hours"
             found.append(Hold(kind="delayed", name="delayed message", count=delayed, remedy=remedy))
         if half:
-            remedy = "their senders decide about them, or are asked"
+            remedy = "their producers commit or roll them back, or the broker asks the producers"
             found.append(Hold(kind="half", name="open transaction", count=half, remedy=remedy))
         return found
 
@@ -314,24 +316,24 @@ class Draining:
             return await self._topics.queue_states(broker, topic)
         except BrokerRefused as refusal:
             if refusal.code in {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR}:
-                return []  # It never had any.
+                return []  # The topic does not exist on this broker.
             raise
 
 
 def hold_text(hold: Hold) -> str:
-    """Return a hold in a few words."""
+    """Return a short sentence that describes a hold."""
     are, wait = ("is", "waits") if hold.count == 1 else ("are", "wait")
     match hold.kind:
         case "leads":
             return f"it leads {_count(hold, 'logical queue')} of {hold.name}"
         case "move":
-            return f"{_count(hold, 'queue')} of {hold.name} {are} on the way"
+            return f"{_count(hold, 'queue')} of {hold.name} {are} being moved"
         case "records":
-            return f"{_count(hold, 'message')} of {hold.name} {are} in its old homes"
+            return f"{_count(hold, 'message')} of {hold.name} {are} in its old segments"
         case "delayed" | "half":
             return f"{_count(hold, hold.name)} {wait} in it"
         case "retry":
-            return f"{_count(hold, 'message')} {wait} to be tried again by {hold.name}"
+            return f"{_count(hold, 'message')} {wait} to be retried by {hold.name}"
         case "dead-letter":
             return f"{_count(hold, 'dead letter')} in {hold.name}"
     return f"the normal topic {hold.name} with {_count(hold, 'message')}"
@@ -358,7 +360,7 @@ def _moves(view: ClusterMappings, broker: str) -> list[Hold]:
 
 
 def _records(view: ClusterMappings, broker: str, retention_ms: int | None) -> list[Hold]:
-    """Return the closed homes that are still readable, one line a topic."""
+    """Return one hold for each topic with closed segments that are still readable."""
     by_topic: dict[str, list[Segment]] = {}
     for topic, _, segment in _closed_homes(view, broker):
         by_topic.setdefault(topic, []).append(segment)
@@ -396,7 +398,7 @@ def _normal_topic(broker: str, config: TopicConfig, count: int, until_ms: int | 
 
 
 def latest(holds: Collection[Hold]) -> int | None:
-    """Return when all *holds* will be over by themselves; None when that is not known of one of them."""
+    """Return when the last of *holds* ends without any action; None if that is unknown for one of them."""
     times = [hold.until_ms for hold in holds]
     known = [time_ms for time_ms in times if time_ms is not None]
     return max(known, default=None) if len(known) == len(times) else None

@@ -1,7 +1,7 @@
-"""Where a logical queue without a leader may begin: above every offset that it ever used.
+"""The lowest offset at which a logical queue without a leader may begin: above every offset that it ever used.
 
-    every broker of the scope ──7017─> what it records, and what groups committed there ───┐
-    name server ──105────────────────> what dead brokers reported last ────────────────────┴─> the floor, who is silent
+    every broker of the scope ──7017─> its records, and the offsets that groups committed ──┐
+    name server ──105────────────────> the last reports of dead brokers ────────────────────┴─> floor, silent brokers
 
 Brokers enforce the floor themselves (`broker/failover/offset_floors.py`). This module computes it for a plan, before
 any broker is asked to open a queue.
@@ -24,7 +24,7 @@ from holdfast.wire.requests.moves import FloorQuestion, QueueFloors, encode_body
 async def find_starts(
     reach: Reach, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
 ) -> dict[int, KnownStart]:
-    """Return where each of *queues* may begin, by what all brokers of the topic's scope know."""
+    """Return where each of *queues* may begin, from the knowledge of all brokers of the topic's scope."""
     if not queues:
         return {}
     question = FloorQuestion(topic=topic.name, queues=sorted(queues))

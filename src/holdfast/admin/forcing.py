@@ -1,10 +1,10 @@
-"""When a leader is dead: opening its queues elsewhere behind a gap, and giving up what it may still hold.
+"""Operations for a dead leader: open its queues elsewhere after a gap, and abandon its unreachable messages.
 
-    a (dead)  0 ......... ?            where it really ended, nobody can ask
+    a (dead)  0 ......... ?            its real end is unknown
     b                      . 2^40 .... opens here: no offset is ever used twice
 
-A forced move is the operator's word that the leader will not take another write. If it returns, it is fenced: it serves
-what it had, in its place.
+With a forced move the operator asserts that the leader will accept no further write. If the leader returns, it is
+fenced: it still serves the messages that it had, at their offsets.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields
 
 
 class Abandoning(msgspec.Struct, frozen=True, kw_only=True):
-    """What giving up the rest of a dead home means.
+    """The plan to abandon the rest of a segment on a dead broker.
 
     Attributes:
-        broker: Who holds it, and does not answer.
-        end: The logical offset at which it will end for readers.
-        leader: Who is told.
+        broker: The dead broker that has the segment.
+        end: The logical offset at which the segment will end for readers.
+        leader: The broker that receives the order.
     """
 
     topic: str
@@ -54,8 +54,8 @@ class Forcing:
 
     Args:
         reach: The cluster.
-        topics: Who reads mappings.
-        now_ms: The time here.
+        topics: Reads mappings.
+        now_ms: Returns the local time.
     """
 
     def __init__(self, reach: Reach, topics: StaticTopics, now_ms: Callable[[], int]) -> None:
@@ -68,7 +68,7 @@ class Forcing:
 
         Raises:
             NotFound: there is no such topic, queue or broker.
-            NotAllowed: its leader answers: move it properly.
+            NotAllowed: its leader answers: move it without force.
         """
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
@@ -87,7 +87,7 @@ class Forcing:
         view.require_inside(view.get_topic(topic), targets)
         dead = {leader for leader in leaders.values() if even_if_alive or not _answers(view, leader)} - {*targets}
         if not dead:
-            raise NotAllowed(f"every leader of {topic} answers: move it without --force, and no offset is skipped")
+            raise NotAllowed(f"every leader of {topic} answers: move it without --force, so that no offset is skipped")
         moves = [
             move for leader in sorted(dead) for move in leader_planning.plan_drain(leader, {topic: leaders}, targets)
         ]
@@ -97,7 +97,7 @@ class Forcing:
         """Return the forced moves after which a dead *broker* leads nothing.
 
         Raises:
-            NotAllowed: it answers, or nobody else can take its queues.
+            NotAllowed: it answers, or no other broker can lead its queues.
         """
         view = (await self._read(None)).around(broker)
         require_another(view, broker)
@@ -107,7 +107,7 @@ class Forcing:
         return self._plan(view, moves, even_if_alive=even_if_alive)
 
     async def force(self, plan: MovePlan) -> list[Move]:
-        """Open the queues of *plan* at their targets. What a target refuses has state `refused`."""
+        """Open the queues of *plan* at their targets. A move that its target refuses gets the state `refused`."""
 
         async def order(item: tuple[str, ForceOrder]) -> Move:
             target, body = item
@@ -134,17 +134,17 @@ class Forcing:
         return await gather(to_force_orders(plan.view, plan.moves, self._now_ms()), order)
 
     async def plan_abandon(self, topic: str, queue: int, *, end: int | None = None) -> Abandoning:
-        """Return what giving up the rest of a dead home means.
+        """Return the plan to abandon the rest of a segment on a dead broker.
 
         Args:
             topic: The static topic.
             queue: The logical queue at whose unknown end readers wait.
-            end: Where it shall end; where left out, behind the last message that a replica of the dead broker has, or
-                else that any group has consumed.
+            end: Where the segment shall end. If left out, it ends after the last message that a replica of the dead
+                broker has, or, without a replica, at the highest offset that any group has consumed.
 
         Raises:
             NotFound: there is no such topic or queue.
-            NotAllowed: nobody waits there, or the broker is back.
+            NotAllowed: the queue waits for no dead broker, or the broker is back.
         """
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
@@ -153,7 +153,7 @@ class Forcing:
         if home is None:
             raise NotAllowed(f"logical queue {queue} of {topic} waits for no dead broker: there is nothing to abandon")
         if _answers(view, home.broker):
-            raise NotAllowed(f"{home.broker} is back and will tell where its part ends: nothing needs to be given up")
+            raise NotAllowed(f"{home.broker} is back and will report where its segment ends: nothing needs abandoning")
         address = view.holders[leader].address
         following = view.get_topic(topic).merged.queues[queue].after(home)
         if end is None:
@@ -171,12 +171,12 @@ class Forcing:
         )
 
     async def abandon(self, plan: Abandoning) -> None:
-        """Fix the end of a dead home: readers go on behind it. What lies behind it is lost to them for good."""
+        """Fix the end of a dead broker's segment. Readers continue after it; messages past it are lost to them."""
         body = AbandonOrder(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
         await self._reach.ask(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
 
     async def _copied(self, topic: str, home: Segment) -> int | None:
-        """Return where *home* ends at a replica of its broker; None where there is none that answers."""
+        """Return where *home* ends at a replica of its broker; None if no replica answers."""
         header = {"topic": topic, "queueId": str(home.queue_id), "lo": "false"}
         for broker in await self._reach.brokers():
             if broker.name == home.broker and broker.id != MASTER_ID:
@@ -196,7 +196,7 @@ class Forcing:
                     await self._reach.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
                 )
             except BrokerRefused:
-                continue  # It never committed.
+                continue  # This group never committed.
             seen.append(committed.offset)
         limit = None if following is None else following.first
         return max(offset for offset in seen if limit is None or offset < limit)
@@ -209,8 +209,8 @@ class Forcing:
         alive = sorted({str(move.source) for move in moves if _answers(view, str(move.source))})
         if alive and not even_if_alive:
             raise NotAllowed(
-                f"{', '.join(alive)} answers: move its queues without --force, and no offset is skipped. If it must be"
-                " passed over all the same, stop it first, or say --even-if-alive"
+                f"{', '.join(alive)} answers: move its queues without --force, so that no offset is skipped. To force"
+                " the move anyway, stop the broker first, or add --even-if-alive"
             )
         view.require_ready(sorted({move.target for move in moves}))
         names = sorted({move.topic for move in moves})
@@ -221,7 +221,7 @@ class Forcing:
 def to_force_orders(
     view: ClusterMappings, moves: Iterable[leader_planning.Move], now_ms: int
 ) -> list[tuple[str, ForceOrder]]:
-    """Return target and order, one for each topic and target, with the last known homes of every queue."""
+    """Return one target and order for each topic and target, with the last known segments of every queue."""
     groups: dict[tuple[str, str], list[int]] = {}
     for move in moves:
         groups.setdefault((move.topic, move.target), []).append(move.queue)

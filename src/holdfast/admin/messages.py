@@ -1,4 +1,4 @@
-"""Finding stored messages: by key, by the sender's id, by the broker's id."""
+"""Find stored messages by key, by the producer's message id, or by the broker's message id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FoundMessage(msgspec.Struct, frozen=True):
     """A message and the broker that has it.
 
     Attributes:
-        queue_broker: The broker name of its queue: of a static topic the one that stands for all of its brokers.
+        queue_broker: The broker name of its queue; for a static topic the logical broker name of all its brokers.
     """
 
     broker: str
@@ -36,10 +36,10 @@ class FoundMessage(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a message was before its group could not consume it.
+    """The original place of a message that its group failed to consume.
 
     Attributes:
-        id: By which it is found in *topic*.
+        id: Its message id in *topic*.
         broker: The broker name of its queue; None, like queue and offset, if it is no longer stored.
     """
 
@@ -68,10 +68,10 @@ class Messages:
         return await self._name(topic, [each for each in found if key in each.message.keys][:count_max])
 
     async def by_id(self, topic: str, message_id: str) -> list[FoundMessage]:
-        """Return the message of that id: the broker's, which says where it lies, or the sender's, which is looked for.
+        """Return the message with that id. A broker's id contains the position; a producer's id is searched for.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such message.
         """
         found = await self._view(topic, message_id)
         if not found:
@@ -82,7 +82,7 @@ class Messages:
         return await self._name(topic, found)
 
     async def find_origin(self, message: ReceivedMessage) -> Origin | None:
-        """Return where a dead letter, or a message that is tried again, came from; None of any other message."""
+        """Return the origin of a dead letter or of a retried message; None for any other message."""
         topic = message.properties.get(names.RETRY_TOPIC)
         if topic is None or not message.queue.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             return None
@@ -121,7 +121,7 @@ class Messages:
         try:
             answer = await self._reach.ask(broker.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
         except BrokerRefused:
-            return []  # nothing begins at that position: it may still be a sender's id
+            return []  # no record begins at that position: it may still be a producer's id
         return [FoundMessage(broker.name, message) for message in read_messages(answer.body, None)]
 
     async def _query(

@@ -1,8 +1,8 @@
-"""Moving logical queues: plan with the fewest moves, give the orders, follow them to their end, cancel, resume.
+"""Move logical queues: plan with the fewest moves, order them, follow them to their end, cancel, resume.
 
-    plan ─> one order (7001) for each (topic, source, target) ─> the source drives ─> we look (7002) until it is done
+    plan ─> one order (7001) for each (topic, source, target) ─> the source drives ─> poll (7002) until it is done
 
-The brokers carry a move through by themselves: whoever follows may go away and look again later.
+The brokers complete a move on their own: the process that follows it may exit and poll again later.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from holdfast.wire.requests.moves import Move, MoveList, MoveName, MoveOrder, en
 from holdfast.wire.requests.offsets import OffsetAnswer, QueueFields
 
 FINISHED: Final = frozenset({"done", "failed", "cancelled", "refused", "unknown"})
-"""The states in which nobody does anything any more; the last two are ours: not taken up, and out of sight."""
+"""The final states of a move. Only this module sets the last two: not accepted by the source; no longer observable."""
 
 _PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 1.0
-# A source that restarts finishes its moves then: how long it may be away before we stop looking.
+# A source that restarts then finishes its moves: how long it may be away before we stop following.
 _PATIENCE_S: Final = 120.0
 
 Told = Callable[[Sequence[Move]], None]
-"""Is given all moves each time that one of them changed."""
+"""Called with all moves each time that one of them changes."""
 
 
 class MovePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Moves that would be made.
+    """Planned moves.
 
     Attributes:
-        view: The cluster for which it was planned.
-        moves: In order of topic and queue.
-        previews: The tables before and after, of every topic that is touched.
+        view: The cluster state for which they were planned.
+        moves: The moves, in order of topic and queue.
+        previews: The tables of every affected topic before and after.
     """
 
     view: ClusterMappings
@@ -56,8 +56,8 @@ class Moves:
 
     Args:
         reach: The cluster.
-        topics: Who reads mappings.
-        sleep: How to wait; tests need not.
+        topics: Reads mappings.
+        sleep: How to wait; tests pass a function that returns at once.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Moves:
 
         Raises:
             NotFound: there is no such topic, queue or broker.
-            NotAllowed: it is there already, or a broker cannot take part.
+            NotAllowed: *target* leads it already, or a broker cannot take part in a move.
         """
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
@@ -89,7 +89,8 @@ class Moves:
         """Return the fewest moves after which *targets* alone lead *topic*, evenly.
 
         Raises:
-            NotFound, NotAllowed: there is no such topic or broker, or one cannot take part.
+            NotFound: there is no such topic or broker.
+            NotAllowed: a broker cannot take part in a move.
         """
         view = await self._read(None)
         view.require_ready(targets)
@@ -105,7 +106,7 @@ class Moves:
 
         Raises:
             NotFound: there is no such broker.
-            NotAllowed: there is no other broker that can take its queues.
+            NotAllowed: no other broker can lead its queues.
         """
         view = (await self._read(None)).around(broker)
         view.require_ready([broker])
@@ -116,7 +117,8 @@ class Moves:
         """Return the moves that give *broker* its share of every static topic.
 
         Raises:
-            NotFound, NotAllowed: there is no such broker, or it cannot take part.
+            NotFound: there is no such broker.
+            NotAllowed: it cannot take part in a move.
         """
         view = (await self._read(None)).around(broker)
         view.require_ready([broker])
@@ -125,16 +127,16 @@ class Moves:
         return await self._plan(view, sorted(moves))
 
     async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
-        """Return the fewest moves after which the brokers lead every static topic evenly, or only *topic*.
+        """Return the fewest moves after which the brokers lead every static topic, or only *topic*, evenly.
 
         Raises:
             NotFound: there is no such topic.
-            NotAllowed: of a cluster that has static topics of its own no broker answers.
+            NotAllowed: no broker answers in a cluster to which static topics are limited.
         """
         view = await self._read(None)
         if topic is not None:
             view = msgspec.structs.replace(view, topics={topic: view.get_topic(topic)}, twins={})
-        # Two topics of a name never meet: each scope is evened out by itself.
+        # Two topics with one name never share a scope: rebalance each scope separately.
         plans = [await self._plan(part, sorted(_even_moves(part))) for part in view.apart()]
         return MovePlan(
             view=view,
@@ -167,19 +169,19 @@ class Moves:
         return MovePlan(view=view, moves=moves, previews=previews)
 
     async def _end(self, view: ClusterMappings, move: leader_planning.Move) -> tuple[tuple[str, int], int | None]:
-        """Return where a queue ends now, if its leader tells."""
+        """Return the topic and queue of *move*, and where the queue ends now; None if its leader does not answer."""
         assert move.source is not None, "only a queue that is led moves"
         header = QueueFields(topic=move.topic, queue_id=move.queue)
         try:
             answer = await self._reach.ask(view.holders[move.source].address, RequestCode.GET_MAX_OFFSET, header)
         except HoldfastError:
-            return (move.topic, move.queue), None  # It only decorates a table.
+            return (move.topic, move.queue), None  # The end is only shown in a table.
         return (move.topic, move.queue), header_of(answer, OffsetAnswer).offset
 
     # Carrying out.
 
     async def start(self, plan: MovePlan) -> list[Move]:
-        """Give every source its orders; return the moves as they begin. What a source refuses has state `refused`."""
+        """Send every source its orders; return the started moves. A move that its source refuses is `refused`."""
 
         async def order(named: tuple[str, MoveOrder]) -> Move:
             source, group = named
@@ -201,9 +203,9 @@ class Moves:
         return await gather(to_orders(plan.moves), order)
 
     async def follow(self, moves: Sequence[Move], told: Told = lambda _: None) -> list[Move]:
-        """Look after *moves* until none of them goes on; return how they ended.
+        """Poll *moves* until all are in a final state; return them with that state.
 
-        A source that is away for a while is waited for: it takes its moves up again when it returns.
+        If a source does not answer, wait for it for a while: it resumes its moves when it returns.
         """
         known = {(move.id, move.source, number): move for number, move in enumerate(moves)}
         away_s = 0.0
@@ -227,16 +229,16 @@ class Moves:
         if move.id in news:
             return news[move.id]
         if move.source not in silent:
-            reason = f"{move.source} has no move {move.id} any more: look with `holdfast queue list {move.topic}`"
+            reason = f"{move.source} has no move {move.id} any more: see `holdfast queue list {move.topic}`"
             return msgspec.structs.replace(move, state="unknown", reason=reason)
         if gave_up:
-            reason = f"{move.source} does not answer: the move goes on when it returns (`holdfast move list`)"
+            reason = f"{move.source} does not answer: the move continues when it returns (`holdfast move list`)"
             return msgspec.structs.replace(move, state="unknown", reason=reason)
         return move
 
     async def _look(self, sources: set[str]) -> tuple[dict[str, Move], set[str]]:
         """Return moves by id, and the sources that did not answer."""
-        # Name servers may be away while brokers move queues: the addresses of before will do.
+        # Name servers may be away while brokers move queues: the last known addresses will do.
         with suppress(HoldfastError):
             self._brokers |= {broker.name: broker for broker in await self._reach.masters()}
         brokers = self._brokers
@@ -250,7 +252,7 @@ class Moves:
         return news, silent
 
     async def _list(self, broker: Broker) -> tuple[str, list[Move] | None]:
-        """Return the moves that *broker* drives; None when it does not answer, nothing when it does not know any."""
+        """Return the moves that *broker* drives; None if it does not answer; empty if it does not support moves."""
         try:
             answer = await self._reach.ask(broker.address, RequestCode.LIST_MOVES)
         except (ConnectionLost, RequestTimeout):
@@ -261,25 +263,25 @@ class Moves:
             return broker.name, []
         return broker.name, body_of(answer, MoveList).moves
 
-    # Looking after them later.
+    # Managing started moves.
 
     async def list(self) -> list[Move]:
-        """Return every move that a broker knows, the oldest first."""
+        """Return the moves of all brokers, oldest first."""
         found = await gather(await self._reach.masters(), self._list)
         every = (move for _, moves in found for move in moves or ())
         return sorted(every, key=lambda move: (move.started_ms, move.id))
 
     async def cancel(self, name: str) -> Move:
-        """Roll a move back; name it by its id, or by the beginning of it.
+        """Roll back the move whose id is *name* or begins with it.
 
         Raises:
             NotFound: there is no such move.
-            BrokerRefused: it is too far gone: the new leader has it.
+            BrokerRefused: it is too late: the new leader already has the queues.
         """
         return await self._order(RequestCode.CANCEL_MOVE, name)
 
     async def resume(self, name: str) -> Move:
-        """Take up a move that failed; name it by its id, or by the beginning of it.
+        """Resume the failed move whose id is *name* or begins with it.
 
         Raises:
             NotFound: there is no such move.
@@ -295,24 +297,24 @@ class Moves:
 
 
 def find_move(moves: Collection[Move], name: str) -> Move:
-    """Return the move whose id is *name*, or alone begins with it.
+    """Return the move whose id is *name*, or the only one whose id begins with it.
 
     Raises:
-        NotFound: there is none; the text says what to do.
+        NotFound: there is none, or more than one; the text says what to do.
     """
     found = [move for move in moves if move.id == name] or [move for move in moves if name and move.id.startswith(name)]
     if not found:
         known = [move.id for move in moves]
-        raise NotFound(f"no move {name!r}{nearest(name, known) if known else '; there is none at all'}")
+        raise NotFound(f"no move {name!r}{nearest(name, known) if known else '; there are no moves'}")
     if len(found) > 1:
-        raise NotFound(f"{len(found)} moves begin with {name!r}: write more of the id")
+        raise NotFound(f"{len(found)} moves begin with {name!r}: give more of the id")
     return found[0]
 
 
 def to_orders(moves: Iterable[leader_planning.Move]) -> list[tuple[str, MoveOrder]]:
-    """Return the sources of *moves*, each with an order.
+    """Return *moves* as orders, each with the source that receives it.
 
-    There is one for each topic, source and target: each step is then one sync for many queues.
+    There is one order for each topic, source and target, so that each step of a move syncs once for many queues.
     """
     groups: dict[tuple[str, str, str], list[int]] = {}
     for move in moves:
@@ -325,37 +327,37 @@ def to_orders(moves: Iterable[leader_planning.Move]) -> list[tuple[str, MoveOrde
 
 
 def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
-    """Return who leads a logical queue.
+    """Return the leader of a logical queue.
 
     Raises:
-        NotFound: there is no such topic or queue, or nobody leads it.
+        NotFound: there is no such topic or queue, or the queue has no leader.
     """
     merged = view.get_topic(topic).merged
     if not 0 <= queue < merged.total:
         raise NotFound(f"{topic} has logical queues 0 to {merged.total - 1}, no {queue}")
     if queue not in merged.queues:
-        raise NotFound(f"nobody leads logical queue {queue} of {topic}: run `holdfast queue repair {topic}`")
+        raise NotFound(f"no broker leads logical queue {queue} of {topic}: run `holdfast queue repair {topic}`")
     return merged.queues[queue].leader.broker
 
 
 def _even_moves(view: ClusterMappings) -> list[leader_planning.Move]:
-    """Return the fewest moves after which the topics of one scope are led evenly."""
+    """Return the fewest moves after which brokers lead the topics of one scope evenly."""
     moves = []
     for leaders, takers in view.by_scope():
         if not takers:
             scope = to_shown_scope(next(iter(view.topics.values())).merged.scope)
             raise NotAllowed(
-                f"no broker of {scope} that could lead queues answers: start one, or even out another unit (--unit)"
+                f"no broker of {scope} that can lead queues answers: start one, or rebalance another unit (--unit)"
             )
         moves += leader_planning.plan_rebalance(leaders, takers)
     return moves
 
 
 def drain_moves(view: ClusterMappings, broker: str) -> list[leader_planning.Move]:
-    """Return the moves after which *broker* leads nothing: of each topic to others in its scope.
+    """Return the moves after which *broker* leads nothing: each topic moves to other brokers in its scope.
 
     Raises:
-        NotAllowed: there is something to move, and nobody to move it to.
+        NotAllowed: there are queues to move, and no other broker to move them to.
     """
     moves = []
     for part in view.apart():
@@ -365,24 +367,24 @@ def drain_moves(view: ClusterMappings, broker: str) -> list[leader_planning.Move
                 scope = to_shown_scope(next(iter(part.topics.values())).merged.scope)
                 raise NotAllowed(
                     f"{broker} leads {led} logical queues of topics that are fixed in {scope}, and no other broker"
-                    " there can take them: start one first, or `holdfast broker spread` one that is drained"
+                    " there can lead them: start one first, or run `holdfast broker spread` on a drained one"
                 )
             moves += leader_planning.plan_drain(broker, leaders, takers)
     return sorted(moves)
 
 
 def require_another(view: ClusterMappings, broker: str) -> None:
-    """Do nothing when somebody else could take over from *broker*.
+    """Check that another broker can lead the queues of *broker*.
 
     Raises:
-        NotAllowed: it is the last one.
+        NotAllowed: it is the last one that can lead queues.
     """
     if not [name for name in view.takers if name != broker]:
         drained = ", ".join(sorted(name for name in view.ready if name != broker))
-        way = f"start another one, or take back the draining of {drained} (`holdfast broker spread`)"
+        way = f"start another broker, or undo the draining of {drained} (`holdfast broker spread`),"
         raise NotAllowed(
-            f"{broker} is the only broker that can lead queues: {way if drained else 'start another one'} before this"
-            " one goes"
+            f"{broker} is the only broker that can lead queues: {way if drained else 'start another broker'} before you"
+            " remove this one"
         )
 
 

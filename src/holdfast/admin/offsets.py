@@ -1,4 +1,4 @@
-"""Where queues begin and end, which offset a time has, where a group goes on."""
+"""Offsets: where queues begin and end, search by time, committed offsets of groups, and resets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, Queu
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A place in a queue, as people name it."""
+    """A place in a queue, as a user gives it."""
 
     kind: Literal["earliest", "latest", "time", "offset"]
     value: int = 0
 
 
 class QueueRange(msgspec.Struct, frozen=True):
-    """A queue, who serves it, and what it holds: [start, end).
+    """A queue, the broker that serves it, and its range of offsets: [start, end).
 
     Attributes:
-        logical: Its homes, if it is a logical queue.
-        knows_offsets: Whether its broker can set a group to an offset; those of before 5.0 only know times.
+        logical: Its segments, if it is a logical queue.
+        knows_offsets: Whether its broker can set a group to an offset; brokers before 5.0 only support times.
     """
 
     queue: MessageQueue
@@ -45,7 +45,7 @@ class Readable(msgspec.Struct, frozen=True):
 
     Attributes:
         down: Logical queues whose leader is down.
-        refused: Why others cannot be read, in the words of the broker that refused them: they have no leader.
+        refused: The brokers' refusals for queues that cannot be read because they have no leader.
     """
 
     ranges: list[QueueRange]
@@ -54,10 +54,10 @@ class Readable(msgspec.Struct, frozen=True):
 
 
 class OffsetChange(msgspec.Struct, frozen=True):
-    """Where a group goes on in one queue, before and after a reset. Before is None when it never committed.
+    """A group's offset in one queue before and after a reset. `before` is None when the group never committed.
 
     Attributes:
-        lag: How many messages it is behind then; offsets that hold none are not counted.
+        lag: The group's lag after the reset; offsets without a message are not counted.
     """
 
     topic: str
@@ -71,18 +71,18 @@ class OffsetChange(msgspec.Struct, frozen=True):
 
 
 class Offsets:
-    """Questions about offsets."""
+    """Operations on offsets."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     async def readable(self, topic: str, *, queue: int | None = None, broker: str | None = None) -> Readable:
-        """Return every readable queue of *topic* and what it holds; one queue number or one broker only, if given.
+        """Return the readable queues of *topic* with their offset ranges.
 
         Args:
             topic: Its name.
-            queue: The only number that is wanted.
-            broker: The only broker, as on the wire.
+            queue: Return only queues with this number.
+            broker: Return only queues of this broker, named as on the wire.
 
         Raises:
             RouteNotFound: there is no such topic.
@@ -103,9 +103,9 @@ class Offsets:
         return Readable(ranges, down, [each for each in found if isinstance(each, str)])
 
     async def _queues(self, topic: str) -> list[tuple[MessageQueue, str | None, LogicalQueue | None]]:
-        """Return every readable queue and who serves it: of a static topic the leader of each logical queue.
+        """Return every readable queue with the address of its broker; the leader's for a logical queue.
 
-        Who serves it is None when that broker is down.
+        The address is None when that broker is down.
         """
         route, rows = await self._reach.get_route_and_rows(topic)
         if not rows:
@@ -118,7 +118,7 @@ class Offsets:
         ]
 
     async def find(self, held: QueueRange, target: Target) -> int:
-        """Return the offset that *target* means in a queue, within what the queue holds."""
+        """Return the offset of *target* in a queue, clipped to the queue's range."""
         match target.kind:
             case "earliest":
                 return held.start
@@ -132,7 +132,7 @@ class Offsets:
         return min(max(header_of(answer, OffsetAnswer).offset, held.start), held.end)
 
     async def find_committed(self, group: str, held: QueueRange) -> int | None:
-        """Return where *group* goes on in a queue, or None when it never committed."""
+        """Return the committed offset of *group* in a queue, or None when it never committed."""
         queue = held.queue
         header = QueryOffsetFields(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
@@ -148,7 +148,7 @@ class Offsets:
     async def plan_reset(
         self, group: str, topic: str, target: Target, *, queue: int | None = None, broker: str | None = None
     ) -> list[OffsetChange]:
-        """Return where *group* would go on in every queue of *topic*.
+        """Return the offset changes that a reset of *group* to *target* would make in the queues of *topic*.
 
         Raises:
             RouteNotFound: there is no such topic.
@@ -158,7 +158,7 @@ class Offsets:
 
         async def plan(held: QueueRange) -> OffsetChange:
             if not held.knows_offsets and (target.kind == "offset" or queue is not None):
-                raise NotAllowed(f"broker {held.queue.broker_name} is older than 5.0: it only resets to times")
+                raise NotAllowed(f"broker {held.queue.broker_name} is older than 5.0: it can only reset to a time")
             before = await self.find_committed(group, held)
             after = await self.find(held, target)
             name = held.queue
@@ -173,12 +173,12 @@ class Offsets:
         return await gather(readable.ranges, plan)
 
     async def apply_reset(self, group: str, target: Target, changes: Sequence[OffsetChange]) -> None:
-        """Carry out a plan. Consumers that are online go on at the new place with their next pull.
+        """Carry out a planned reset. Online consumers continue at the new offset with their next pull.
 
         Raises:
-            BrokerRefused: a broker will not; other queues may have been reset already.
+            BrokerRefused: a broker refuses; other queues may have been reset already.
         """
-        # Brokers of before 5.0 know neither queue nor offset, only the time: for them the target must have one.
+        # Brokers before 5.0 accept neither queue nor offset, only a time: for them the target must have one.
         timestamp_ms = {"earliest": 0, "latest": -1, "time": target.value}.get(target.kind)
 
         async def reset(change: OffsetChange) -> None:
@@ -195,7 +195,7 @@ class Offsets:
         await gather(changes, reset)
 
     async def _find_range(self, queue: MessageQueue, address: str, logical: LogicalQueue | None) -> QueueRange | str:
-        """Return what a queue holds, or the refusal if no broker leads it: name servers still list its last leader."""
+        """Return the range of a queue, or the refusal if it has no leader: name servers still list its last leader."""
         try:
             return await self._range(queue, address, logical)
         except BrokerRefused as refusal:
@@ -218,7 +218,7 @@ class Offsets:
 
 
 def describe_down(topic: str, down: Sequence[LogicalQueue]) -> str:
-    """Return which queues cannot be read, and who is missing, in words."""
+    """Return a sentence that names the unreadable queues and the leaders that are down."""
     numbers = ", ".join(str(queue.queue) for queue in down)
     leaders = ", ".join(sorted({queue.leader.broker for queue in down}))
     noun, verb = ("queue", "is") if len(down) == 1 else ("queues", "are")

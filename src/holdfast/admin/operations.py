@@ -1,4 +1,4 @@
-"""The library behind the command line.
+"""The entry point of the admin library, which the command line uses.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.topics.summaries()
@@ -6,7 +6,7 @@
         await admin.messages.by_key("orders", "order-17")
         (await admin.static.read()).leaders
 
-Everything returned is a frozen value that prints as JSON as it is. Decides nothing about printing, asking or retrying.
+All results are frozen values that encode directly as JSON. The caller decides about printing, confirmation and retries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_TIMEOUT_S: Final = 5.0
 
 
 def now_ms() -> int:
-    """Return the time here."""
+    """Return the local time."""
     return time.time_ns() // 1_000_000
 
 
@@ -41,7 +41,7 @@ class Admin:
     Args:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
-        unit: The unit, a cluster, that is looked at; None for all of them.
+        unit: The unit (a cluster) to which operations are limited; None for all units.
     """
 
     def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S, unit: str | None = None) -> None:
@@ -66,10 +66,10 @@ class Admin:
         await self.reach.__aexit__(*error)
 
     async def set_name_servers(self, namesrv: str) -> None:
-        """Use other name servers from now on: what the argument *namesrv* may be.
+        """Use other name servers from now on: `host:port;host:port`, or the URL of an address server.
 
         Raises:
-            ConfigError: it cannot be used.
-            ConnectionLost: the address server does not tell. Then everything stays as it was.
+            ConfigError: *namesrv* is not valid.
+            ConnectionLost: the address server does not return a list. The current name servers stay in use.
         """
         await self.reach.set_name_servers(namesrv)

@@ -1,6 +1,6 @@
-"""What a mapping would look like after moves, before anybody moves: the table that `--dry-run` prints.
+"""Previews of mappings after planned moves: the tables that `--dry-run` prints.
 
-Ends are those of the moment at which they were asked for; the move itself fixes the exact ones.
+The ends in a preview are those at the time of the query; the move itself fixes the exact ones.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def preview_moves(
     """Return the tables of *topic* before and after *moves*.
 
     Args:
-        topic: As it is now.
-        moves: Those of this topic and of others; the others are passed over.
-        ends: Logical queue to where it ends now; where absent, the next home shows no offset.
+        topic: The topic in its current state.
+        moves: Planned moves; those of other topics are ignored.
+        ends: Logical queue to its current end; without an end, the next segment shows no offset.
         forced: Whether the old leaders are dead.
     """
     queues = dict(topic.merged.queues)
@@ -62,4 +62,4 @@ def _after(queue: LogicalQueue, target: str, queue_id: int, end: int | None, *, 
     try:
         return prepared.seal(queue.leader.to_physical(max(end, queue.leader.first))).open_next()
     except MappingRefused:
-        return prepared  # Somebody moves it at this moment: how it ends is not for us to say.
+        return prepared  # The queue is being moved at this moment: that move decides its end.

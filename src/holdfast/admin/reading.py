@@ -1,10 +1,10 @@
-"""Reading queues from outside any group: nothing is committed, nobody is rebalanced, a look leaves no trace.
+"""Read queues without a consumer group: no offset is committed and no consumer is rebalanced.
 
     history   [start, end) of every queue, merged by store time       ends
     newest    the last messages before the ends of the queues         ends
     follow    everything from the end of each queue, as it arrives    never ends
 
-The group named in the pulls is the one that every broker keeps for tools.
+The group named in the pulls is the one that every broker reserves for tools.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reader:
 
     Args:
         reach: The cluster.
-        tags: What the broker shall select, `*` for everything.
+        tags: The tag expression that selects messages, `*` for everything.
     """
 
     def __init__(self, reach: Reach, tags: str = "*") -> None:
@@ -50,7 +50,7 @@ class Reader:
         self._tags = tags
 
     async def history(self, ranges: Sequence[QueueRange]) -> AsyncGenerator[ReceivedMessage, None]:
-        """Yield what the queues hold between start and end, oldest first over all queues."""
+        """Yield the messages of the queues between start and end, oldest first over all queues."""
         pending: list[tuple[deque[ReceivedMessage], AsyncGenerator[list[ReceivedMessage], None]]] = []
         for held in ranges:
             batches = self._batches(held)
@@ -58,7 +58,7 @@ class Reader:
             if first:
                 pending.append((deque(first), batches))
         while pending:
-            # A queue is in order by itself: the oldest message is at the head of one of them.
+            # Each queue is in order, so the oldest pending message is at the head of one of them.
             turn = min(range(len(pending)), key=lambda number: pending[number][0][0].stored_ms)
             waiting, batches = pending[turn]
             yield waiting.popleft()
@@ -79,7 +79,10 @@ class Reader:
     async def _newest_of(
         self, held: QueueRange, count: int, wants: Callable[[ReceivedMessage], bool]
     ) -> list[ReceivedMessage]:
-        """Search one queue backwards: not every offset has a message, and not every message is wanted."""
+        """Return the *count* newest messages of one queue that *wants* accepts, oldest first.
+
+        Search backwards in growing ranges: not every offset has a message, and not every message is accepted.
+        """
         found: list[ReceivedMessage] = []
         end, width = held.end, count
         while end > held.start and len(found) < count:
@@ -92,7 +95,7 @@ class Reader:
         return found
 
     async def follow(self, ranges: Sequence[QueueRange]) -> AsyncGenerator[ReceivedMessage, None]:
-        """Yield every message that arrives after the end of each queue, for ever. Wait for a broker that goes away."""
+        """Yield every message that arrives after the end of each queue, forever. Retry if a broker is unreachable."""
         arrived: asyncio.Queue[ReceivedMessage | Exception] = asyncio.Queue(_QUEUED_MAX)
         tasks = [asyncio.create_task(self._follow(held, arrived)) for held in ranges]
         try:
@@ -126,14 +129,14 @@ class Reader:
             except (ConnectionLost, RequestTimeout):
                 await asyncio.sleep(_RETRY_S)
                 continue
-            except Exception as error:  # noqa: BLE001 - whoever reads is told
+            except Exception as error:  # noqa: BLE001 - follow() raises it to its caller
                 await arrived.put(error)
                 return
             for message in messages:
                 await arrived.put(message)
 
     async def _pull(self, held: QueueRange, offset: int, *, suspend: bool) -> tuple[list[ReceivedMessage], int]:
-        """Return what stands at *offset*, and where to read on."""
+        """Return the messages from *offset* on, and the next offset to pull."""
         queue = held.queue
         header = PullFields(
             consumer_group=TOOLS_GROUP,
@@ -157,8 +160,8 @@ class Reader:
                 delta = head.offset_delta or 0
                 messages, unread = read_some(answer.body, queue, offset_delta=delta, unreadable=unreadable)
                 for error in unreadable:
-                    log.warning("queue %s: %s; it is passed over", queue, error)
-                # A batch comes whole, also if it begins before what was asked for.
+                    log.warning("queue %s: %s; skipping it", queue, error)
+                # The broker returns a batch as a whole, even if it begins before the requested offset.
                 asked = [message for message in messages if message.offset >= offset]
                 return self._select(asked), head.next_begin_offset if unread is None else unread
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
@@ -166,7 +169,7 @@ class Reader:
         raise BrokerRefused(answer.code, answer.remark or "", address=held.address)
 
     def _select(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Return those whose tag is wanted: the broker compares only a hash of it."""
+        """Return the messages with a selected tag: the broker compares only tag hashes."""
         if self._tags in {"", "*"}:
             return messages
         wanted = {tag.strip() for tag in self._tags.split("||")}

@@ -1,4 +1,4 @@
-"""Which name servers tell clients of changed routes, to how many, and how often."""
+"""Route push status: which name servers push changed routes, to how many clients and how often."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.wire.frames.codes import RequestCode
 
 
 class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What one name server does about changed routes. The figures are None where it does nothing, or did not answer.
+    """The route push status of one name server. The figures are None if it does not push, or did not answer.
 
     Attributes:
-        pushes: False: its clients poll, as those of every Java name server.
+        pushes: Whether it pushes; if not, its clients poll, as with every Java name server.
         pace: `every second`, `every 10 s` or `paused`.
-        reason: The readings that are to blame for the pace; empty at full pace.
-        link_capacity: What the network reading is a percentage of.
+        reason: The readings that cause a reduced pace; empty at full pace.
+        link_capacity: The capacity of which the network reading is a percentage.
         fault: Why it did not answer.
     """
 
@@ -36,7 +36,7 @@ class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_route_push(reach: Reach) -> list[RoutePushStatus]:
-    """Ask every name server; one that does not answer is listed all the same."""
+    """Return the route push status of every name server, including those that do not answer."""
 
     async def ask(address: str) -> RoutePushStatus:
         try:

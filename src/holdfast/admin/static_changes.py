@@ -1,7 +1,7 @@
-"""Carrying out changes of static topics: create, grow, convert, set, unset, repair, delete.
+"""Carry out changes of static topics: create, grow, convert, set, unset, repair, delete.
 
-A change goes to every broker of the topic's scope. When some of them took it and others did not, nothing is lost: the
-name server goes on serving the last whole state, and the failure says who took it and what to run.
+A change goes to every broker of the topic's scope. If only some of them apply it, nothing is lost: the name server
+continues to serve the last complete state, and the error names the brokers that applied the change and the remedy.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ROUTE_PAUSE_S: Final = 0.02
 _Item = TypeVar("_Item", RecordChange, tuple[str, Stamp], str)
 
 Committed = dict[str, dict[int, int]]
-"""Group to logical queue to where it goes on."""
+"""Group to logical queue to committed offset."""
 
 
 class NotShown(RequestTimeout):
-    """All brokers took a change, but the name server does not show it yet."""
+    """All brokers applied a change, but the name server does not show it yet."""
 
 
 class StaticChanges:
@@ -44,21 +44,21 @@ class StaticChanges:
         self._reach = reach
 
     async def apply(self, plan: TopicPlan) -> None:
-        """Tell every broker its record (513) and wait until the name server shows the whole.
+        """Send every broker its record (513) and wait until the name server shows the complete topic.
 
         Raises:
-            BrokerRefused, ConnectionLost: nobody took it.
-            PartlyDone: some took it.
-            NotShown: all took it, but the name server does not show it.
+            BrokerRefused, ConnectionLost: no broker applied it.
+            PartlyDone: only some brokers applied it.
+            NotShown: all brokers applied it, but the name server does not show it.
         """
         await self._tell(plan.topic, plan.changes, lambda change: self._put(plan.config, change))
         await self._await_shown(plan)
 
     async def repair(self, plan: RepairPlan, view: ClusterMappings) -> None:
-        """Bring the records of a topic together, as planned.
+        """Carry out a planned repair of a topic's records.
 
         Raises:
-            PartlyDone: some took it; run it again.
+            PartlyDone: only some brokers applied it; run it again.
         """
         if plan.homes is not None:
             await self.apply(plan.homes)
@@ -70,15 +70,15 @@ class StaticChanges:
         await self._tell(plan.topic, list(plan.stamps.items()), stamp)
 
     async def unset(self, view: ClusterMappings, topic: StaticTopic, queue: int) -> list[str]:
-        """Forget one logical queue on every broker that records it; return their names.
+        """Delete the record of one logical queue on every broker that has one; return their names.
 
         Raises:
-            NotAllowed: the topic has no such queue.
-            PartlyDone: some forgot it.
+            NotAllowed: no broker records the queue.
+            PartlyDone: only some brokers deleted it.
         """
         having = [name for name, record in topic.records.items() if queue in record.queues]
         if not having:
-            raise NotAllowed(f"nobody records a logical queue {queue} of {topic.name}: there is nothing to forget")
+            raise NotAllowed(f"no broker records logical queue {queue} of {topic.name}: there is nothing to forget")
         view.require_ready(having)
         header = DeleteMappingFields(topic=topic.name, queue=queue)
         await self._tell(
@@ -94,18 +94,19 @@ class StaticChanges:
         Args:
             view: The cluster.
             topic: The topic.
-            force: Though a broker of it does not answer. What that one reports of it later, the name server refuses.
+            force: Delete it even if one of its brokers does not answer. The name server refuses later reports of the
+                topic by that broker.
 
         Raises:
-            NotAllowed: one of them does not answer, and might bring the topic back.
-            PartlyDone: some deleted it, or not all name servers could be told.
+            NotAllowed: one of its brokers does not answer, and might bring the topic back.
+            PartlyDone: only some brokers deleted it, or not all name servers could be notified.
         """
         members = members_of(view, topic.merged.scope)
         silent = sorted([*view.lost, *(name for name, holder in members.items() if holder.fault is not None)])
         if silent and not force:
             raise NotAllowed(
                 f"{', '.join(silent)} does not answer and would bring {topic.name} back: start it first, or give up"
-                " what it holds with --force"
+                " its messages with --force"
             )
         having = [name for name in topic.records if name in view.holders and name not in silent]
         header = {"topic": topic.name}
@@ -129,21 +130,21 @@ class StaticChanges:
         """Return where each of *queues*, which have no leader, may begin: above every offset that it ever used."""
         return await find_starts(self._reach, view, topic, queues)
 
-    # From a normal topic to a static one.
+    # Conversion of a normal topic to a static one.
 
     async def withdraw_writes(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
-        """Let nobody write into a normal topic: clients learn it with their next route."""
+        """Make a normal topic read-only. Clients learn this with their next route."""
         await gather(hosts.values(), lambda broker: self._permit(broker, configs[broker.name], int(Permission.READ)))
 
     async def restore(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
-        """Put the permissions of a normal topic back as they were."""
+        """Restore the permissions that a normal topic had before."""
         await gather(
             hosts.values(),
             lambda broker: self._permit(broker, configs[broker.name], configs[broker.name].permission),
         )
 
     async def read_committed(self, plan: TopicPlan, view: ClusterMappings, groups: Sequence[str]) -> Committed:
-        """Return where *groups* go on in a topic that is still normal, by the logical queues that it will have."""
+        """Return the offsets that *groups* committed in a topic before its conversion, by its future logical queues."""
         homes = [(queue.queue, queue.leader.broker, queue.leader.queue_id) for queue in plan.after]
         wanted = [(group, *home) for group in groups for home in homes]
 
@@ -167,10 +168,10 @@ class StaticChanges:
         return committed
 
     async def write_committed(self, plan: TopicPlan, view: ClusterMappings, committed: Committed) -> None:
-        """Commit what groups had committed before, now by logical queue, at the leader of each.
+        """Commit the offsets from before the conversion, by logical queue, at each queue's leader.
 
         Raises:
-            PartlyDone: not all could be committed.
+            PartlyDone: not all offsets could be committed.
         """
         leaders = {queue.queue: queue.leader.broker for queue in plan.after}
         wanted = [(group, queue, offset) for group, offsets in committed.items() for queue, offset in offsets.items()]
@@ -184,15 +185,15 @@ class StaticChanges:
             await gather(wanted, commit)
         except HoldfastError as error:
             raise PartlyDone(
-                f"{plan.topic} is static, but not all groups know where to go on in it: {error}. Look with `holdfast"
-                f" group lag GROUP {plan.topic}`, and put it right with `holdfast group reset`"
+                f"{plan.topic} is static now, but the offsets of some groups were not carried over: {error}. Check with"
+                f" `holdfast group lag GROUP {plan.topic}`, and correct them with `holdfast group reset`"
             ) from error
 
     async def _permit(self, broker: Broker, config: TopicConfig, permission: int) -> None:
         fields = _topic_fields(config, config.write_queues, permission)
         await self._reach.ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    # Telling brokers.
+    # Sending changes to brokers.
 
     async def _put(self, config: TopicConfig, change: RecordChange) -> None:
         fields = _topic_fields(config, change.queues, config.permission) | {"force": "false"}
@@ -200,7 +201,7 @@ class StaticChanges:
         await self._reach.ask(change.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields, body)
 
     async def _tell(self, topic: str, items: Sequence[_Item], tell: Callable[[_Item], Awaitable[object]]) -> None:
-        """Tell all; where some fail, say who took it."""
+        """Call *tell* for all items. If only some fail, raise `PartlyDone`, which names the brokers that succeeded."""
 
         async def attempt(item: _Item) -> HoldfastError | None:
             try:
@@ -219,8 +220,8 @@ class StaticChanges:
             raise error
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise PartlyDone(
-            f"{', '.join(took)} took the change of {topic}, {first}{others} did not: {error}. What was there before is"
-            f" served on; run `holdfast queue repair {topic}`"
+            f"{', '.join(took)} applied the change of {topic}, {first}{others} did not: {error}. The previous state is"
+            f" still served; run `holdfast queue repair {topic}`"
         )
 
     async def _await_shown(self, plan: TopicPlan) -> None:
@@ -228,20 +229,20 @@ class StaticChanges:
         while not await self._is_shown(plan):
             if asyncio.get_running_loop().time() > deadline_s:
                 raise NotShown(
-                    f"{plan.topic} is in place on its brokers, but the name server does not show it yet: look with"
+                    f"{plan.topic} is in place on its brokers, but the name server does not show it yet: check with"
                     f" `holdfast queue list {plan.topic}`"
                 )
-            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server tells nobody by itself
+            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server does not report changes to us: poll
 
     async def _is_shown(self, plan: TopicPlan) -> bool:
-        # Other clusters may have a topic of the name.
+        # Other clusters may have a topic with the same name.
         reach = self._reach.within(None if plan.scope == GLOBAL else plan.scope)
         try:
             rows = await reach.find_rows(plan.topic)
         except BrokerRefused as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 raise
-            return False  # it is withheld until it is whole
+            return False  # the name server withholds the route until the topic is complete
         if not rows:
             return False
         shown = merge({broker: from_info(row) for broker, row in rows.items()})

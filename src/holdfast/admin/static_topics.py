@@ -1,11 +1,10 @@
-"""Static topics of a cluster: who records what of them, and what all records say together.
+"""Static topics of a cluster: the mapping records of every broker, merged into one view. Read-only.
 
     every broker ──7007──> its records ─┐
-    (Java: 351 for each topic)          ├─ merge ─> leaders, homes, contradictions
+    (Java: 351 for each topic)          ├─ merge ─> leaders, segments, contradictions
     name server ──105────> dead rows ───┘
 
-The rows of the name server count only for brokers that do not answer: they are the last word of a dead leader.
-Reads, and changes nothing.
+The rows of the name server count only for brokers that do not answer: they are the last report of a dead leader.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import Mappings, Move
 
 FIRST_WITH_MAPPINGS: Final = 413
-"""The protocol version of RocketMQ 5.0.0: what is older drops mappings."""
+"""The protocol version of RocketMQ 5.0.0: older versions drop mappings."""
 _NAMES_SHOWN: Final = 10
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker, as far as static topics go.
+    """One broker and its part in static topics.
 
     Attributes:
-        speaks: Whether it moves queues as we do; a Java broker only records them.
-        knows_mappings: Whether it can record them at all; RocketMQ 4.x cannot.
+        speaks: Whether it can move single queues, like Holdfast; a Java broker only records mappings.
+        knows_mappings: Whether it can record mappings at all; RocketMQ 4.x cannot.
         fault: Why it did not answer; None when it did.
-        topics: Its record of each static topic, with how it hosts the topic.
+        topics: Its record of each static topic, with the topic's configuration there.
         moves: The moves that it drives.
-        draining: It was drained: it gets queues only by orders that name it.
+        draining: Whether it was drained: then it gets queues only by orders that name it.
     """
 
     name: str
@@ -65,9 +64,9 @@ class StaticTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        merged: What all records say together.
-        records: Broker to its own record; of a dead broker the one that the name server remembers.
-        configs: Broker to how it hosts the topic; only of those that answered.
+        merged: The merge of all records.
+        records: Broker to its own record; for a dead broker the record that the name server remembers.
+        configs: Broker to the topic's configuration there; only for brokers that answered.
     """
 
     name: str
@@ -77,11 +76,11 @@ class StaticTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> TopicConfig:
-        """How the topic is hosted, but for the number of queues, which differs from broker to broker."""
+        """The topic's configuration, except the number of queues, which differs from broker to broker."""
         return next(iter(self.configs.values()), TopicConfig(name=self.name))
 
     def next_physical(self, broker: str) -> int:
-        """Return a physical queue of *broker* that the topic never used."""
+        """Return the lowest number above all physical queues of *broker* that the topic ever used."""
         used = {number for record in self.records.values() for number in record.used_on(broker)}
         config = self.configs.get(broker)
         return max([*(number + 1 for number in used), 0 if config is None else config.write_queues])
@@ -91,8 +90,8 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
     """Every broker and every static topic, at one moment.
 
     Attributes:
-        topics: By name.
-        twins: Those of which there are several of a name, by name and scope; not among the others.
+        topics: Topics with a unique name, by name.
+        twins: Topics that share their name with topics of other scopes, by name and scope; not in `topics`.
     """
 
     holders: dict[str, Holder]
@@ -101,20 +100,20 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def every(self) -> list[StaticTopic]:
-        """All of them."""
+        """All static topics, twins included."""
         return [topic for name in (*self.topics, *self.twins) for topic in self.find(name)]
 
     def find(self, name: str) -> list[StaticTopic]:
-        """Return the static topics of this name, whatever their scopes."""
+        """Return the static topics with this name, in all scopes."""
         twins = self.twins.get(name)
         return list(twins.values()) if twins else [self.topics[name]] if name in self.topics else []
 
     def within(self, unit: str) -> ClusterMappings:
-        """Return the same with those topics only that are fixed in *unit*, or everywhere."""
+        """Return these mappings with only the topics that are fixed in *unit*, or global."""
         return self._keep(lambda topic: covers(topic.merged.scope, unit))
 
     def around(self, broker: str) -> ClusterMappings:
-        """Return the same with those topics only in which *broker* may have a part."""
+        """Return these mappings with only the topics that may have queues on *broker*."""
         holder = self.holders.get(broker)
         if holder is not None:
             return self.within(holder.cluster)
@@ -124,11 +123,11 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         return to_mappings(self.holders, filter(is_kept, self.every))
 
     def require_inside(self, topic: StaticTopic, names: Iterable[str]) -> None:
-        """Do nothing when *topic* may have queues on all of *names*.
+        """Check that *topic* may have queues on all brokers in *names*.
 
         Raises:
             NotFound: the name server knows no such broker.
-            NotAllowed: one is outside of its scope.
+            NotAllowed: a broker is outside the topic's scope.
         """
         for name in names:
             holder = self.get_holder(name)
@@ -140,20 +139,20 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def apart(self) -> list[ClusterMappings]:
-        """Return the same for each scope by itself: there a name has one meaning."""
+        """Return these mappings split by scope. Within a scope, topic names are unique."""
         by_scope: dict[str, list[StaticTopic]] = {}
         for topic in self.every:
             by_scope.setdefault(topic.merged.scope, []).append(topic)
         return [to_mappings(self.holders, topics) for _, topics in sorted(by_scope.items())]
 
     def by_scope(self, *, cluster: str | None = None) -> list[tuple[dict[str, dict[int, str]], list[str]]]:
-        """Return the leaders of all topics, apart for each scope, and the brokers that get queues in it.
+        """Return, for each scope, the leaders of its topics and the brokers that may get queues in it.
 
         Args:
-            cluster: Leave out what is fixed elsewhere.
+            cluster: Leave out topics that are fixed in other clusters.
 
         Raises:
-            NotAllowed: a name is that of several topics.
+            NotAllowed: several topics share a name.
         """
         for name, scopes in self.twins.items():
             raise _ambiguous(name, scopes)
@@ -168,7 +167,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaders(self) -> dict[str, dict[int, str]]:
-        """Topic to logical queue to the broker that leads it. Of several of a name each stands under name and scope."""
+        """Topic to logical queue to its leader. Topics that share a name are listed as name and scope."""
         twins = [topic for scopes in self.twins.values() for topic in scopes.values()]
         return {name: topic.merged.leaders for name, topic in self.topics.items()} | {
             f"{topic.name} of {to_shown_scope(topic.merged.scope)}": topic.merged.leaders for topic in twins
@@ -176,7 +175,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moves(self) -> list[Move]:
-        """Every move that a broker drives, the newest last."""
+        """The moves that brokers drive, newest last."""
         found = [move for holder in self.holders.values() for move in holder.moves]
         return sorted(found, key=lambda move: (move.started_ms, move.id))
 
@@ -187,12 +186,12 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takers(self) -> list[str]:
-        """The brokers that get queues where nobody is named: those that can, but for the drained."""
+        """The brokers that get queues when the user names no target: all ready brokers that are not drained."""
         return [name for name in self.ready if not self.holders[name].draining]
 
     @property
     def lost(self) -> list[str]:
-        """Brokers that have a part in a queue, and that the name server does not know any more: they are down."""
+        """Brokers with a readable segment that the name server no longer knows: they are down."""
         homes = [home for topic in self.every for queue in topic.merged.queues.values() for home in queue.readable]
         return sorted({home.broker for home in homes} - self.holders.keys())
 
@@ -200,7 +199,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the broker *name*.
 
         Raises:
-            NotFound: the name server knows none; the text names the nearest.
+            NotFound: the name server does not know it; the text suggests the closest name.
         """
         holder = self.holders.get(name)
         if holder is None and name in self.lost:
@@ -213,7 +212,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the static topic *name*.
 
         Raises:
-            NotFound: there is none; the text says what there is.
+            NotFound: there is none; the text suggests others.
             NotAllowed: there are several.
         """
         topic = self.topics.get(name)
@@ -222,16 +221,16 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         if topic is None:
             known = {each for holder in self.holders.values() for each in holder.topics}
             is_short = 0 < len(known) <= _NAMES_SHOWN
-            hint = nearest(name, known) if is_short else ": `holdfast topic list` shows what there is"
+            hint = nearest(name, known) if is_short else ": `holdfast topic list` shows those that exist"
             raise NotFound(f"no static topic {name!r}{hint}")
         return topic
 
     def require_ready(self, names: Iterable[str]) -> None:
-        """Do nothing when all of *names* can take part in a move.
+        """Check that all brokers in *names* can take part in a move.
 
         Raises:
             NotFound: the name server knows no such broker.
-            NotAllowed: one does not answer, or does not speak our codes.
+            NotAllowed: a broker does not answer, or does not support Holdfast's request codes.
         """
         for name in names:
             holder = self.get_holder(name)
@@ -239,32 +238,32 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
                 raise NotAllowed(f"broker {name} does not answer ({holder.fault}): start it, or choose another")
             if not holder.speaks:
                 raise NotAllowed(
-                    f"broker {name} does not know how to move single queues: it is not a Holdfast broker, or an older"
-                    " one. Upgrade it, or remap the whole topic with RocketMQ's `mqadmin remappingStaticTopic`"
+                    f"broker {name} cannot move single queues: it is not a Holdfast broker, or an older one. Upgrade"
+                    " it, or remap the whole topic with RocketMQ's `mqadmin remappingStaticTopic`"
                 )
 
 
 class StaticTopics:
-    """Questions about static topics."""
+    """Reads static topics."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     async def require_support(self) -> None:
-        """Do nothing when every name server that answers can keep mappings.
+        """Check that every name server that answers keeps mappings.
 
         Raises:
-            NotAllowed: one drops them; the text says which and what to do.
+            NotAllowed: a name server drops them; the text says which and what to do.
         """
         for address in self._reach.name_servers:
             try:
                 answer = await self._reach.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
             except (ConnectionLost, RequestTimeout):
-                continue  # Whether any answers is found out by whoever asks next.
+                continue  # The next request fails if no name server answers at all.
             if answer.version < FIRST_WITH_MAPPINGS:
                 raise NotAllowed(
                     f"the name server at {address} is older than RocketMQ 5.0 (protocol version {answer.version}) and"
-                    " drops mappings: static topics cannot work under it. Replace it by a Holdfast name server; normal"
+                    " drops mappings: static topics cannot work with it. Replace it with a Holdfast name server; normal"
                     " topics work meanwhile"
                 )
 
@@ -272,8 +271,8 @@ class StaticTopics:
         """Return every static topic, or only *topic*, as the brokers record it now.
 
         Args:
-            topic: The only one that is wanted.
-            thorough: Look also for topics that nobody but a dead broker recorded: asks about every topic there is.
+            topic: Read only this topic.
+            thorough: Also find topics that only a dead broker recorded. This queries every topic of the cluster.
 
         Raises:
             NotFound: the name server knows no broker.
@@ -289,11 +288,11 @@ class StaticTopics:
         return view if self._reach.unit is None else view.within(self._reach.unit)
 
     async def _orphans(self, holders: dict[str, Holder]) -> set[str]:
-        """Return the topics that are fixed in a cluster of which no broker is left: nobody here records them."""
+        """Return the topics that are fixed in clusters without any live broker: no live broker records them."""
         try:
             answer = await self._reach.ask_name_server(RequestCode.GET_SWITCH)
         except BrokerRefused:
-            return set()  # It knows nothing of units.
+            return set()  # The name server does not support units.
         alive = {holder.cluster for holder in holders.values()}
         units = body_of(answer, UnitState).units
         return {name for unit, known in units.items() if unit not in alive for name in known.topics}
@@ -303,7 +302,7 @@ class StaticTopics:
         return (await self.read(topic=topic)).topics.get(topic)
 
     async def _ask(self, broker: Broker, topic: str | None) -> Holder:
-        """Return what *broker* tells; *topic* limits what a Java broker is asked for."""
+        """Return *broker* with its reported mappings; *topic* limits the queries to a Java broker."""
         holder = Holder(name=broker.name, cluster=broker.cluster, address=broker.address)
         try:
             answer = await self._reach.ask(broker.address, RequestCode.GET_MAPPINGS)
@@ -326,7 +325,7 @@ class StaticTopics:
         return sorted(body_of(answer, TopicList).topic_list)
 
     async def _ask_java(self, holder: Holder, topic: str | None) -> Holder:
-        """Return what a broker tells that is asked topic by topic."""
+        """Return the mappings of a Java broker, queried topic by topic."""
         names = await self._names() if topic is None else [topic]
         found: dict[str, MappedTopic] = {}
         knows_mappings = True
@@ -347,12 +346,12 @@ class StaticTopics:
         return msgspec.structs.replace(holder, speaks=False, knows_mappings=knows_mappings, topics=found)
 
     async def _merge(self, name: str, holders: dict[str, Holder], *, thorough: bool) -> list[StaticTopic]:
-        """Return the static topics of a name, by scope; if *thorough*, also one whose brokers are all dead."""
+        """Return the static topics with one name, by scope; if *thorough*, also those whose brokers are all dead."""
         told = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
         records = {broker: from_detail(each.mapping) for broker, each in told.items() if each.mapping is not None}
         merged = merge_scopes(records)
         if thorough or not merged or any(each.unled or each.missing for each in merged.values()):
-            # Somebody is missing: the name server remembers what a dead broker said last.
+            # A record may be missing: the name server remembers the last report of a dead broker.
             rows = await self._find_rows(name)
             silent = {broker for broker, holder in holders.items() if holder.fault is not None}
             for broker, row in rows.items():
@@ -374,7 +373,7 @@ class StaticTopics:
         try:
             return await self._reach.find_reports(name)
         except BrokerRefused:
-            return {}  # It withholds a topic that never was complete: the brokers' own records are all there is.
+            return {}  # The name server withholds topics that were never complete: only the brokers' records remain.
 
 
 def _configs(told: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
@@ -384,7 +383,7 @@ def _configs(told: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
 
 
 def to_mappings(holders: dict[str, Holder], topics: Iterable[StaticTopic]) -> ClusterMappings:
-    """Return brokers and topics, those apart whose names are not theirs alone."""
+    """Return the mappings of brokers and topics. Topics that share a name become twins."""
     by_name: dict[str, dict[str, StaticTopic]] = {}
     for topic in topics:
         by_name.setdefault(topic.name, {})[topic.merged.scope] = topic
@@ -397,4 +396,4 @@ def to_mappings(holders: dict[str, Holder], topics: Iterable[StaticTopic]) -> Cl
 
 def _ambiguous(name: str, scopes: Iterable[str]) -> NotAllowed:
     shown = ", ".join(map(to_shown_scope, sorted(scopes)))
-    return NotAllowed(f"{name} is a static topic of its own in each of {shown}: say which with --unit")
+    return NotAllowed(f"{name} is a separate static topic in each of {shown}: choose one with --unit")

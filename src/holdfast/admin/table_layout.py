@@ -1,11 +1,11 @@
-"""Fits a table into the width of a terminal, so that no word and no id is broken.
+"""Fit a table into the width of a terminal without breaking words or ids.
 
 1. Columns are left out until the others fit: first those without any value, then spare ones by their rank.
 2. Columns of words wrap between words. Numbers, ids and times never wrap.
-3. If their longest words do not fit either, the widest are shortened in the middle: order…eu-west.
+3. If their longest words still do not fit, the widest words are shortened in the middle: order…eu-west.
 
-An id is never shortened: where nothing else helps, a line is longer than the terminal, which then breaks the line and
-loses nothing. Knows widths and nothing of what the columns mean.
+An id is never shortened: if nothing else helps, a line is longer than the terminal, which then wraps it and loses
+nothing. This module knows widths, not the meaning of columns.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Column(msgspec.Struct, frozen=True):
     """A heading and how the cells below it are shown.
 
     Attributes:
-        flow: `words` wraps between words, `names` too, but no word of it is shortened, `whole` neither wraps nor is
-            shortened, `text` is cut at its end.
-        spare: 0 for a column that is always shown; of those above 0 the highest is left out first; one below 0 is left
-            out only if the others do not fit even when they are shortened.
+        flow: `words` wraps between words, `names` likewise but shortens no word, `whole` neither wraps nor is shortened,
+            `text` is cut at its end.
+        spare: 0 for a column that is always shown. Above 0, the highest is left out first. A column below 0 is left
+            out only if the others do not fit even when shortened.
     """
 
     heading: str
@@ -46,8 +46,8 @@ class Fitted(msgspec.Struct, frozen=True):
     """The part of a table that is shown.
 
     Attributes:
-        widths: Of each column that is shown.
-        left_out: Headings of the others.
+        widths: The width of each shown column.
+        left_out: The headings of the other columns.
     """
 
     columns: Sequence[Column]
@@ -57,7 +57,7 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 class _Widths(msgspec.Struct, frozen=True):
-    """How wide a column would like to be, should be, and has to be."""
+    """The preferred, comfortable and minimum width of a column."""
 
     natural: int
     comfort: int
@@ -87,7 +87,7 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) ->
 
 
 def _spares(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns that may be left out, the first to go at the front."""
+    """Return the columns that may be left out, in the order in which to leave them out."""
     empty = {at for at in range(len(columns)) if all(row[at] == EMPTY for row in rows)}
     spare = {at for at, column in enumerate(columns) if column.spare > 0}
     return sorted(empty | spare, key=lambda at: (at in empty, columns[at].spare, at), reverse=True)
@@ -110,7 +110,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _share(wanted: Sequence[_Widths], columns: Sequence[Column], width: int) -> list[int]:
-    """Return how wide each column is."""
+    """Return the width of each column."""
     widths = [each.comfort for each in wanted]
     _narrow(widths, [each.least for each in wanted], width)
     _narrow(widths, [_shortest(each, column) for each, column in zip(wanted, columns, strict=True)], width)
@@ -128,7 +128,7 @@ def _is_whole(column: Column) -> bool:
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
-    """Take from the widest columns that have more than the *least*, until all fit or none has."""
+    """Narrow the widest columns that exceed their *least* width, until all columns fit or none exceeds it."""
     while (excess := _total(widths) - width) > 0:
         able = [at for at, size in enumerate(widths) if size > least[at]]
         if not able:
@@ -139,7 +139,7 @@ def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
 
 
 def _widen(widths: list[int], natural: Sequence[int], width: int) -> None:
-    """Give the rest of *width* to columns that would like more, to those that need least of it first."""
+    """Give the rest of *width* to columns below their natural width, first to those that need the least."""
     while (free := width - _total(widths)) > 0:
         wanting = [at for at, size in enumerate(widths) if size < natural[at]]
         if not wanting:
@@ -149,7 +149,7 @@ def _widen(widths: list[int], natural: Sequence[int], width: int) -> None:
 
 
 def _shorten(cell: str, width: int, column: Column) -> str:
-    """Return *cell* so that no word of it is wider than its column."""
+    """Return *cell* shortened so that no word of it is wider than its column."""
     if _is_whole(column) or column.flow == "names" or cell_len(cell) <= width:
         return cell
     if column.flow == "text":

@@ -1,7 +1,7 @@
-"""How answers look to people, and to programs.
+"""Print results as tables and facts for people, or as JSON for programs.
 
-A table has a header, aligned columns and no lines between them: it reads well on a terminal and cuts well with `awk`.
-On a terminal it is made to fit (`table_layout`). Otherwise nothing is coloured, wrapped, shortened or left out.
+A table has a header, aligned columns and no lines between them: it reads well on a terminal and splits well with `awk`.
+On a terminal it is fitted to the width (`table_layout`). Otherwise nothing is coloured, wrapped, shortened or left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Table(msgspec.Struct, frozen=True):
     """Rows of cells. None is printed as `-`, numbers with separators.
 
     Attributes:
-        empty: What is said when there are no rows.
+        empty: The text to print when there are no rows.
     """
 
     columns: Sequence[Column]
@@ -60,7 +60,7 @@ def right(*headings: str) -> list[Column]:
 
 
 def whole(*headings: str) -> list[Column]:
-    """Return columns of ids, addresses or times: they are never wrapped or shortened."""
+    """Return columns of ids, addresses or times, which are never wrapped or shortened."""
     return [Column(heading, flow="whole") for heading in headings]
 
 
@@ -70,27 +70,27 @@ def names(*headings: str) -> list[Column]:
 
 
 def cut(*headings: str) -> list[Column]:
-    """Return columns of text of any length: on a narrow terminal its end is cut off."""
+    """Return columns of text of any length, which a narrow terminal cuts off at the end."""
     return [Column(heading, flow="text") for heading in headings]
 
 
 def spare(rank: int, columns: Iterable[Column]) -> list[Column]:
-    """Return *columns* as those that a narrow terminal may leave out, those of the highest rank first.
+    """Return *columns* marked as columns that a narrow terminal may leave out, the highest rank first.
 
-    A rank below 0 keeps them as long as the others can be shortened.
+    Columns with a rank below 0 stay as long as the others can be shortened.
     """
     return [msgspec.structs.replace(column, spare=rank) for column in columns]
 
 
 def print_all(parts: Iterable[Printable]) -> None:
-    """Print *parts* to standard output, an empty line between them."""
+    """Print *parts* to standard output, with an empty line before each table or list of facts."""
     console = _console()
     with console.capture() as captured:
         for number, part in enumerate(parts):
             if number and not isinstance(part, str):
                 console.print()
             _print(console, part)
-    # Columns are padded to their width; after the last one that is only noise.
+    # Columns are padded to their width; after the last column the padding is only noise.
     lines = (line.rstrip() for line in captured.get().splitlines())
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -119,7 +119,7 @@ def count_text(value: Cell) -> str:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes in the unit that fits."""
+    """Return a number of bytes in a readable unit."""
     for unit in _UNITS[:-1]:
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -128,7 +128,7 @@ def size_text(size: float) -> str:
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """Return local time to the millisecond; None for no time, as -1 and 0 mean on the wire."""
+    """Return local time to the millisecond; None for no time, which the wire encodes as -1 or 0."""
     if time_ms is None or time_ms <= 0:
         return None
     return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
@@ -166,7 +166,7 @@ def _print_table(console: Console, table: Table) -> None:
     for row in table.rows:
         assert len(row) == len(table.columns), f"a row of {len(row)} cells does not fit {len(table.columns)} columns"
     fitted = fit(table.columns, [[count_text(cell) for cell in row] for row in table.rows], console.width)
-    # Printed as finished lines: rich would crop one that is too long because of an id.
+    # Print finished lines: rich would crop a line that an id makes too long.
     _print_row(console, fitted, [column.heading for column in fitted.columns], style="bold")
     for cells in fitted.rows:
         _print_row(console, fitted, cells)

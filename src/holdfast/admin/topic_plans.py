@@ -1,10 +1,10 @@
-"""What creating, growing, converting or repairing a static topic means, broker by broker. Plans are pure values.
+"""Plans to create, grow, convert or repair a static topic, broker by broker. Plans are pure values.
 
     create  4 queues over a, b    a {0, 2}  b {1, 3}  c {} (only the stamp: epoch and number of queues)
     grow    4 -> 6                a {0, 2, 4}  b {1, 3, 5}
-    convert a has 2, b has 2      a {0, 1}  b {2, 3}: physical queue i becomes a logical queue as it is
+    convert a has 2, b has 2      a {0, 1}  b {2, 3}: each physical queue becomes a logical queue, unchanged
 
-Every broker of the scope gets a record, so that a cluster of which only a part was told is noticed.
+Every broker of the scope gets a record, so that a partly applied change is detected.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from holdfast.wire.requests.moves import Stamp
 
 
 class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a queue may begin, as far as the cluster knows.
+    """Where a queue may begin, from the knowledge of the brokers that answered.
 
     Attributes:
-        floor: No offset at or above it was ever used, as far as those say who were asked.
+        floor: According to these brokers, no offset at or above it was ever used.
         silent: Brokers that may know more, and do not answer.
     """
 
@@ -47,25 +47,25 @@ class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> int:
-        """Where its next home begins."""
+        """The first offset of its next segment."""
         return self.floor.next_first(is_certain=not self.silent)
 
     @property
     def generation(self) -> int:
-        """The generation of its next home."""
+        """The generation of its next segment."""
         return self.floor.next_generation(is_certain=not self.silent)
 
 
 NEW: Final = KnownStart(floor=NO_FLOOR)
-"""Of a queue that never had a home."""
+"""The start of a queue that never had a segment."""
 
 
 class RecordChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker is told.
+    """The change that one broker receives.
 
     Attributes:
         queues: How many physical queues of the topic it has afterwards.
-        record: Its whole record afterwards.
+        record: Its complete record afterwards.
     """
 
     broker: str
@@ -78,11 +78,11 @@ class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a static topic.
 
     Attributes:
-        config: How it is hosted, but for the number of queues.
+        config: Its configuration, except the number of queues.
         before: Its logical queues now.
         after: Its logical queues afterwards.
-        changes: What each broker is told.
-        skipped: Broker to why it is not told; harmless while it hosts nothing of the topic.
+        changes: The change that each broker receives.
+        skipped: Broker to the reason why it receives no change; harmless while it hosts no queue of the topic.
     """
 
     topic: str
@@ -97,12 +97,12 @@ class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What brings all records of a topic together.
+    """The changes that make all records of a topic agree.
 
     Attributes:
         stamps: Broker to the stamp that it missed.
-        homes: New homes for queues that nobody leads; None when all are led.
-        faults: What nobody but an operator can decide.
+        homes: New segments for queues without a leader; None if there are none to add.
+        faults: Problems that only an operator can solve.
     """
 
     topic: str
@@ -112,7 +112,7 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> list[int]:
-        """The queues that get a home."""
+        """The queues that get a segment."""
         if self.homes is None:
             return []
         return sorted({queue.queue for queue in self.homes.after} - {queue.queue for queue in self.homes.before})
@@ -124,7 +124,7 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def members_of(view: ClusterMappings, scope: str) -> dict[str, Holder]:
-    """Return the brokers that keep a record of a topic of this scope: all, or those of the cluster that it names.
+    """Return the brokers that keep a record of topics of this scope: all, or those of the cluster that it names.
 
     Raises:
         NotAllowed: there is no broker in that scope.
@@ -132,7 +132,7 @@ def members_of(view: ClusterMappings, scope: str) -> dict[str, Holder]:
     found = {name: holder for name, holder in view.holders.items() if covers(scope, holder.cluster)}
     if not found:
         known = ", ".join(sorted({holder.cluster for holder in view.holders.values()}))
-        raise NotAllowed(f"scope {scope!r} has no broker: it is global or the name of a cluster ({known})")
+        raise NotAllowed(f"scope {scope!r} has no broker: a scope is global or the name of a cluster ({known})")
     return found
 
 
@@ -145,24 +145,26 @@ def create_plan(
     scope: str = GLOBAL,
     now_ms: int,
 ) -> TopicPlan:
-    """Return how a new topic of *total* logical queues is laid out.
+    """Return the layout of a new topic of *total* logical queues.
 
     Args:
         view: The cluster.
-        config: How the topic is hosted, but for the number of queues.
+        config: The topic's configuration, except the number of queues.
         total: How many logical queues it gets.
-        targets: Who leads them; where empty, everybody in the scope who can.
-        scope: Where its queues are fixed, as on the wire.
-        now_ms: The time here; the epoch grows from it.
+        targets: The brokers that lead them; if empty, all brokers in the scope that can.
+        scope: The scope of its queues, as on the wire.
+        now_ms: The local time, from which the epoch is derived.
 
     Raises:
-        MappingRefused: a number of queues that no topic can have.
+        MappingRefused: no topic can have this number of queues.
         NotAllowed, NotFound: a target cannot take part; the text says why.
     """
     for other in view.find(config.name):
         if overlap(other.merged.scope, scope):
             fixed, wanted = to_shown_scope(other.merged.scope), to_shown_scope(scope)
-            raise NotAllowed(f"{config.name} is a static topic of {fixed} already: none of {wanted} can be beside it")
+            raise NotAllowed(
+                f"{config.name} is a static topic of {fixed} already: it cannot be one of {wanted} at the same time"
+            )
     chosen = _choose(view, members_of(view, scope), targets)
     moves = plan_create(config.name, total, chosen, load=count_leads(view.leaders))
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), total)
@@ -174,16 +176,16 @@ def create_plan(
 def grow_plan(
     view: ClusterMappings, topic: StaticTopic, total: int, *, targets: Collection[str] = (), now_ms: int
 ) -> TopicPlan:
-    """Return how a topic gets more logical queues. Those that are there stay as they are.
+    """Return a plan that adds logical queues to a topic. Existing queues stay unchanged.
 
     Raises:
-        MappingRefused: fewer queues than there are, or more than a topic can have.
-        NotAllowed, NotFound: it is not whole, or a target cannot take part; the text says what to do.
+        MappingRefused: *total* is less than the topic has, or more than a topic can have.
+        NotAllowed, NotFound: the topic is incomplete, or a target cannot take part; the text says what to do.
     """
     merged = topic.merged
     if not merged.complete:
         raise NotAllowed(
-            f"{topic.name} is not whole ({_first_fault(topic)}): run `holdfast queue repair {topic.name}` first"
+            f"{topic.name} is incomplete ({_first_fault(topic)}): run `holdfast queue repair {topic.name}` first"
         )
     chosen = _choose(view, members_of(view, merged.scope), targets)
     plan = _fill(view, topic, merged.leaders, total, chosen, now_ms=now_ms)
@@ -201,19 +203,19 @@ def convert_plan(
     scope: str = GLOBAL,
     now_ms: int,
 ) -> TopicPlan:
-    """Return how a normal topic becomes static in place: each of its queues becomes a logical queue as it is.
+    """Return a plan that makes a normal topic static in place: each of its queues becomes a logical queue, unchanged.
 
     Args:
         view: The cluster.
-        config: How the topic is hosted, but for the number of queues.
+        config: The topic's configuration, except the number of queues.
         hosts: Broker to how many queues it has.
-        total: How many logical queues it gets; where left out, as many as there are queues.
-        scope: Where its queues are fixed, as on the wire.
-        now_ms: The time here.
+        total: How many logical queues it gets; if left out, as many as there are queues.
+        scope: The scope of its queues, as on the wire.
+        now_ms: The local time.
 
     Raises:
-        NotAllowed, NotFound: fewer logical queues than there are queues, or a host cannot take part.
-        MappingRefused: more queues than a topic can have.
+        NotAllowed, NotFound: *total* is less than the number of queues, or a host cannot take part.
+        MappingRefused: *total* is more than a topic can have.
     """
     members = members_of(view, scope)
     _choose(view, members, hosts)
@@ -221,8 +223,8 @@ def convert_plan(
     wanted = count if total is None else total
     if wanted < count:
         raise NotAllowed(
-            f"{config.name} has {count} queues and cannot have {wanted} logical ones: the records of the others would"
-            f" be out of reach. Ask for {count} or more"
+            f"{config.name} has {count} queues and cannot have {wanted} logical ones: the messages of the others would"
+            f" be unreachable. Ask for {count} or more"
         )
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), wanted)
     leaders: dict[int, str] = {}
@@ -247,18 +249,19 @@ def set_plan(  # noqa: PLR0913 - one name for each option
     force: bool = False,
     now_ms: int,
 ) -> TopicPlan:
-    """Return how a logical queue that nobody leads gets a home by hand.
+    """Return a plan that gives a logical queue without a leader a segment chosen by the operator.
 
     Args:
         view: The cluster.
         topic: The topic.
         queue: The logical queue.
-        broker: Who shall lead it.
-        start: Where it may begin at the lowest.
-        queue_id: Which physical queue becomes it; where left out, a new one.
-        first: Its first logical offset; where left out, the lowest that it may have.
-        force: Brokers that do not answer are dead for good: the queue begins a forced gap above what the others know.
-        now_ms: The time here.
+        broker: The broker that shall lead it.
+        start: The lowest offset at which it may begin.
+        queue_id: The physical queue of the segment; if left out, a new one.
+        first: Its first logical offset; if left out, the lowest that it may have.
+        force: Brokers that do not answer are dead for good: the queue begins a forced gap above all offsets that the
+            others know.
+        now_ms: The local time.
 
     Raises:
         NotAllowed, NotFound: the queue has a leader, the broker cannot take part, a broker that may have held the queue
@@ -280,13 +283,13 @@ def set_plan(  # noqa: PLR0913 - one name for each option
     if start.silent and not force:
         raise NotAllowed(
             f"{', '.join(start.silent)} does not answer, and may have held logical queue {queue} of {topic.name}: start"
-            f" it first. If it is dead for good, --force lets the queue begin at {start.first}, a gap above all offsets"
+            f" it first. If it is dead for good, --force starts the queue at {start.first}, a gap above all offsets"
             " that it may have used"
         )
     if first is not None and first < start.first:
         raise NotAllowed(
             f"logical queue {queue} of {topic.name} cannot begin at {first}: offsets below {start.first} were used, or"
-            f" may have been, and groups that consumed them would skip new messages. Leave --first out, or say"
+            f" may have been, and groups that consumed them would skip new messages. Omit --first, or give"
             f" {start.first} or more"
         )
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), merged.total, topic)
@@ -296,7 +299,7 @@ def set_plan(  # noqa: PLR0913 - one name for each option
 
 
 def unled_queues(topic: StaticTopic) -> list[int]:
-    """Return the queues that a repair may give a home."""
+    """Return the queues without a leader, to which a repair may give a segment."""
     total = max(record.total for record in topic.records.values())
     return [number for number in range(total) if number not in topic.merged.queues]
 
@@ -309,17 +312,18 @@ def repair_plan(
     force: bool = False,
     now_ms: int,
 ) -> RepairPlan:
-    """Return what brings the records of a topic together: the newest epoch everywhere, a leader for every queue.
+    """Return the changes that make a topic's records agree: the newest epoch everywhere, a leader for every queue.
 
-    A queue that never had a home gets one; one whose leader is dead does not: that is for a forced move.
+    A queue that never had a segment gets one. A queue whose leader is dead does not: that needs a forced move.
 
     Args:
         view: The cluster.
         topic: The topic.
         starts: Where each queue without a leader may begin.
-        force: Who does not answer is dead for good. What it alone may have been told to lead opens elsewhere, in a
-            later generation and behind a gap: should it return all the same, it is fenced, and no offset is used twice.
-        now_ms: The time here.
+        force: Brokers that do not answer are dead for good. Queues that only such a broker may lead open elsewhere, in
+            a later generation and after a gap. If the broker returns after all, it is fenced, and no offset is used
+            twice.
+        now_ms: The local time.
     """
     agreed = _agree(topic, now_ms)
     merged = agreed.merged
@@ -335,15 +339,15 @@ def repair_plan(
     if merged.contradictions:
         return RepairPlan(topic=topic.name, stamps={}, homes=None, faults=faults)
     unknown, lost = _sort_unled(topic, merged.unled)
-    faults += [f"nobody leads queue {number}, which went to {broker}: start {broker}" for number, broker in lost]
-    # A broker that is away may hold them: nobody may give them a second home.
+    faults += [f"no broker leads queue {number}, which went to {broker}: start {broker}" for number, broker in lost]
+    # A broker that is away may lead them: a second leader would use their offsets twice.
     away = {name for name, holder in members.items() if holder.fault is not None} | {*merged.missing}
     away |= {name for number in unknown for name in starts[number].silent}
     homes = None
     if unknown and away and not force:
         faults.append(
-            f"nobody who answers leads queues {_numbers(unknown)}: start {', '.join(sorted(away))} first. If it is dead"
-            f" for good, `holdfast queue repair {topic.name} --force` opens them elsewhere"
+            f"no broker that answers leads queues {_numbers(unknown)}: start {', '.join(sorted(away))} first. If it is"
+            f" dead for good, `holdfast queue repair {topic.name} --force` opens them elsewhere"
         )
     elif unknown:
         leaders, chosen = merged.leaders | dict(lost), _choose(view, members, ())
@@ -368,7 +372,10 @@ def _fill(
     starts: Mapping[int, KnownStart] = MappingProxyType({}),
     now_ms: int,
 ) -> TopicPlan:
-    """Return how the queues below *total* that are not in *leaders* get their homes: new ones begin at 0."""
+    """Return a plan that gives a segment to every queue below *total* that is not in *leaders*.
+
+    A queue begins at its start in *starts*, or at 0 without one.
+    """
     merged = topic.merged
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
     for move in plan_grow(topic.name, leaders, total, targets, load=_load_beside(view, topic.name)):
@@ -378,7 +385,7 @@ def _fill(
 
 
 def _agree(topic: StaticTopic, now_ms: int) -> StaticTopic:
-    """Return the topic as it is once everybody has heard of every growth: it never shrinks, so the most count."""
+    """Return the topic with the largest total of all its records: a topic only grows, so the largest is right."""
     total = max(record.total for record in topic.records.values())
     if total == topic.merged.total:
         return topic
@@ -394,7 +401,7 @@ def _has_heard(record: TopicMapping | None, merged: MergedTopic) -> bool:
 
 
 def _sort_unled(topic: StaticTopic, unled: Collection[int]) -> tuple[list[int], list[tuple[int, str]]]:
-    """Return the queues that nobody ever heard of, and those that had a leader, with its name."""
+    """Return the queues that no record mentions, and those that had a leader, with its name."""
     lost: list[tuple[int, str]] = []
     for number in unled:
         known = [record.queues[number] for record in topic.records.values() if number in record.queues]
@@ -404,12 +411,15 @@ def _sort_unled(topic: StaticTopic, unled: Collection[int]) -> tuple[list[int], 
 
 
 def share_of_keys_that_stay(before: int, after: int) -> float:
-    """Return how many of all keys keep their queue when the number of queues changes: both remainders must agree."""
+    """Return the fraction of keys that keep their queue when the number of queues changes.
+
+    A key keeps its queue when its hash has the same remainder for both numbers.
+    """
     return min(before, after) * gcd(before, after) / (before * after)
 
 
 class _Layout:
-    """Puts queues onto brokers, each on a physical queue of its own."""
+    """Assigns logical queues to brokers, each to a separate physical queue."""
 
     def __init__(
         self,
@@ -428,7 +438,7 @@ class _Layout:
         self._next: dict[str, int] = {}
 
     def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0) -> None:
-        """Give a logical queue its only home; without a *queue_id* a physical queue that was never used."""
+        """Give a logical queue its only segment; without a *queue_id*, on a physical queue that was never used."""
         fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical(broker))
         chosen = fresh if queue_id is None else queue_id
         self._next[broker] = max(fresh, chosen + 1)
@@ -437,7 +447,7 @@ class _Layout:
         self._added.setdefault(broker, []).append(LogicalQueue(queue, (home,)))
 
     def to_plan(self) -> TopicPlan:
-        """Return the plan; every record in it keeps the rules."""
+        """Return the plan; every record in it is valid."""
         members = members_of(self._view, self._stamp.scope)
         told = {name: holder for name, holder in members.items() if holder.fault is None and holder.knows_mappings}
         before = [] if self._topic is None else list(self._topic.merged.queues.values())
@@ -477,26 +487,32 @@ class _Layout:
 
 
 def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Collection[str]) -> list[str]:
-    """Return the brokers that get queues."""
+    """Return *targets*, once checked; without targets, all brokers of *members* that can lead queues.
+
+    Raises:
+        NotAllowed, NotFound: a target, or every broker, cannot lead queues; the text says what to do.
+    """
     if not targets:
         found = [name for name, holder in members.items() if holder.fault is None and holder.knows_mappings]
         if not found:
             raise NotAllowed("no broker that answers can keep logical queues: start one, or upgrade them")
         found = [name for name in found if not members[name].draining]
         if not found:
-            raise NotAllowed("every broker that could lead queues is drained: name one, or `holdfast broker spread` it")
+            raise NotAllowed("every broker that can lead queues is drained: name one, or `holdfast broker spread` it")
         return found
     for name in targets:
         holder = view.get_holder(name)
         if name not in members:
             inside = ", ".join(sorted(members)) or "there is none"
             raise NotAllowed(
-                f"broker {name} is in cluster {holder.cluster}, outside of the topic's scope: choose from {inside}"
+                f"broker {name} is in cluster {holder.cluster}, outside the topic's scope: choose from {inside}"
             )
         if holder.fault is not None:
             raise NotAllowed(f"broker {name} does not answer ({holder.fault}): start it, or leave it out")
         if not holder.knows_mappings:
-            raise NotAllowed(f"broker {name} is older than RocketMQ 5.0 and knows no static topics: upgrade it first")
+            raise NotAllowed(
+                f"broker {name} is older than RocketMQ 5.0 and does not support static topics: upgrade it first"
+            )
     return list(targets)
 
 
@@ -513,7 +529,7 @@ def _fault_of(view: ClusterMappings, name: str) -> str | None:
 def _first_fault(topic: StaticTopic) -> str:
     if topic.merged.contradictions:
         return topic.merged.contradictions[0]
-    return f"nobody leads queues {_numbers(topic.merged.unled)}"
+    return f"no broker leads queues {_numbers(topic.merged.unled)}"
 
 
 def _numbers(numbers: list[int]) -> str:

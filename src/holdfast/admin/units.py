@@ -1,12 +1,12 @@
-"""Opening and closing units (`holdfast dr`), and what is left of the backlog of one that is open.
+"""Open and close units (`holdfast dr`), and report the backlog of an open unit.
 
-    look at all name servers ─> would it change anything? ─> tell all name servers ─> tell all brokers
-                                                             one that is away hears of it from brokers, when it is back
+    read all name servers ─> would it change anything? ─> send to all name servers ─> send to all brokers
+                                                          brokers inform a name server that was away when it returns
 
-Name servers do not talk to each other; brokers carry the newest switch from one to the other. What is left, and what
-cannot be read, is found out from the brokers and from what name servers remember of the dead. Of several name servers
-the one is believed that has been there longest: to one that was just started brokers have yet to come, and where all of
-them were, they are waited for.
+Name servers do not talk to each other; brokers carry the newest switch from one to the other. The backlog and the
+unreadable queues come from the brokers, and from the name servers' memory of dead brokers. Of several name servers, the
+one that has run longest is preferred: brokers may not have registered yet with one that just started. If all of them
+just started, wait for the brokers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.wire.cluster.units import KnownUnit, UnitState, encode_switch
 from holdfast.wire.frames.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 
 SETTLED_MS: Final = 3_000
-"""Brokers dial a name server that they lost every second."""
+"""How old a name server must be before its list of brokers is trusted: brokers redial a lost one every second."""
 
 
 class ServerSwitch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one name server has.
+    """The switch version of one name server.
 
     Attributes:
-        fault: Why it did not tell; None when it did.
+        fault: Why it did not answer; None when it did.
     """
 
     address: str
@@ -46,7 +46,7 @@ class ServerSwitch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """Queues of a static topic that cannot be read to their end, as a broker that has a part of them is gone."""
+    """Queues of a static topic that cannot be read to their end: a broker with one of their segments is gone."""
 
     topic: str
     broker: str
@@ -54,11 +54,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class GroupBacklog(msgspec.Struct, frozen=True):
-    """What a group has still to read in a unit.
+    """The backlog of a group in a unit.
 
     Attributes:
-        lag: How many messages that can be counted.
-        unknown: How many logical queues nobody can tell of, as their leader is down.
+        lag: How many countable messages are left.
+        unknown: How many logical queues have an unknown lag because their leader is down.
     """
 
     group: str
@@ -70,9 +70,9 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One unit.
 
     Attributes:
-        openings: As which it is open, in words; none: it is not.
-        backlogs: Of groups that have something left to read; only of a unit that is open.
-        unreadable: What cannot be read; the same.
+        openings: Its openings in words; empty if it is closed.
+        backlogs: The groups with messages left to read; only for an open unit.
+        unreadable: The queues that cannot be read to their end; only for an open unit.
     """
 
     name: str
@@ -83,10 +83,10 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DisasterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is open, who knows of it, and what is left to read.
+    """The openings, the name servers that have them, and the backlog of each unit.
 
     Attributes:
-        is_equal: Whether every name server that answers has the same.
+        is_equal: Whether every name server that answers has the same version.
     """
 
     version: int
@@ -97,11 +97,11 @@ class DisasterStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SwitchChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was made.
+    """A change of the switch.
 
     Attributes:
-        told: The name servers that have it on disk.
-        missed: Name servers and brokers that did not answer, and why: they are told by brokers when they are back.
+        told: The name servers that have persisted it.
+        missed: Name servers and brokers that did not answer, and why. Brokers inform them when they return.
     """
 
     before: Switch
@@ -111,11 +111,11 @@ class SwitchChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What all name servers know together.
+    """The combined knowledge of all name servers.
 
     Attributes:
-        wait_ms: How long to wait before they know it, as all of them were just started.
-        oldest: The one that knows most.
+        wait_ms: How long to wait until it is complete; above 0 if all name servers just started.
+        oldest: The name server that has run longest, and so knows the most.
     """
 
     switch: Switch
@@ -138,11 +138,12 @@ class Units:
     # Changing.
 
     async def open(self, opening: Opening, *, dry_run: bool = False) -> SwitchChange:
-        """Let the consumers of all units read what *opening* says.
+        """Let the consumers of all units read the topics of *opening*.
 
         Raises:
             NotFound: there is no such unit, topic or group.
-            NotAllowed: a member of the group cannot be told apart; a name server knows nothing of units.
+            NotAllowed: a member of the group does not send its group to name servers, or a name server does not
+                support units, or there is no other unit.
             SwitchRefused: it would change nothing.
         """
         known = await self._look()
@@ -150,11 +151,11 @@ class Units:
         return await self._change(known.switch, known.switch.open(opening, self._now_ms()), dry_run=dry_run)
 
     async def close(self, opening: Opening, *, dry_run: bool = False) -> SwitchChange:
-        """End what *opening* says, and all that is in it.
+        """Close *opening*, and all narrower openings that it covers.
 
         Raises:
             SwitchRefused: it would change nothing.
-            NotAllowed: a name server knows nothing of units.
+            NotAllowed: a name server does not support units.
         """
         known = await self._look()
         return await self._change(known.switch, known.switch.close(opening, self._now_ms()), dry_run=dry_run)
@@ -183,7 +184,10 @@ class Units:
         return SwitchChange(before=before, after=after, told=sorted(told), missed=missed)
 
     async def _tell(self, broker: Broker, body: bytes) -> tuple[str, str | None]:
-        """Tell a broker, so that it tells name servers that are away now. A Java broker has nothing to do with it."""
+        """Send the switch to a broker, which passes it to name servers that are away now. Java brokers ignore it.
+
+        Return the broker's name and why it failed, or None.
+        """
         try:
             await self._reach.ask(broker.address, RequestCode.SET_SWITCH, body=body)
         except BrokerRefused as refusal:
@@ -196,7 +200,7 @@ class Units:
     async def _require_sense(self, known: _Known, opening: Opening) -> None:
         if len(known.units) < 2:
             names = ", ".join(known.units) or "none"
-            raise NotAllowed(f"nothing would change: there is no other unit to read from ({names} is all there is)")
+            raise NotAllowed(f"nothing would change: there is no other unit to read from (known: {names})")
         if opening.unit != EVERY_UNIT and opening.unit not in known.units:
             raise _no_unit(opening.unit, known)
         if opening.topic and not await self._has_topic(known, opening):
@@ -206,16 +210,16 @@ class Units:
             await self._require_told_apart(opening.group)
 
     async def require(self, unit: str) -> None:
-        """Do nothing when there is such a unit.
+        """Check that *unit* exists.
 
         Raises:
-            NotFound: there is none; the text names the nearest.
+            NotFound: it does not exist; the text suggests the closest name.
         """
         try:
             known = await self._look()
         except NotAllowed:
-            return  # A name server of before: which units there are nobody can tell.
-        # One that was opened, and of which nothing is left, can still be closed.
+            return  # An older name server cannot list units.
+        # A unit that was opened can still be closed when none of its brokers is left.
         if known.units and unit not in known.units and unit not in {each.unit for each in known.switch.openings}:
             raise _no_unit(unit, known)
 
@@ -225,7 +229,7 @@ class Units:
             return True
         if any(row.scope == GLOBAL for row in (await self._reach.find_reports(opening.topic)).values()):
             raise NotAllowed(
-                f"nothing would change: {opening.topic} is global, and read and written in every unit, always"
+                f"nothing would change: {opening.topic} is global, so every unit always reads and writes it"
             )
         for unit in units:
             answer = await self._reach.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": unit})
@@ -234,23 +238,23 @@ class Units:
         return False
 
     async def _require_told_apart(self, group: str) -> None:
-        """See that every member of a group tells its group to name servers; all must see the same queues."""
+        """Check that every member of a group sends its group to name servers: all members must see the same queues."""
         groups = Groups(self._reach)
         await groups.check_exists(group)
         for member in await groups.members(group):
             if member.language != OUR_LANGUAGE:
                 raise NotAllowed(
-                    f"{member.client_id} of group {group} is a client of another kind ({member.language}), which does"
-                    " not tell name servers its group: it would see other queues than the rest. Open without --group"
+                    f"{member.client_id} of group {group} is not a Holdfast client ({member.language}), so name servers"
+                    " do not know its group: it would see other queues than the other members. Open without --group"
                 )
 
-    # Looking.
+    # Reading.
 
     async def status(self) -> DisasterStatus:
-        """Return what is open, who knows of it, and what is left to read.
+        """Return the openings, the name servers that have them, and the backlog of each unit.
 
         Raises:
-            NotAllowed: a name server knows nothing of units.
+            NotAllowed: a name server does not support units.
         """
         known = await self._look()
         versions = {server.version for server in known.servers if server.fault is None}
@@ -288,7 +292,7 @@ class Units:
         return [each for each in left if each.lag or each.unknown]
 
     async def _unreadable(self, unit: str, topic: str, status: UnitStatus) -> list[Unreadable]:
-        """Return the homes of a topic's queues that are on brokers which are gone."""
+        """Return the brokers that are gone and still have readable segments of a topic, with the affected queues."""
         rows = await self._reach.within(unit).find_reports(topic)
         merged: MergedTopic | None = merge({name: from_info(row) for name, row in rows.items()}) if rows else None
         gone: dict[str, set[int]] = {}
@@ -299,7 +303,7 @@ class Units:
         return [Unreadable(topic, broker, sorted(queues)) for broker, queues in sorted(gone.items())]
 
     async def _look(self) -> _Known:
-        """Return what name servers know, once brokers have had the time to tell it."""
+        """Return the knowledge of the name servers, once brokers have had the time to register with one of them."""
         known = await self._look_once()
         if known.wait_ms > 0:
             await self._sleep(known.wait_ms / 1000)
@@ -324,7 +328,8 @@ class Units:
                 known = units.get(name, KnownUnit())
                 units[name] = KnownUnit(_union(known.brokers, unit.brokers), _union(known.topics, unit.topics))
         if not units:
-            await self._reach.cluster_info()  # A broker knows a switch, too: it is none to ask, and says so here.
+            # Brokers answer GET_SWITCH, too. If the address is a broker's, this request fails and says so.
+            await self._reach.cluster_info()
         oldest = max(ages, key=ages.__getitem__)
         wait_ms = SETTLED_MS - ages[oldest]
         return _Known(newest, units, [server for server, _ in servers], wait_ms, oldest)
@@ -338,7 +343,7 @@ class Units:
             if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             raise NotAllowed(
-                f"the name server at {address} knows nothing of units: its clients see everything. Replace it by a"
+                f"the name server at {address} does not support units: its clients see all of them. Replace it with a"
                 " Holdfast name server"
             ) from refusal
         state = body_of(answer, UnitState)
@@ -346,7 +351,7 @@ class Units:
 
 
 def _to_backlog(lag: GroupLag, openings: Sequence[Opening]) -> GroupBacklog:
-    """Return what a group has still to read of what is open to it: the rest waits for the unit itself."""
+    """Return a group's backlog in the topics that are open to it: the other messages wait for their own unit."""
 
     def is_open(topic: str) -> bool:
         return any(opening.serves(topic, lag.group) for opening in openings)
