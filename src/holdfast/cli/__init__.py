@@ -1,16 +1,18 @@
-"""The command line: one file per noun. Parses, asks `holdfast.admin` or the client, prints. Decides nothing else.
+"""The command line `holdfast NOUN VERB`. It parses arguments, calls `holdfast.admin` or the client, and prints results.
 
-help_style           How the help of every command looks
-broker_keys          What the keys mean under which a broker reports its figures and settings
-progress             How far a long job is, on standard error, and only where somebody watches
-profiles             Saved clusters
-shared_options       Options that several commands have in common, said once
-completion           What the shell offers after TAB
-arguments            Arguments and options that commands of several nouns take, with their completion
-session              What every command that talks to a cluster shares
-queue_position_text  Times and places in a queue, as people write them
-message_text         How one message looks
-move_output          What every command that moves queues shares
-commands/            The commands
-main                 The command `holdfast`
+The commands are in `commands/`, one module per noun; the modules here hold their shared parts.
+
+    help_style           the style of all help texts
+    broker_keys          the meaning of the keys under which brokers report figures and settings
+    progress             progress bars on standard error
+    profiles             saved clusters, and which name server a command uses
+    shared_options       options that several commands share
+    completion           shell completion of topics, groups and brokers
+    arguments            arguments and options that several nouns share
+    session              `Session`: connection, output and confirmation for commands that talk to a cluster
+    queue_position_text  parse times and offsets that users type
+    message_text         print one message as a line, as JSON, or as its body
+    move_output          output of the commands that move queues
+    commands/            the commands, one module per noun
+    main                 the entry point `holdfast`: loads the noun, maps errors to exit statuses
 """

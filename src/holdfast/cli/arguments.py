@@ -1,4 +1,4 @@
-"""Arguments and options that commands of several nouns take, with their completion."""
+"""Arguments and options that commands of several nouns share, with their completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NamesrvOption = Annotated[
     typer.Option(
         envvar="HOLDFAST_NAMESRV",
         metavar="HOST:PORT",
-        help="Name servers, ';' between them.",
+        help="Name servers, separated by ';'.",
         rich_help_panel=CLUSTER_PANEL,
     ),
 ]

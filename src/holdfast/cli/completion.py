@@ -1,6 +1,6 @@
-"""What the shell offers after TAB: names of topics, groups and brokers, asked of the cluster that the command is for.
+"""Shell completion (TAB) of topics, groups and brokers, with names from the cluster that the command addresses.
 
-A completion never complains: where no cluster answers quickly there is nothing to offer.
+A completion never fails: if no cluster answers quickly, it offers nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the help of every command looks: `-h` beside `--help`, and placeholders for people instead of Python's types.
+"""The style of all help texts: `-h` as well as `--help`, and readable placeholders instead of Python's types.
 
 --json                      a flag takes no value
 --queues   N [x>=1]         instead of <int range> [x>=1]
@@ -17,7 +17,7 @@ _PLACEHOLDERS: Final = {"str": "TEXT", "int": "N", "int range": "N", "float": "N
 
 
 def build_command(app: typer.Typer) -> TyperGroup:
-    """Return the root command of *app*, the help of every command below it in this style."""
+    """Return the root command of *app*, with this help style applied to every command below it."""
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
     commands = [command]

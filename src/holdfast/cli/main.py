@@ -2,8 +2,8 @@
 
     0 done      1 failed      2 wrong usage      130 interrupted
 
-Only the noun that is asked for is loaded, so that `holdfast serve broker` knows nothing of consumers and tables; when
-the noun is not known (help, completion, a misspelling) all of them are.
+Only the requested noun is loaded, so that `holdfast serve broker` does not load consumers and tables. If the noun is
+unknown (help, completion, a misspelling), all nouns are loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOUNS: Final = {
     "bench": "holdfast.cli.commands.bench",
     "profile": "holdfast.cli.commands.profile",
 }
-# The names that the proposal of logical queues gives, and what they are called here.
+# Command names from RocketMQ's proposal of logical queues, and the commands that they run here.
 ALIASES: Final = {
     "updatelogicalqueuemapping": ("queue", "set"),
     "deletelogicalqueuemapping": ("queue", "unset"),
@@ -59,14 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].lower() in ALIASES:
         words = [*ALIASES[words[0].lower()], *words[1:]]
-    # The client logs what it gets over by itself; a command has only its own answer to give.
+    # The client logs failures that it recovers from; a command prints only its own result.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     _warn_of_variables(words[0] if words else "")
     try:
         command = build_command(build(words))
         status = command.main(words, prog_name=PROGRAM, standalone_mode=False)
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain again when it closes the stream.
+        # The reader of the output has closed it. Without this, Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, typer.Abort):
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build(words: Sequence[str]) -> typer.Typer:
-    """Return the tree of commands, as much of it as *words* need."""
+    """Return the tree of commands, limited to the nouns that *words* need."""
     app = typer.Typer(
         name=PROGRAM,
         no_args_is_help=True,
@@ -89,7 +89,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_root)
     asked = words[0] if words else ""
-    # Completion has no words of its own: the shell hands them over in a variable.
+    # In completion, *words* is empty: the shell passes the words in an environment variable.
     wanted = [asked] if asked in NOUNS and not _is_completion() else list(NOUNS)
     for noun in wanted:
         importlib.import_module(NOUNS[noun]).register(app)
@@ -133,7 +133,7 @@ def _root(
 
 
 def _explain(error: Exception) -> int:
-    """Say in one line what went wrong and what to do; return the exit status."""
+    """Print one line with the error and the remedy; return the exit status."""
     if isinstance(error, TyperException):
         return _explain_usage(error)
     if isinstance(error, ConfigError):
@@ -158,7 +158,7 @@ def _explain_usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     if message and context is not None:
         message = f"{message.rstrip('.')} (see `{context.command_path} --help`)"
-    if message:  # without one the help has been shown already
+    if message:  # without one, the help has been printed already
         _complain(message)
     return error.exit_code
 

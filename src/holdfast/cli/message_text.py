@@ -1,4 +1,4 @@
-"""How one message looks: a line for people, an object for programs, or nothing but its body."""
+"""Print one message: as a line for people, as a JSON object for programs, or as its bare body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Format = Literal["text", "json", "body", "raw"]
 
 
 def to_object(message: ReceivedMessage, origin: Origin | None = None) -> dict[str, Any]:
-    """Return *message* as plain values; a body that is no text is in `body_base64` instead of `body`."""
+    """Return *message* as plain values; a body that is not UTF-8 text is in `body_base64` instead of `body`."""
     found = {
         "topic": message.topic,
         "broker": to_shown_broker(message.queue.broker_name),
@@ -42,14 +42,14 @@ def to_object(message: ReceivedMessage, origin: Origin | None = None) -> dict[st
 
 
 def origin_text(origin: Origin) -> str:
-    """Return where a message was before its group could not consume it."""
+    """Return the original place of a message that its group failed to consume."""
     if origin.queue is None:
         return f"{origin.topic} (queue unknown: no longer stored)"
     return f"{origin.topic} {origin.broker}/{origin.queue}@{origin.offset}"
 
 
 def to_line(message: ReceivedMessage, origin: Origin | None = None) -> str:
-    """Return *message* on one line: when, where, what it is about, what it says."""
+    """Return *message* as one line: time, place, origin, tag and keys, body."""
     marks = [f"[{message.tags}]"] if message.tags else []
     marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
     broker = to_shown_broker(message.queue.broker_name)
@@ -68,7 +68,7 @@ def to_line(message: ReceivedMessage, origin: Origin | None = None) -> str:
 
 
 def body_text(message: ReceivedMessage) -> str:
-    """Return the body as text that cannot disturb a terminal; bytes that are no text are counted."""
+    """Return the body as text without control characters; if it is not UTF-8, return its size and first bytes."""
     try:
         text = message.body.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""What every command that moves queues shares: the tables, the question, the progress, the outcome.
+"""Output of the commands that move queues: tables, confirmation, progress and outcome.
 
-    plan ─> --dry-run: before and after ─> ask, if it is forced ─> start ─> follow, with progress ─> say how it ended
+    plan ─> --dry-run: before and after ─> confirm, if forced ─> start ─> follow, with progress ─> print the outcome
 
-Whoever interrupts a command does not interrupt the moves: brokers carry them through by themselves.
+Interrupting a command does not interrupt its moves: brokers complete them on their own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.wire.requests.moves import Move
 _ROWS_MAX: Final = 64
 
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="The leader is dead: open its queues elsewhere, behind a gap of offsets.")
+    bool, typer.Option("--force", help="The leader is dead: open its queues elsewhere, after a gap of offsets.")
 ]
 EvenIfAliveOption = Annotated[
-    bool, typer.Option("--even-if-alive", help="With --force: pass a leader over that still answers.")
+    bool, typer.Option("--even-if-alive", help="With --force: replace a leader even if it still answers.")
 ]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Give the orders and do not wait for their end.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the moves and do not wait for their end.")]
 
 
 def carry_out(
@@ -43,19 +43,19 @@ def carry_out(
     yes: bool = False,
     no_wait: bool = False,
 ) -> list[Move]:
-    """Plan moves, show or make them, print how they ended; return the moves that were made.
+    """Plan moves, show them or carry them out, and print the outcome; return the moves that were started.
 
     Args:
         session: The run of the command.
-        make_plan: Asks the cluster for the plan.
-        what: What it is for, in words that fit behind "nothing to move: ".
+        make_plan: Makes the plan from the state of the cluster.
+        what: The goal, in words that fit after "nothing to move: ".
         dry_run: Show the plan and change nothing.
         forced: The leaders are dead.
         yes: Do not ask before a forced move.
-        no_wait: Do not follow.
+        no_wait: Do not follow the moves.
 
     Raises:
-        typer.Exit: with status 1, when a move did not reach its end.
+        typer.Exit: with status 1, when a move failed.
     """
     plan = session.ask(make_plan)
     if dry_run or not plan.moves:
@@ -64,8 +64,8 @@ def carry_out(
     if forced:
         sources = ", ".join(sorted({str(move.source) for move in plan.moves}))
         session.confirm(
-            f"Open {count_text(len(plan.moves), 'queue')} elsewhere? {sources} must be dead for good: what only it has"
-            " stays out of reach until it returns.",
+            f"Open {count_text(len(plan.moves), 'queue')} elsewhere? {sources} must be dead for good: messages that"
+            " only it has stay unreachable until it returns.",
             yes=yes,
         )
         made = session.ask(lambda admin: admin.forcing.force(plan))
@@ -76,7 +76,7 @@ def carry_out(
 
 
 def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) -> list[Move]:
-    """Look after *moves* until none goes on, with progress on standard error."""
+    """Follow *moves* until all have ended, with progress on standard error; return them with their last state."""
     if no_wait:
         return list(moves)
     total = sum(len(move.queues) for move in moves)
@@ -93,13 +93,13 @@ def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) ->
             return session.ask(lambda admin: admin.moves.follow(moves, tell))
     except KeyboardInterrupt:
         session.note(
-            "the moves go on by themselves; `holdfast move list` shows them, `holdfast move cancel ID` ends one"
+            "the brokers continue the moves; `holdfast move list` shows them, `holdfast move cancel ID` ends one"
         )
         raise
 
 
 def show_plan(session: Session, plan: MovePlan, *, what: str, dry_run: bool) -> None:
-    """Print what would be moved, and the tables before and after."""
+    """Print the planned moves, and the tables before and after."""
     value = {"dry_run": dry_run, "moves": plan.moves, "tables": plan.previews}
     if not plan.moves:
         session.show(value, f"nothing to move: {what}")
@@ -110,10 +110,10 @@ def show_plan(session: Session, plan: MovePlan, *, what: str, dry_run: bool) -> 
 
 
 def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None:
-    """Print how moves ended.
+    """Print the outcome of moves.
 
     Raises:
-        typer.Exit: with status 1, when one did not reach its end.
+        typer.Exit: with status 1, when one failed.
     """
     bad = [move for move in made if move.state in FINISHED - {"done"}]
     going = [move for move in made if move.state not in FINISHED]
@@ -127,23 +127,23 @@ def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None
     if going or bad:
         parts.append(move_table([*bad, *going]))
     if going:
-        parts.append("they go on by themselves; `holdfast move list` shows how far they are")
+        parts.append("the brokers continue them; `holdfast move list` shows their progress")
     if any(move.state == "failed" for move in bad):
-        parts.append("a failed move can be taken up again with `holdfast move resume ID`")
+        parts.append("resume a failed move with `holdfast move resume ID`")
     session.show(value, *parts)
     if bad:
         raise typer.Exit(1)
 
 
 def count_copied(moves: Sequence[Move]) -> int | None:
-    """Return how many bytes of messages the new leaders had when they opened; None unless all of them counted."""
+    """Return how many message bytes the new leaders had when they opened; None unless all of them reported it."""
     counts = [move.copied for move in moves if move.state == "done"]
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def copied_text(moves: Sequence[Move]) -> str:
-    """Return what to add to a line about finished moves."""
+    """Return the suffix with the copied bytes for a line about finished moves."""
     copied = count_copied(moves)
     return "" if copied is None else f"; bytes copied: {copied:,}"
 
@@ -166,7 +166,7 @@ def move_table(moves: Sequence[Move], empty: str = "no moves") -> Table:
     columns = [
         *whole("ID"),
         *left("TOPIC", "QUEUES"),
-        *spare(-2, left("FROM")),  # an id begins with it
+        *spare(-2, left("FROM")),  # a move's id begins with it
         *spare(-1, left("TO")),
         *left("STATE"),
         *spare(1, whole("SINCE")),
@@ -194,14 +194,14 @@ def preview_parts(previews: Sequence[Preview]) -> list[Printable]:
 
 
 def mapping_table(rows: Sequence[Row], title: str = "") -> Table:
-    """Return a mapping with the columns of the proposal."""
+    """Return a mapping table with the columns of RocketMQ's proposal of logical queues."""
     columns = [*left("brokerName"), *right("MessageQueue"), *left("LogicalQueue", "QueueStatus")]
     cells = [(row.broker, row.queue_id, row.label, str(row.status)) for row in rows]
     return Table(columns, cells, title=title, empty="none")
 
 
 def numbers_text(numbers: Sequence[int]) -> str:
-    """Return numbers as people write them: 0-3, 7."""
+    """Return numbers as ranges: 0-3, 7."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:
@@ -212,10 +212,10 @@ def numbers_text(numbers: Sequence[int]) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """Return how many there are of something: 1 logical queue, 2 logical queues."""
+    """Return a count with its noun: 1 logical queue, 2 logical queues."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def split_names(text: str | None) -> list[str]:
-    """Return names that are written with commas between them."""
+    """Return the names in a comma-separated text."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""Saved clusters: `~/.config/holdfast/config.toml`.
+"""Saved clusters in `~/.config/holdfast/config.toml`, and the choice of the name server.
 
     default = "local"
 
@@ -8,7 +8,7 @@
     [profiles.staging]
     namesrv = "10.0.0.4:9876;10.0.0.5:9876"
 
-The first of these that is given decides which name server a command asks:
+A command uses the name server from the first of these sources that is given:
 
     1. --namesrv, --profile        both only if they name the same cluster
     2. HOLDFAST_NAMESRV
@@ -47,7 +47,7 @@ class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def profiles_file(environment: Mapping[str, str]) -> Path:
-    """Return where the file is, or would be."""
+    """Return the path of the profiles file, which may not exist."""
     home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".config"
     return Path(home) / "holdfast" / "config.toml"
 
@@ -56,7 +56,7 @@ def load_profiles(environment: Mapping[str, str]) -> Profiles:
     """Return the saved profiles; none when there is no file.
 
     Raises:
-        ConfigError: the file is there but cannot be used.
+        ConfigError: the file exists but is not valid.
     """
     file = profiles_file(environment)
     if not file.is_file():
@@ -68,11 +68,11 @@ def load_profiles(environment: Mapping[str, str]) -> Profiles:
 
 
 def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name servers to ask, `;` between them, and the words for where they were named.
+    """Return the name servers to use, separated by `;`, and the name of the source that gave them.
 
     Args:
-        flag: The value of `--namesrv`, only where the command line gives it: the environment is read here.
-        profile: The value of `--profile`, likewise.
+        flag: The value of `--namesrv`, only if the command line gives it: this function reads the environment itself.
+        profile: The value of `--profile`, under the same condition.
         environment: Usually `os.environ`.
 
     Raises:
@@ -97,28 +97,28 @@ def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str
 def _agreed(namesrv: str, of_profile: str, profile: str) -> str:
     if namesrv != of_profile:
         raise ConfigError(
-            f"--namesrv {namesrv} and --profile {profile} ({of_profile}) name different clusters: give one of them"
+            f"--namesrv {namesrv} and --profile {profile} ({of_profile}) name different clusters: give only one of them"
         )
     return namesrv
 
 
 def _of_profile(name: str, environment: Mapping[str, str], origin: str) -> str:
-    """Return the name servers of a profile that *origin* names."""
+    """Return the name servers of profile *name*; *origin* says in an error where the name came from."""
     saved = load_profiles(environment).profiles
     if name in saved:
         return _parse(saved[name].namesrv)
     file = profiles_file(environment)
-    known = f"known are {', '.join(sorted(saved))}" if saved else f"there is none in {file}"
+    known = f"known are {', '.join(sorted(saved))}" if saved else f"there are none in {file}"
     raise ConfigError(f"no profile {name!r} ({origin}); {known}")
 
 
 def _parse(namesrv: str) -> str:
-    """Return addresses in one spelling; the URL of an address server is left unchanged."""
+    """Return addresses in a uniform spelling; the URL of an address server stays unchanged."""
     if is_url(namesrv):
         return namesrv.strip()
     addresses = [part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
         split_address(address)
     if not addresses:
-        raise ConfigError("the name server is empty; say --namesrv HOST:PORT")
+        raise ConfigError("the name server is empty; give --namesrv HOST:PORT")
     return ";".join(addresses)

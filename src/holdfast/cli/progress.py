@@ -1,4 +1,4 @@
-"""How far a long job is, on standard error, and only where somebody watches."""
+"""Progress bars of long jobs, on standard error, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Yield a function that is told how many more are done. Without a terminal it does nothing."""
+    """Show a progress bar and yield a function that advances it. Without a terminal the function does nothing."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,8 +1,8 @@
-"""Times and places in a queue, as people write them.
+"""Parse times and places in a queue that users type.
 
     earliest  latest  2026-11-15  2026-11-15T17:50  17:50:23  10m  2h  1d  @1763229023123
 
-A time without a zone is local; a span (`10m`) means that long ago; `@` stands before milliseconds since 1970.
+A time without a zone is local; a span (`10m`) means that long ago; `@` precedes milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def parse_time(text: str, now: datetime) -> int:
     """Return the milliseconds since 1970 that *text* means at the time *now*, which has a zone.
 
     Raises:
-        ConfigError: it is no time; the text says how to write one.
+        ConfigError: *text* is not a time; the message shows how to write one.
     """
     if text.startswith("@") and text[1:].isdecimal():
         return int(text[1:])
@@ -35,7 +35,7 @@ def parse_time(text: str, now: datetime) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no time; write for example {EXAMPLES}") from None
+        raise ConfigError(f"{text!r} is not a time; examples: {EXAMPLES}") from None
     return _to_ms(moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo))
 
 
@@ -43,7 +43,7 @@ def parse_target(text: str, now: datetime) -> Target:
     """Return the place that *text* means: an end, a time, or a bare number for an offset.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: *text* is none of these.
     """
     if text == "earliest":
         return Target("earliest")
@@ -54,11 +54,11 @@ def parse_target(text: str, now: datetime) -> Target:
     try:
         return Target("time", parse_time(text, now))
     except ConfigError:
-        raise ConfigError(f"{text!r} is no place; write earliest, latest, an offset, or a time: {EXAMPLES}") from None
+        raise ConfigError(f"{text!r} is not a place; give earliest, latest, an offset, or a time: {EXAMPLES}") from None
 
 
 def local_now() -> datetime:
-    """Return the time here, with its zone."""
+    """Return the local time, with its zone."""
     return datetime.now().astimezone()
 
 

@@ -1,9 +1,9 @@
-"""Options that several commands have in common, said once.
+"""Options that several commands share, declared once.
 
-    def common(*, a: Annotated[...] = ..., b: ...) -> Thing      the options, and what they are made into
-    def command(thing: Thing, *, own: Annotated[...]) -> None    a command that has them beside its own
+    def common(*, a: Annotated[...] = ..., b: ...) -> Thing      the shared options, and the value made from them
+    def command(thing: Thing, *, own: Annotated[...]) -> None    a command with these and more options
 
-Typer reads a command's options from its signature, so the two signatures are put together.
+Typer reads a command's options from its signature, so this module joins the two signatures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def command_with(
     common: Callable[..., Any], app: typer.Typer, name: str, **settings: Any
 ) -> Callable[[_Function], _Function]:
-    """Register a function as command *name* of *app*. Its first parameter is what *common* returns."""
+    """Register a function as command *name* of *app*. Its first parameter receives the return value of *common*."""
 
     def register(function: _Function) -> _Function:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -44,11 +44,11 @@ def command_with(
 
 
 def is_flag_given(context: typer.Context, name: str) -> bool:
-    """Return whether the command line gives the option *name*: its value is neither the environment's nor a default."""
+    """Return whether the command line gives the option *name*, and not the environment or a default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def flag_of(context: typer.Context, name: str) -> Any:
-    """Return what the command line gives for the option *name*, or None: the environment and defaults are left out."""
+    """Return the value of the option *name* from the command line, or None; ignore the environment and defaults."""
     return context.params[name] if is_flag_given(context, name) else None

@@ -1,20 +1,20 @@
-"""The commands: one module per noun.
+"""The commands of `holdfast`, one module per noun. Each module has a `register` function that adds its commands.
 
-bench         `holdfast bench`
-dr            `holdfast dr`
-group         `holdfast group`
-index         `holdfast index`
-message       `holdfast message`
-move          `holdfast move`
-pipeline      `holdfast pipeline`
-profile       `holdfast profile`
-queue         `holdfast queue`
-send          `holdfast send`
-serve         `holdfast serve namesrv` and `holdfast serve broker`
-static_topic  The verbs of `holdfast topic` that are about static topics
-tail          `holdfast tail`
-topic         `holdfast topic`
-up            `holdfast up`
-broker        `holdfast broker`
-cluster       `holdfast cluster`
+serve         `holdfast serve namesrv|broker`: run one server in this process
+up            `holdfast up`: run a name server and brokers on this machine
+send          `holdfast send`: send messages
+tail          `holdfast tail`: print messages of a topic
+message       `holdfast message`: find messages by key or id
+queue         `holdfast queue`: logical queues of a static topic
+static_topic  the verbs of `holdfast topic` for static topics
+topic         `holdfast topic`: create, inspect, change and delete topics
+group         `holdfast group`: consumer groups
+broker        `holdfast broker`: inspect, drain and remove brokers
+cluster       `holdfast cluster`: inspect the cluster, rebalance logical queues
+move          `holdfast move`: list, cancel and resume moves
+dr            `holdfast dr`: open and close units after the loss of a site
+profile       `holdfast profile`: saved clusters
+bench         `holdfast bench`: a small load test
+index         `holdfast index`: convert the index of a stopped broker
+pipeline      `holdfast pipeline`: Spark jobs over store folders
 """

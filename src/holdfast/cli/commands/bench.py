@@ -1,10 +1,10 @@
-"""`holdfast bench`: a small load from this process, to see that a cluster is well. Not a measurement of its limits.
+"""`holdfast bench`: a small load from this process, to check that a cluster works. It does not measure its limits.
 
     producer 1 ── in flight: 16 ──┐            ┌── consumer 1
     producer 2 ── in flight: 16 ──┼── topic ───┼── consumer 2
                                   ┘            └── ...
 
-The load generator is Python too and shares the machine: what it prints is what one client program can do.
+The load generator is also Python and shares the machine: it prints the throughput of one client program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.model.message import Message, ReceivedMessage
 
 TOPIC: Final = "holdfast-bench"
 GROUP: Final = "holdfast-bench"
-# Consumers are given up when nothing came for this long.
+# Stop waiting for consumers when no message arrived for this long.
 _SILENCE_S: Final = 5.0
 
 
@@ -40,7 +40,7 @@ def register(root: typer.Typer) -> None:
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What to do to the cluster."""
+    """The load to put on the cluster."""
 
     topic: str
     producers: int
@@ -52,7 +52,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What came of it. Latency is from the call of `send` to its acknowledgement."""
+    """The measured results. Latency is from the call of `send` to its acknowledgement."""
 
     sent: int
     failed: int
@@ -69,15 +69,15 @@ def bench(
     session: Session,
     *,
     topic: Annotated[
-        str | None, typer.Option(help="Use this topic and leave it.", show_default="one of its own, deleted afterwards")
+        str | None, typer.Option(help="Use this topic and keep it.", show_default="a new one, deleted afterwards")
     ] = None,
     producers: Annotated[int, typer.Option(min=1, help="Producers, each with a connection to every broker.")] = 2,
-    in_flight: Annotated[int, typer.Option(min=1, help="Sends under way at once, for each producer.")] = 64,
+    in_flight: Annotated[int, typer.Option(min=1, help="Concurrent sends of each producer.")] = 64,
     consumers: Annotated[int, typer.Option(min=0, help="Consumers, members of one group.")] = 1,
     size: Annotated[int, typer.Option(min=1, help="Bytes of a message.")] = 1024,
     batch: Annotated[int, typer.Option(min=1, help="Messages per send.")] = 1,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 5.0,
-    queues: Annotated[int, typer.Option(min=1, help="Queues on each broker, for a topic of its own.")] = 8,
+    queues: Annotated[int, typer.Option(min=1, help="Queues on each broker, for the new topic.")] = 8,
 ) -> None:
     """Put a small load on the cluster; print rates and latency.
 
@@ -95,17 +95,17 @@ async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figur
         else:
             await admin.reach.get_route(load.topic)
         try:
-            # A topic of its own is new: from its beginning no message can be missed while consumers join.
+            # A new topic is read from its beginning, so that no message is missed while consumers join.
             return await _measure(session, load, start="latest" if own_queues is None else "earliest")
         finally:
             if own_queues is not None:
                 await admin.topics.delete(load.topic)
-                with contextlib.suppress(HoldfastError):  # there is none when nobody consumed
+                with contextlib.suppress(HoldfastError):  # without consumers, the group does not exist
                     await admin.groups.delete(GROUP)
 
 
 class _Consumed:
-    """Counts what the consumers get."""
+    """Counts the messages that the consumers receive."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -113,14 +113,14 @@ class _Consumed:
         self._came = asyncio.Event()
 
     async def take(self, message: ReceivedMessage) -> None:
-        """Listen."""
+        """Count one message; the listener of the consumers."""
         del message
         self.count += 1
         self.last_s = time.monotonic()
         self._came.set()
 
     async def wait_for(self, count: int) -> None:
-        """Return once *count* messages came, or when nothing came for a while."""
+        """Return once *count* messages arrived, or when none arrived for a while."""
         while self.count < count:
             self._came.clear()
             try:

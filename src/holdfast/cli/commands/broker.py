@@ -33,14 +33,14 @@ from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_comma
 from holdfast.model.leader_planning import count_leads
 from holdfast.wire.frames.versions import version_name
 
-# Figures that only mean something for a broker with thread pools, or that the first table has already.
+# Figures that only apply to a broker with thread pools, or that the first table already shows.
 _NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")
 
 _LINES_MAX: Final = 5
 
 BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="Its name.", autocompletion=complete_broker)]
 
-app = typer.Typer(no_args_is_help=True, help="Look at brokers; let them come and go under logical queues.")
+app = typer.Typer(no_args_is_help=True, help="Inspect brokers; add and remove them under logical queues.")
 
 
 def register(root: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def register(root: typer.Typer) -> None:
 
 @cluster_command(app, "list")
 def list_brokers(session: Session) -> None:
-    """List brokers and how busy they are.
+    """List brokers and their load.
 
     Example: holdfast broker list
     """
@@ -73,7 +73,7 @@ def describe(
     *,
     broker: Annotated[str, typer.Argument(metavar="BROKER", help="Name or address.", autocompletion=complete_broker)],
 ) -> None:
-    """Show the figures and settings that a broker reports, and what each of them means.
+    """Show the figures and settings that a broker reports, with the meaning of each.
 
     Example: holdfast broker describe broker-a
     """
@@ -92,13 +92,13 @@ def drain(
     session: Session,
     *,
     broker: BrokerArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Return only when it can be removed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it can be removed.")] = False,
     discard_consumed: Annotated[
-        str | None, typer.Option(metavar="GROUP,...", help="Drop old messages that all these groups have consumed.")
+        str | None, typer.Option(metavar="GROUP,...", help="Discard old messages that all these groups have consumed.")
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Move every logical queue off a broker, and say what still holds it. Its old messages stay readable meanwhile.
+    """Move every logical queue off a broker, and show why it is still needed. Its old messages stay readable meanwhile.
 
     Example: holdfast broker drain broker-a --wait
     """
@@ -114,7 +114,7 @@ def drain(
         dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups, dry_run=True))
         show_plan(session, plan, what=f"{broker} leads nothing", dry_run=True)
         if groups:
-            session.note(f"old messages in {count_text(len(dropped), 'home')} would be dropped")
+            session.note(f"old messages in {count_text(len(dropped), 'segment')} would be discarded")
             _tell_kept(session, kept)
         return
     session.ask(lambda admin: admin.draining.mark(broker, draining=True))
@@ -130,7 +130,7 @@ def drain(
     moved = sum(len(move.queues) for move in made)
     text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved{copied_text(made)}"
     if dropped:
-        text += f"; old messages in {count_text(len(dropped), 'home')} dropped"
+        text += f"; old messages in {count_text(len(dropped), 'segment')} discarded"
     session.show(
         {
             "broker": broker,
@@ -142,7 +142,7 @@ def drain(
             "bytes_copied": count_copied(made),
         },
         text,
-        f"it gets no new ones until `holdfast broker spread {broker}` gives it its share again",
+        f"it gets no new logical queues until `holdfast broker spread {broker}` gives it its share again",
         *hold_parts(broker, holds),
     )
 
@@ -181,14 +181,14 @@ def evacuate(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Open every queue of a dead broker elsewhere, behind a gap of offsets. When it returns it serves what it had.
+    """Open every queue of a dead broker elsewhere, after a gap of offsets. If it returns, it serves its old messages.
 
     Example: holdfast broker evacuate broker-a --force
     """
     if not force:
         raise NotAllowed(
-            f"evacuating says that {broker} is dead for good: add --force to say so. If it is alive, `holdfast broker"
-            f" drain {broker}` moves its queues and skips no offset"
+            f"evacuate assumes that {broker} is dead for good: add --force to confirm that. If it is alive, `holdfast"
+            f" broker drain {broker}` moves its queues and skips no offset"
         )
     carry_out(
         session,
@@ -205,11 +205,11 @@ def remove(
     session: Session,
     *,
     broker: BrokerArgument,
-    force: Annotated[bool, typer.Option("--force", help="Though it does not answer.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove it even if it does not answer.")] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Let everybody forget a broker that nothing needs any more. Asks first, when it runs at a terminal.
+    """Remove a broker that is no longer needed from all other servers. Asks first when run at a terminal.
 
     Example: holdfast broker remove broker-a
     """
@@ -218,16 +218,16 @@ def remove(
         value = {"broker": broker, "dry_run": True, "removable": not holds, "holds": holds}
         session.show(value, *hold_parts(broker, holds))
         return
-    session.confirm(f"Let everybody forget {broker}?", yes=yes)
+    session.confirm(f"Remove {broker} from all other servers?", yes=yes)
     forgot = session.ask(lambda admin: admin.draining.remove(broker, force=force))
     session.show(
         {"broker": broker, "dry_run": False, "removed": True, "forgotten_by": forgot},
-        f"{broker} is forgotten by {', '.join(forgot)} and the name servers; stop its process now, or it comes back",
+        f"{', '.join(forgot)} and the name servers removed {broker}; stop its process now, or it registers again",
     )
 
 
 def _tell_kept(session: Session, kept: list[Home]) -> None:
-    """Say why old messages are not dropped though it was asked for."""
+    """Print why some old messages were kept although the user asked to discard them."""
     for home in kept[:_LINES_MAX]:
         session.note(f"kept: queue {home.queue} of {home.topic} up to {home.last}, {home.kept_for}")
     if len(kept) > _LINES_MAX:
@@ -235,7 +235,7 @@ def _tell_kept(session: Session, kept: list[Home]) -> None:
 
 
 def _wait(session: Session, broker: str, groups: list[str]) -> list[Home]:
-    """Wait until nothing holds *broker*; every change is told on standard error. Return what was dropped meanwhile."""
+    """Wait until *broker* can be removed; print changes on standard error. Return the segments discarded meanwhile."""
 
     def tell(holds: Sequence[Hold]) -> None:
         if holds:
@@ -245,24 +245,24 @@ def _wait(session: Session, broker: str, groups: list[str]) -> list[Home]:
     try:
         return session.ask(lambda admin: admin.draining.wait(broker, tell, groups=groups))
     except KeyboardInterrupt:
-        session.note(f"{broker} stays drained; ask again with `holdfast broker drain {broker} --wait`")
+        session.note(f"{broker} stays drained; wait again with `holdfast broker drain {broker} --wait`")
         raise
 
 
 def hold_parts(broker: str, holds: Sequence[Hold]) -> list[Printable]:
-    """Return what still holds a broker, and what ends it."""
+    """Return a table of the reasons why a broker is still needed, and the remedies."""
     if not holds:
-        return [f"nothing holds {broker}: it can be removed with `holdfast broker remove {broker}`"]
+        return [f"{broker} is no longer needed: remove it with `holdfast broker remove {broker}`"]
     rows = [(hold_text(hold), time_text(hold.until_ms), hold.remedy) for hold in holds]
     return [
-        Table([*left("STILL NEEDED"), *whole("UNTIL"), *left("WHAT ENDS IT")], rows, title=f"What still holds {broker}")
+        Table([*left("STILL NEEDED"), *whole("UNTIL"), *left("REMEDY")], rows, title=f"Why {broker} is still needed")
     ]
 
 
 def status_table(statuses: list[BrokerStatus]) -> Printable:
-    """Return brokers as a table; one that does not answer has its reason in the last column.
+    """Return brokers as a table. For a broker that does not answer, the last column says why.
 
-    What they have to do with logical queues, and with replicas, is shown where there are any.
+    Columns about logical queues and replicas appear only if some broker reports them.
     """
     has_static = any(status.leads is not None for status in statuses)
     has_replicas = any(status.replication is not None for status in statuses)
@@ -302,15 +302,15 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
 
 
 def _down_text(name: str, leads: int) -> str:
-    """Return what an operator should know of a broker that is down, and has a part in logical queues."""
+    """Return the text for a broker that is down and has segments of logical queues."""
     if leads:
         what = f"{name} is down and leads {count_text(leads, 'logical queue')}"
         return f"{what}: start it, or `holdfast broker evacuate {name} --force`"
-    return f"{name} is down and holds older messages: they cannot be read until it returns"
+    return f"{name} is down and has older messages: they cannot be read until it returns"
 
 
 def _standing(status: BrokerStatus) -> str | None:
-    """Return how far a broker is on its way out."""
+    """Return the state of a broker's draining."""
     if status.fault is not None:
         return None
     if not status.draining:

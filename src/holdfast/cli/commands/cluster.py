@@ -14,7 +14,7 @@ from holdfast.cli.move_output import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
 from holdfast.wire.cluster.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
 
-app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster, and share its logical queues out evenly.")
+app = typer.Typer(no_args_is_help=True, help="Inspect the whole cluster, and rebalance its logical queues.")
 
 
 def register(root: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def register(root: typer.Typer) -> None:
 
 @cluster_command(app, "describe")
 def describe(session: Session) -> None:
-    """Show name servers, clusters, brokers and what they do together.
+    """Show name servers, clusters, brokers and their totals.
 
     Example: holdfast cluster describe
     """
@@ -41,18 +41,18 @@ def describe(session: Session) -> None:
 
 
 def link_facts(statuses: list[RoutePushStatus]) -> list[tuple[str, str]]:
-    """Return the link capacity of every name server that pushes routes, and how it is known."""
+    """Return the link capacity of every name server that pushes routes, with its source."""
     return [(f"link of {each.address}", _link(each.link_capacity)) for each in statuses if each.link_capacity]
 
 
 def _link(capacity: LinkCapacityTold) -> str:
     if capacity.mbit == UNKNOWN:
-        return "unknown: the back-off ignores the network; state link_capacity_mbit"
+        return "unknown: the back-off ignores the network; set link_capacity_mbit"
     return f"{capacity.mbit} Mbit/s ({capacity.source})"
 
 
 def push_table(statuses: list[RoutePushStatus]) -> Table:
-    """Return what name servers do about changed routes as a table."""
+    """Return the route push status of name servers as a table."""
     columns = [
         *whole("NAME SERVER"),
         *right("CLIENTS", "TOPICS", "PENDING"),
@@ -91,7 +91,7 @@ def rebalance(
     no_wait: NoWaitOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Share the logical queues of all static topics evenly between the brokers, with the fewest moves.
+    """Distribute the logical queues of all static topics evenly over the brokers, with the fewest moves.
 
     Example: holdfast cluster rebalance --dry-run
     """

@@ -1,4 +1,4 @@
-"""`holdfast dr`: open, status, close. What to do when a site is lost, and when it is back."""
+"""`holdfast dr`: open, status, close. Disaster recovery: the commands for when a site is lost, and when it is back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.cli.session import DryRunOption, Session, cluster_command
 from holdfast.model.dr_switch import EVERY_UNIT, Opening
 from holdfast.model.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Lose a site: let the consumers of other units read what it left.")
+app = typer.Typer(no_args_is_help=True, help="After the loss of a site: let consumers of other units read its queues.")
 
 AllOption = Annotated[bool, typer.Option("--all", help="Every unit.")]
 TopicOption = Annotated[
-    str | None, typer.Option(metavar="TOPIC", help="Only this topic, and retries.", autocompletion=complete_topic)
+    str | None, typer.Option(metavar="TOPIC", help="Only this topic and retries.", autocompletion=complete_topic)
 ]
 GroupOption = Annotated[str | None, typer.Option(metavar="GROUP", help="Only for this group of Holdfast's consumers.")]
 
@@ -36,9 +36,9 @@ def open_unit(
     group: GroupOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Let the consumers of all units read the queues of a unit. Producers go on writing in their own.
+    """Let the consumers of all units read the queues of a unit. Producers continue to write in their own unit.
 
-    Clients that watch routes are told within a second, the others with their next look at the name server.
+    Clients that watch routes are notified within a second, the others with their next poll of the name server.
 
     Example: holdfast dr open --unit east
     """
@@ -56,7 +56,7 @@ def close_unit(
     group: GroupOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """End what was opened: every unit reads its own queues again.
+    """Close an opened unit: every unit reads only its own queues again.
 
     Example: holdfast dr close --unit east
     """
@@ -67,13 +67,15 @@ def close_unit(
 
 @cluster_command(app, "status")
 def status(session: Session) -> None:
-    """Show what is open, what is left to read there for each group, and what cannot be read.
+    """Show which units are open, the backlog of each group there, and the queues that cannot be read.
 
     Example: holdfast dr status
     """
     found = session.ask(lambda admin: admin.units.status())
     if not found.is_equal:
-        session.warn("name servers do not have the same: clients may see different queues until brokers told them")
+        session.warn(
+            "name servers disagree: clients may see different queues until brokers have brought them up to date"
+        )
     units = [unit for unit in found.units if session.unit in {None, unit.name}]
     session.show(
         found,
@@ -85,16 +87,16 @@ def status(session: Session) -> None:
 
 def _read(session: Session, *, every: bool, topic: str | None, group: str | None) -> Opening:
     if every and session.is_unit_said:
-        raise ConfigError("--unit NAME opens one unit, --all every one: say one of them")
+        raise ConfigError("--unit NAME means one unit, --all every unit: give one of them")
     if not every and not session.is_unit_said:
-        # Whoever looks at one unit all day (HOLDFAST_UNIT) means another one here: the one that is lost.
-        raise ConfigError("say which unit with --unit NAME, or --all")
+        # HOLDFAST_UNIT does not count: it names the user's own unit, and this command is about the lost one.
+        raise ConfigError("give the unit with --unit NAME, or --all")
     for option, value in (("--topic", topic), ("--group", group)):
         if value == "":
-            raise ConfigError(f"{option} is empty, which would mean all of them: name one, or leave it out")
+            raise ConfigError(f"{option} is empty, which would mean all of them: name one, or omit the option")
     unit = EVERY_UNIT if every else session.unit or ""
     if unit == EVERY_UNIT and not every:
-        raise ConfigError("--unit '*' is no unit: --all means every one")
+        raise ConfigError("--unit '*' is not a unit: use --all for every unit")
     return Opening(unit, topic or "", group or "")
 
 
@@ -104,7 +106,7 @@ def _be(*, every: bool, dry_run: bool) -> str:
 
 def _show(session: Session, change: SwitchChange, text: str) -> None:
     for name, fault in change.missed.items():
-        session.warn(f"{name} was not told ({fault}): it hears of it from brokers when it is back")
+        session.warn(f"{name} was not notified ({fault}): brokers will notify it when it is back")
     session.show(change, text)
 
 
@@ -114,7 +116,7 @@ def _server_table(found: DisasterStatus) -> Printable:
 
 
 def _state_text(server: ServerSwitch) -> str:
-    """Return what a name server has, by its age: versions are times."""
+    """Return the time of a name server's last change of the switch: versions are times."""
     if server.fault is not None:
         return "does not answer"
     return (server.version and time_text(server.version)) or "never"
@@ -126,17 +128,17 @@ def _unit_table(units: list[UnitStatus]) -> Printable:
 
 
 def _left_parts(unit: UnitStatus) -> list[Printable]:
-    """Return what is left to read in a unit that is open, and what lies out of reach."""
+    """Return the backlog of an open unit, and the queues that cannot be read."""
     lags = [(each.group, each.lag, each.unknown or None) for each in unit.backlogs]
     columns = [*left("GROUP"), *right("MESSAGES", "QUEUES NOT COUNTED")]
-    nothing = "nothing" if unit.brokers else "nobody knows: none of its brokers is there"
+    nothing = "nothing" if unit.brokers else "unknown: none of its brokers is up"
     parts: list[Printable] = [Table(columns, lags, title=f"Left to read in {unit.name}", empty=nothing)]
     if unit.unreadable:
         rows = [(each.topic, len(each.queues), each.broker) for each in unit.unreadable]
         columns = [*left("TOPIC"), *right("LOGICAL QUEUES"), *left("BROKER THAT IS DOWN")]
         gone = ", ".join(sorted({each.broker for each in unit.unreadable}))
         parts += [
-            Table(columns, rows, title=f"Out of reach in {unit.name}"),
+            Table(columns, rows, title=f"Unreadable in {unit.name}"),
             f"start {gone} on its disk, anywhere, or wait until it is back: docs/scope.md",
         ]
     return parts

@@ -1,4 +1,4 @@
-"""`holdfast index`: the index of a topic in the folder of a broker that is not running."""
+"""`holdfast index`: convert the index of a topic in the store folder of a stopped broker."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def register(root: typer.Typer) -> None:
 
 @app.callback()
 def _nouns() -> None:
-    """Keep `convert` a verb of its own while it is the only one."""
+    """Make Typer keep `convert` as a verb although it is the only one."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        switched: Whether the topic has the new index now; not when only one queue was asked for.
-        resumed: Whether an earlier run had begun it.
+        switched: Whether the topic has the new index now; False if the user asked for only one queue.
+        resumed: Whether an earlier run had begun the conversion.
         converted: Entries that this run converted.
     """
 
@@ -51,10 +51,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command("convert")
 def convert(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Whose index.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     *,
     to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
-    store: Annotated[Path, typer.Option(metavar="DIR", help="The store folder of a broker that does not run.")],
+    store: Annotated[Path, typer.Option(metavar="DIR", help="The store folder of a stopped broker.")],
     queue: Annotated[
         int | None,
         typer.Option(min=0, help="Prepare this queue only, and do not switch.", show_default="all, and switch"),
@@ -62,9 +62,9 @@ def convert(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
 ) -> None:
-    """Turn the index of a topic into the other kind, in the folder of a stopped broker or in a copy of it.
+    """Convert the index of a topic to the other kind, in the folder of a stopped broker or in a copy of it.
 
-    May be stopped at any moment: run it again and it goes on. To `simple` only where every record is one message.
+    May be interrupted at any time: run it again to continue. To `simple` only if every record is one message.
 
     Example: holdfast index convert orders --to batch --store holdfast-data/broker-a
     """
@@ -96,7 +96,7 @@ def convert(
 
 
 def show_report(report: Report, *, as_json: bool) -> None:
-    """Print what was done."""
+    """Print the result of a run."""
     if as_json:
         tables.print_json(report)
         return
@@ -110,7 +110,7 @@ def show_report(report: Report, *, as_json: bool) -> None:
     result = (
         f"{report.topic} has an index {kind} now"
         if report.switched
-        else f"ready, and not in use: {again} converts the other queues and switches"
+        else f"ready, but not yet in use: {again} converts the other queues and switches"
     )
     rate = report.converted / report.seconds if report.seconds else 0.0
     done = (

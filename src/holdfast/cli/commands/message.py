@@ -28,7 +28,7 @@ def register(root: typer.Typer) -> None:
 
 @app.callback()
 def _nouns() -> None:
-    """Keep `query` a verb of its own while it is the only one."""
+    """Make Typer keep `query` as a verb although it is the only one."""
 
 
 @cluster_command(app, "query")
@@ -37,7 +37,7 @@ def query(
     *,
     topic: TopicArgument,
     key: Annotated[str | None, typer.Option(help="A key of the message.")] = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="Its id: the sender's or the broker's.")] = None,
+    message_id: Annotated[str | None, typer.Option("--id", help="Its id: the producer's or the broker's.")] = None,
     since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at this time or later.")] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored at this time or before.")] = None,
     count: Annotated[int, typer.Option("--max", "-n", min=1, help="At most this many.")] = 64,

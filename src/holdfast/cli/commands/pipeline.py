@@ -1,8 +1,9 @@
-"""`holdfast pipeline`: jobs over what brokers have stored, on Spark.
+"""`holdfast pipeline`: Spark jobs over the store folders of brokers.
 
     holdfast pipeline audit /data/broker-a /data/broker-b --html audit.html
 
-They read store folders, not brokers: of live ones, of copies, of Java's. `--master` says where they run.
+The jobs read folders, not brokers: folders of live brokers, copies, or folders of Java brokers. `--master` chooses
+where they run.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ app = typer.Typer(no_args_is_help=True, help="Jobs over the stored log, on Spark
 
 NO_SPARK: Final = "none"
 BACKFILL: Final = "backfill"
-"""The one job whose rows go through Java."""
+"""The only job whose rows pass through Java."""
 _COMMON: Final = "Spark and output"
 _FAULTY: Final = 1
 
 StoresArgument = Annotated[
     list[str],
-    typer.Argument(metavar="[NAME=]FOLDER...", help="Store folders, with their brokers' names if you like."),
+    typer.Argument(metavar="[NAME=]FOLDER...", help="Store folders, optionally with their brokers' names."),
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -53,7 +54,7 @@ def register(root: typer.Typer) -> None:
 
 
 class Run:
-    """One run of a job: where its tasks run, and how it tells of itself."""
+    """One run of a job: where its tasks run, and where its progress and result go."""
 
     def __init__(self, *, master: str | None, as_json: bool, page: Path | None) -> None:
         self._master = master
@@ -63,10 +64,10 @@ class Run:
 
     @contextlib.contextmanager
     def tasks(self, name: str) -> Iterator[Tasks]:
-        """Give what runs tasks, and end it.
+        """Yield the runner of tasks for job *name*, and stop it afterwards.
 
         Raises:
-            ConfigError: there is no Spark, or no Java for it.
+            ConfigError: Spark is not installed, or Java is missing.
         """
         try:
             from holdfast.pipeline.scan.tasks import InProcess  # noqa: PLC0415 - needs numpy, an extra
@@ -92,12 +93,12 @@ class Run:
                 spark.stop()
 
     def show(self, what: str, count: int) -> Progress:
-        """Show a bar of its own for what begins now."""
+        """Replace the progress bar by one for the step that begins now."""
         self._bar.close()
         return self._bar.enter_context(show_progress(what, count, quiet=self._as_json))
 
     def tell(self, value: object, report: Report, folders: Sequence[str]) -> None:
-        """Tell what came of work on *folders*, to programs or to people, and write the page."""
+        """Print the result of a job on *folders* as JSON or as tables, and write the HTML page."""
         if self._page is not None:
             try:
                 from holdfast.pipeline.reports.report_page import Origin, to_page  # noqa: PLC0415 - draws with matplotlib
@@ -123,40 +124,43 @@ def _common_options(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where it runs: a Spark master, or 'none' for this process, without Spark.",
+            help="Where it runs: a Spark master, or 'none' to run in this process without Spark.",
             show_default="local[*]",
             rich_help_panel=_COMMON,
         ),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with it, too.", rich_help_panel=_COMMON)
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Also write the result to this HTML page.", rich_help_panel=_COMMON
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_COMMON)] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
     ] = False,
 ) -> Run:
-    """Return the run that the common options describe. `--debug` is read by `main`, which catches the failures."""
+    """Return the run for the common options. `main`, which catches failures, reads `--debug`."""
     del debug
     return Run(master=master, as_json=as_json, page=page)
 
 
 def pipeline_command(name: str, **settings: Any) -> Callable[[_Function], _Function]:
-    """Register a function as a job. Its first parameter is a `Run`, the others are its own."""
+    """Register a function as a job. Its first parameter is a `Run`, the others are the job's own options."""
     return command_with(_common_options, app, name, **settings)
 
 
 @app.callback()
 def _jobs() -> None:
-    """Keep every job a verb of its own."""
+    """Make Typer keep every job as a verb."""
 
 
 @pipeline_command("audit")
 def audit(run: Run, *, stores: StoresArgument) -> None:
-    """Check that every record is in exactly one index entry, with its checksum, and that mappings fit the files.
+    """Check that every record has exactly one index entry and a valid checksum, and that mappings match the files.
 
-    Exit status 0 if all is right, 1 if not. Nothing is changed. Folders of live brokers are judged as far as they are
-    settled on disk.
+    Exit status 0 if everything is right, 1 if not. It changes nothing. In folders of live brokers it checks only data
+    that is final on disk.
 
     Example: holdfast pipeline audit /data/broker-a /data/broker-b
     """
@@ -174,9 +178,9 @@ def stats(
     run: Run,
     *,
     stores: StoresArgument,
-    hot: Annotated[int, typer.Option(min=1, help="How many keys and tags to tell of.")] = 20,
+    hot: Annotated[int, typer.Option(min=1, help="How many keys and tags to report.")] = 20,
 ) -> None:
-    """Count what is stored: by topic, queue and time, sizes, born-to-store times, frequent keys and tags.
+    """Report statistics of messages: by topic, queue and time, sizes, born-to-store times, frequent keys and tags.
 
     Example: holdfast pipeline stats /data/broker-a /data/broker-b --html stats.html
     """
@@ -192,13 +196,13 @@ def convert_index(
     run: Run,
     *,
     stores: StoresArgument,
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Whose index.")],
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="The topic.")],
     to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
 ) -> None:
-    """Turn the index of a topic into the other kind, in folders of stopped brokers or in copies of them.
+    """Convert the index of a topic to the other kind, in folders of stopped brokers or in copies of them.
 
-    What `holdfast index convert` does, by many tasks at once; executors write into the folders. May be stopped at any
-    moment: run it again and it goes on.
+    Like `holdfast index convert`, but with many tasks in parallel; executors write into the folders. May be interrupted
+    at any time: run it again to continue.
 
     Example: holdfast pipeline convert-index /data/broker-a /data/broker-b --topic orders --to batch
     """
@@ -215,19 +219,19 @@ def archive(
     run: Run,
     *,
     stores: StoresArgument,
-    target: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive; made if it is not there.")],
+    target: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive; created if it does not exist.")],
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="PATTERN", help="Only these topics; can be repeated, the same at every run."),
+        typer.Option("--topic", metavar="PATTERN", help="Only these topics; repeatable; give the same at every run."),
     ] = None,
     hold: Annotated[
-        bool, typer.Option("--hold/--no-hold", help="Let the brokers keep their log until it is archived.")
+        bool, typer.Option("--hold/--no-hold", help="Make the brokers keep their log until it is archived.")
     ] = True,
 ) -> None:
-    """Add to an archive, as Parquet by topic and day, what was stored since the last run; each message once.
+    """Add the messages stored since the last run to an archive, as Parquet by topic and day; each message once.
 
-    Exit status 0 if everything is in it, 1 if something was lost before, or cannot be read. Give it all brokers of a
-    cluster: then the offsets of logical queues have no gaps.
+    Exit status 0 if the archive is complete, 1 if messages were lost before they were archived, or cannot be read. Give
+    it the folders of all brokers of a cluster: then the offsets of logical queues have no gaps.
 
     Example: holdfast pipeline archive /data/broker-a /data/broker-b --to /archive
     """
@@ -242,11 +246,11 @@ def archive(
 
 @app.command("release")
 def release(stores: StoresArgument) -> None:
-    """Let brokers delete again what is not archived: their retention goes by age alone.
+    """Allow brokers to delete messages that are not archived: their retention depends on age alone again.
 
     Example: holdfast pipeline release /data/broker-a
     """
-    from holdfast.pipeline.archive.retention_hold import release_log  # noqa: PLC0415 - only who wants it needs it
+    from holdfast.pipeline.archive.retention_hold import release_log  # noqa: PLC0415 - only this command needs it
 
     for store in stores:
         release_log(store.partition("=")[2] or store)
@@ -260,18 +264,19 @@ def backfill(
     source: Annotated[str, typer.Argument(metavar="ARCHIVE", help="An archive, or a table with its columns.")],
     topic: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The static topic that gets the messages.")],
     state: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Its plan and how far it is: run again with the same, it goes on.")
+        str,
+        typer.Option(metavar="FOLDER", help="Its plan and progress: run it again with the same folder to continue."),
     ],
     where: Annotated[str, typer.Option(metavar="SQL", help="Only these rows.", show_default="all")] = "",
     kind: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="Read it with this format of Spark.", show_default="an archive"),
+        typer.Option("--format", metavar="NAME", help="Read it with this Spark format.", show_default="an archive"),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="About how many to write at once.")] = 200_000,
+    rows: Annotated[int, typer.Option(min=1, help="About how many rows to write in one step.")] = 200_000,
     namesrv: NamesrvOption = None,
     profile: ProfileOption = None,
 ) -> None:
-    """Write an archive back to a topic: each message once, those of one key in their order. Stop it, and run it again.
+    """Write an archive back to a topic: each message once, in order for each key. May be stopped and run again.
 
     Example: holdfast pipeline backfill /archive --to orders-again --where "topic = 'orders'" --state backfill-1
     """

@@ -10,7 +10,7 @@ import typer
 from holdfast.admin import tables
 from holdfast.cli.profiles import load_profiles, profiles_file
 
-app = typer.Typer(no_args_is_help=True, help="Look at saved clusters.")
+app = typer.Typer(no_args_is_help=True, help="Show saved clusters.")
 
 
 def register(root: typer.Typer) -> None:
@@ -20,12 +20,12 @@ def register(root: typer.Typer) -> None:
 
 @app.callback()
 def _nouns() -> None:
-    """Keep `list` a verb of its own while it is the only one."""
+    """Make Typer keep `list` as a verb although it is the only one."""
 
 
 @app.command("list")
 def list_profiles(*, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
-    """List the profiles in the configuration file, the default one marked.
+    """List the profiles in the configuration file, with the default one marked.
 
     Example: holdfast profile list
     """

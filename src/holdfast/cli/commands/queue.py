@@ -28,10 +28,10 @@ from holdfast.model.mapping import LogicalQueue, table
 from holdfast.model.scope import shown_broker, to_shown_scope
 from holdfast.model.segment import Segment
 
-# A broker that comes back late may contradict a thousand times in the same way.
+# A broker that returns late may cause a thousand contradictions of the same kind.
 _LINES_MAX: Final = 5
 
-app = typer.Typer(no_args_is_help=True, help="Look at the logical queues of a static topic, and move them.")
+app = typer.Typer(no_args_is_help=True, help="Inspect, move and repair the logical queues of a static topic.")
 
 QueueArgument = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The logical queue.")]
 
@@ -48,7 +48,7 @@ def list_queues(
     topic: TopicArgument,
     by_broker: Annotated[bool, typer.Option("--by-broker", help="Sort by broker and physical queue.")] = False,
 ) -> None:
-    """Show where the logical queues of a static topic live, and lived: every home, its offsets and its status.
+    """Show every segment of the logical queues of a static topic, past and present, with its offsets and status.
 
     Example: holdfast queue list orders
     """
@@ -78,7 +78,9 @@ def migrate(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Move one logical queue to another broker. Nobody notices: no send fails, offsets go on, no message is copied.
+    """Move one logical queue to another broker. Clients do not notice: no send fails, offsets continue.
+
+    No message is copied.
 
     Example: holdfast queue migrate orders 3 --to broker-b --dry-run
     """
@@ -104,25 +106,26 @@ def abandon(
     topic: TopicArgument,
     queue: QueueArgument,
     end: Annotated[
-        int | None, typer.Option(min=0, help="Where the part ends.", show_default="behind the last consumed")
+        int | None,
+        typer.Option(
+            min=0, help="The offset at which the dead broker's segment ends.", show_default="the last consumed"
+        ),
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give up what a dead broker may still hold of a queue, so that consumers go on behind it. Asks at a terminal.
+    """Give up messages of a queue that only a dead broker may have, so that consumers continue. Asks at a terminal.
 
     Example: holdfast queue abandon orders 3
     """
     plan = session.ask(lambda admin: admin.forcing.plan_abandon(topic, queue, end=end))
-    what = f"what {plan.broker} may still hold of {topic} {queue} from offset {plan.end} on"
+    what = f"messages of {topic} {queue} from offset {plan.end} on that {plan.broker} may still have"
     if not dry_run:
-        session.confirm(
-            f"Give up {what}? It stays out of reach of consumers, also when {plan.broker} returns.", yes=yes
-        )
+        session.confirm(f"Give up {what}? Consumers cannot read them even if {plan.broker} returns.", yes=yes)
         session.ask(lambda admin: admin.forcing.abandon(plan))
     session.show(
         {"dry_run": dry_run, "abandoned": plan},
-        f"would give up {what}" if dry_run else f"gave up {what}; consumers go on",
+        f"would give up {what}" if dry_run else f"gave up {what}; consumers continue",
     )
 
 
@@ -132,23 +135,26 @@ def set_queue(
     *,
     topic: TopicArgument,
     queue: QueueArgument,
-    broker: Annotated[str, typer.Option(metavar="BROKER", help="Who leads it.", autocompletion=complete_broker)],
+    broker: Annotated[str, typer.Option(metavar="BROKER", help="Its leader.", autocompletion=complete_broker)],
     physical: Annotated[
         int | None, typer.Option(min=0, help="Its physical queue there.", show_default="a new one")
     ] = None,
     first: Annotated[
         int | None,
-        typer.Option(min=0, help="The logical offset of its first message.", show_default="the first never used"),
+        typer.Option(min=0, help="The logical offset of its first message.", show_default="the first unused one"),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Brokers that do not answer are dead: begin a gap above what they may have.")
+        bool,
+        typer.Option(
+            "--force", help="Brokers that do not answer are dead: begin a gap above all offsets they may have."
+        ),
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give a logical queue that no broker leads a home by hand. It continues above every offset that it ever used.
+    """Assign a logical queue that has no leader to a broker. It continues above every offset that it ever used.
 
-    A queue that has a leader is moved with `queue migrate`.
+    To move a queue that has a leader, use `queue migrate`.
 
     Example: holdfast queue set orders 3 --broker broker-b
     """
@@ -195,7 +201,7 @@ def unset_queue(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Forget where a logical queue lives. Its messages are out of reach then, and sends to it fail. Asks at a terminal.
+    """Delete the mapping of a logical queue. Its messages become unreachable and sends to it fail. Asks at a terminal.
 
     Example: holdfast queue unset orders 3 --dry-run
     """
@@ -211,11 +217,11 @@ def unset_queue(
     queues = found.merged.queues.values()
     preview = preview_queues(topic, queues, [each for each in queues if each.queue != queue])
     if not dry_run:
-        session.confirm(f"Forget logical queue {queue} of {topic}, with the way to its messages?", yes=yes)
+        session.confirm(f"Forget logical queue {queue} of {topic}? Its messages become unreachable.", yes=yes)
         session.ask(lambda admin: admin.changes.unset(view, found, queue))
     text = f"{'would forget' if dry_run else 'forgot'} logical queue {queue} of {topic}"
     set_it = f"`holdfast queue set {topic} {queue} --broker BROKER`"
-    hint = f"it gets a new home with {set_it}, and continues there at offset {floor} or above"
+    hint = f"give it a new leader with {set_it}; it continues there at offset {floor} or above"
     session.show({"dry_run": dry_run, "tables": [preview], "floor": floor}, text, hint, *preview_parts([preview]))
 
 
@@ -225,12 +231,13 @@ def repair(
     *,
     topic: TopicArgument,
     force: Annotated[
-        bool, typer.Option("--force", help="Brokers that do not answer are dead: open elsewhere what nobody leads.")
+        bool,
+        typer.Option("--force", help="Brokers that do not answer are dead: open queues without a leader elsewhere."),
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Bring the records of all brokers together after a change that only some of them took.
+    """Make the records of all brokers agree after a change that only some of them applied.
 
     Example: holdfast queue repair orders --dry-run
     """
@@ -245,7 +252,9 @@ def repair(
     view, plan = session.ask(look)
     if plan.is_needed and not dry_run:
         if force:
-            session.confirm(f"Mend {topic}, though brokers of it do not answer? They must be dead for good.", yes=yes)
+            session.confirm(
+                f"Repair {topic} although some of its brokers do not answer? They must be dead for good.", yes=yes
+            )
         session.ask(lambda admin: admin.changes.repair(plan, view))
     value = {
         "topic": topic,
@@ -260,21 +269,21 @@ def repair(
 
 
 def _repair_parts(plan: RepairPlan, *, dry_run: bool) -> list[Printable]:
-    """Return what was mended, or would be, and what is left."""
+    """Return the repairs that were made, or would be, and the problems that remain."""
     parts: list[Printable] = []
     if plan.homes is not None:
         verb = "would give" if dry_run else "gave"
-        parts.append(f"{verb} a home to {count_text(len(plan.given), 'queue')} that nobody led")
+        parts.append(f"{verb} a leader to {count_text(len(plan.given), 'queue')} that had none")
         parts += preview_parts([preview_queues(plan.topic, plan.homes.before, plan.homes.after)])
     if plan.stamps:
         parts.append(f"{'would bring' if dry_run else 'brought'} up to date: {', '.join(sorted(plan.stamps))}")
     if not plan.is_needed and not plan.faults:
-        parts.append(f"{plan.topic} is whole: there is nothing to repair")
-    return parts + [f"left to you: {fault}" for fault in plan.faults]
+        parts.append(f"{plan.topic} is complete: there is nothing to repair")
+    return parts + [f"not repaired: {fault}" for fault in plan.faults]
 
 
 def static_facts(topic: StaticTopic) -> Facts:
-    """Return what a static topic is, without its queues."""
+    """Return the facts about a static topic, without its queues."""
     merged = topic.merged
     return Facts(
         [
@@ -290,7 +299,7 @@ def static_facts(topic: StaticTopic) -> Facts:
 
 
 def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
-    """Return every home of every queue, the oldest first."""
+    """Return a table with every segment of every queue, the oldest first."""
     rows = [
         (
             queue.queue,
@@ -320,16 +329,16 @@ def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
 
 
 def trouble(view: ClusterMappings, topic: StaticTopic) -> list[str]:
-    """Return what an operator should know about a topic, and what to do."""
+    """Return the problems of a static topic and their remedies, one line each."""
     merged = topic.merged
     lines = [f"contradiction: {text}" for text in _some(merged.contradictions)]
     repair_it = f"run `holdfast queue repair {topic.name}`"
     if merged.unled:
-        lines.append(f"nobody leads {count_text(len(merged.unled), 'queue')}: {repair_it}")
+        lines.append(f"no broker leads {count_text(len(merged.unled), 'queue')}: {repair_it}")
     elif len({record.total for record in topic.records.values()}) > 1:
-        lines.append(f"not every broker has heard how many queues there are: {repair_it}")
+        lines.append(f"not every broker knows the current number of queues: {repair_it}")
     lines += [
-        f"{name} holds older messages and gave no record: they cannot be read until it returns"
+        f"{name} has older messages and reported no record: they cannot be read until it returns"
         for name in merged.missing
     ]
     for name in sorted(set(merged.leaders.values())):
@@ -342,13 +351,13 @@ def trouble(view: ClusterMappings, topic: StaticTopic) -> list[str]:
 
 
 def _some(texts: list[str]) -> list[str]:
-    """Return the first few of many."""
+    """Return the first few texts, and a line with the number of the others."""
     return texts if len(texts) <= _LINES_MAX else [*texts[:_LINES_MAX], f"and {len(texts) - _LINES_MAX} more like it"]
 
 
 def _note(queue: LogicalQueue, home: Segment) -> str | None:
     if not home.is_decided:
-        return "prepared, takes no writes"
+        return "prepared, accepts no writes"
     if home.forced and not home.is_sealed:
         return f"end unknown: wait for {home.broker}, or `holdfast queue abandon`"
     if home.forced:

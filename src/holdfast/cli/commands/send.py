@@ -41,21 +41,19 @@ def send(
         typer.Argument(metavar="BODY", help="The message; '-' or nothing reads lines from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send the content of this file.")] = None,
-    lines: Annotated[
-        bool, typer.Option("--lines", help="Send every line of the file as a message of its own.")
-    ] = False,
-    key: Annotated[str | None, typer.Option(help="Messages of one key stay in order; it can be searched for.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Send every line of the file as a separate message.")] = False,
+    key: Annotated[str | None, typer.Option(help="Messages with one key stay in order; keys can be searched.")] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Lines are KEY, this text, and the message.")
+        str | None, typer.Option(metavar="TEXT", help="Each line is KEY, this text, and the message.")
     ] = None,
     tag: Annotated[str | None, typer.Option(help="A tag by which consumers select.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Travels with it; can be repeated.")
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Add a property; can be repeated.")
     ] = None,
     delay_level: Annotated[int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 5 is 1 m, 18 is 2 h.")] = 0,
-    count: Annotated[int, typer.Option(min=1, help="Send it this often.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Send it this many times.")] = 1,
 ) -> None:
-    """Send messages. A topic that does not exist is created, where brokers are allowed to, and that is said.
+    """Send messages. If the topic does not exist and brokers may create topics, it is created, and a note says so.
 
     Example: holdfast send orders '{"id": 17}' --key customer-17 --tag paid
     """
@@ -81,13 +79,13 @@ def send(
 
 
 async def _exists(admin: Admin, topic: str) -> bool:
-    """Return whether there is such a topic. Fails clearly when there is no cluster to send to."""
+    """Return whether the topic exists. If no cluster is reachable, this fails with a clear error before any send."""
     return await admin.reach.find_route_and_rows(topic) is not None
 
 
 async def _created_text(admin: Admin, topic: str) -> str:
-    """Return the words for a topic that the first message has made: its name may be a typing error."""
-    found = await admin.reach.find_route_and_rows(topic)  # the other brokers register it a moment later
+    """Return the note about a topic that the first message created: its name may be a typing error."""
+    found = await admin.reach.find_route_and_rows(topic)  # other brokers may register it a moment later
     queues = (
         ""
         if found is None
@@ -102,18 +100,18 @@ async def _created_text(admin: Admin, topic: str) -> str:
 def _messages(
     base: Message, body: str | None, file: Path | None, *, lines: bool, separator: str | None, count: int
 ) -> tuple[Iterator[Message], int | None]:
-    """Return what to send and how many that are, if it is known."""
+    """Return the messages to send, and their number if it is known."""
     if body not in {None, "-"} and file is not None:
-        raise ConfigError("give the message or --file, not both")
+        raise ConfigError("give either the message or --file, not both")
     if body not in {None, "-"}:
         assert body is not None
         return _repeat(base, body.encode(), count), count
     if file is not None and not lines:
         return _repeat(base, file.read_bytes(), count), count
     if count != 1:
-        raise ConfigError("--count repeats one message; it does not go with lines")
+        raise ConfigError("--count repeats one message; it cannot be combined with lines")
     if file is None and sys.stdin.isatty():
-        sys.stderr.write("reading lines from the terminal, Ctrl-D ends\n")
+        sys.stderr.write("reading lines from the terminal; end with Ctrl-D\n")
     return _from_lines(base, file, separator), None
 
 
@@ -142,7 +140,7 @@ def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iter
 
 
 async def _send_all(session: Session, messages: Iterator[Message], total: int | None) -> list[SendResult]:
-    """Send everything, many in flight; after the first failure nothing new is sent."""
+    """Send all messages with many in flight; stop sending after the first failure."""
     results: list[SendResult] = []
     failures: list[HoldfastError] = []
     async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit) as producer:
@@ -165,7 +163,7 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
                         if failures:
                             break
                         group.create_task(send_one(message))
-                except HoldfastError as error:  # A line that is no message; those before it are on their way.
+                except HoldfastError as error:  # An invalid line; the messages before it are already in flight.
                     failures.append(error)
     if failures and total == 1:
         raise failures[0]

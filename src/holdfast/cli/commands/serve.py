@@ -1,6 +1,6 @@
-"""`holdfast serve namesrv` and `holdfast serve broker`: one role, in this process, until SIGTERM or Ctrl-C.
+"""`holdfast serve namesrv` and `holdfast serve broker`: run one role in this process until SIGTERM or Ctrl-C.
 
-With `--json` one line on standard output says that the role serves, and where; logs go to standard error.
+With `--json`, one line on standard output reports that the role serves, and its address; logs go to standard error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
 
 _Options = TypeVar("_Options", bound=msgspec.Struct)
 
-_COLLECT_EVERY: Final = 20_000  # objects made and not freed since the last time
+_COLLECT_EVERY: Final = 20_000  # objects created and not freed since the last collection
 
 _NEEDED: Final = ("fdatasync", "posix_fallocate")
 
@@ -61,11 +61,11 @@ class Service(Protocol):
     address: str
 
     async def start(self) -> None:
-        """Serve; returns once it does."""
+        """Start to serve; return once it serves."""
         ...
 
     async def stop(self) -> None:
-        """End in order."""
+        """Shut down in order."""
         ...
 
 
@@ -75,7 +75,7 @@ def register(root: typer.Typer) -> None:
 
 
 class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
-    """How a role is started, whichever it is."""
+    """The start options that all roles share."""
 
     file: Path | None
     pairs: list[str]
@@ -85,34 +85,34 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
     with_parent: bool
 
     def load(self, section: str, kind: type[_Options], flags: Mapping[str, object]) -> _Options:
-        """Return the options of a role, from all sources."""
+        """Return the options of a role, merged from file, environment and flags."""
         return load(section, kind, Sources(file=self.file, environment=os.environ, pairs=self.pairs, flags=flags))
 
     def start_logging(self, **bound: object) -> Emit:
-        """Return what writes log lines, each with *bound* in it."""
+        """Start logging; return a function that writes log lines, each with the fields *bound*."""
         flags = {"level": self.log_level, "json": self.log_json}
         options = load("log", LogOptions, Sources(file=self.file, environment=os.environ, flags=flags))
         emit = start_logging(level=options.level, json=options.json, bound=bound or None)
-        if not self.with_parent:  # a parent has the same environment and warned about it
+        if not self.with_parent:  # a parent has the same environment and has already warned
             warn_of_variables(emit)
         return emit
 
     def run(self, service: Service, announced: dict[str, str]) -> None:
-        """Run *service* until it is asked to stop; *announced* is printed once it serves."""
+        """Run *service* until it is asked to stop; with `--json`, print *announced* once it serves."""
         _run(_serve(service, announced, as_json=self.as_json, with_parent=self.with_parent))
 
 
 def warn_of_variables(emit: Emit) -> None:
-    """Log the variables of this process that look like settings and are none."""
+    """Log environment variables that look like settings but are not."""
     for text in variable_warnings(os.environ):
         emit(Log("warning", text, {}))
 
 
 def _require_linux() -> None:
-    """Refuse a system on which data could not be kept safe.
+    """Check that this system has the system calls that durable storage needs.
 
     Raises:
-        ConfigError: it lacks a system call.
+        ConfigError: it lacks one.
     """
     missing = [name for name in _NEEDED if not hasattr(os, name)]
     if missing:
@@ -132,7 +132,7 @@ def _role_options(
     with_parent: ParentOption = False,
     debug: DebugOption = False,
 ) -> RoleStart:
-    """Return how the common options want a role to start. `--debug` is read by `main`, which catches the failures."""
+    """Return the start options of a role. `main`, which catches failures, reads `--debug`."""
     del debug
     _require_linux()
     return RoleStart(
@@ -155,7 +155,7 @@ def serve_namesrv(
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
     metrics_listen: MetricsOption = None,
 ) -> None:
-    """Run a name server: it knows which brokers serve which topics."""
+    """Run a name server: it tracks which brokers serve which topics."""
     from holdfast.nameserver.options import NameServerOptions  # noqa: PLC0415 - a broker does not load a name server
     from holdfast.nameserver.service import NameServerService  # noqa: PLC0415
 
@@ -172,32 +172,37 @@ def serve_broker(
     cluster: Annotated[
         str | None, typer.Option(help="The cluster it belongs to.", show_default="DefaultCluster")
     ] = None,
-    zone: Annotated[str | None, typer.Option(help="Its zone: clients in zone mode see the brokers of theirs.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Its zone: clients in zone mode see only the brokers of their zone.")
+    ] = None,
     namesrv: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Name servers, ';' between.", show_default="127.0.0.1:9876")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Name servers, separated by ';'.", show_default="127.0.0.1:9876"),
     ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:10911")
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="What clients dial, if not the listening address.")
+        str | None, typer.Option(metavar="HOST:PORT", help="The address clients dial, if not the listening address.")
     ] = None,
     store: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where messages are kept.", show_default="store")
     ] = None,
     flush: Annotated[
         Literal["sync", "async"] | None,
-        typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
+        typer.Option(help="Acknowledge a message after it is on disk, or before.", show_default="sync"),
     ] = None,
     replica_of: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Be a replica of this broker: copy its log, take no messages.")
+        str | None,
+        typer.Option(metavar="NAME", help="Be a replica of this broker: copy its log, accept no messages."),
     ] = None,
     replica_unit: Annotated[
-        str | None, typer.Option(metavar="UNIT", help="The unit in which this replica stands: its consumers read here.")
+        str | None,
+        typer.Option(metavar="UNIT", help="The unit in which this replica runs: its consumers read from it."),
     ] = None,
     metrics_listen: MetricsOption = None,
 ) -> None:
-    """Run a broker: it takes messages, keeps them and hands them out."""
+    """Run a broker: it accepts, stores and delivers messages."""
     from holdfast.broker.options import BrokerOptions  # noqa: PLC0415 - a name server does not load a broker
     from holdfast.broker.service import BrokerService  # noqa: PLC0415
 
@@ -218,8 +223,8 @@ def serve_broker(
     _check_replica(name, options.replica_of, options.ha_master)
     if options.replica_unit is not None and not options.is_replica:
         raise ConfigError(
-            f"replica_unit {options.replica_unit} is where a replica stands, and this broker is none: "
-            "say whose replica it is with --replica-of, or leave replica_unit out"
+            f"replica_unit {options.replica_unit} is the unit of a replica, and this broker is not a replica: "
+            "name its master with --replica-of, or omit replica_unit"
         )
     if options.advertise is None:
         options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
@@ -229,14 +234,15 @@ def serve_broker(
 
 
 def _check_replica(name: str | None, master: str | None, ha_master: str | None) -> None:
-    """See that a replica is told one thing of where it belongs.
+    """Check that the options of a replica do not contradict each other.
 
     Raises:
-        ConfigError: which option is wrong, and what to do.
+        ConfigError: they do; the text says which option is wrong, and what to do.
     """
     if name is not None and master not in {None, name}:
         raise ConfigError(
-            f"a replica of {master} has its name: leave --name {name} out. Replicas of one master differ in replica_id"
+            f"a replica of {master} has its master's name: omit --name {name}. Replicas of one master differ in"
+            " replica_id"
         )
     if ha_master is not None:
         try:
@@ -246,7 +252,7 @@ def _check_replica(name: str | None, master: str | None, ha_master: str | None) 
 
 
 def _advertised(listen: str) -> str | None:
-    """Return what clients dial when the broker listens on every address of this machine; None: what it listens on."""
+    """Return the address to advertise when the broker listens on all addresses; None if it listens on one."""
     host, port = split_address(listen)
     if host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
         return None
@@ -258,7 +264,7 @@ def _advertised(listen: str) -> str | None:
 def _run(work: Coroutine[Any, Any, None]) -> None:
     keep_freed_memory()
     try:
-        import uvloop  # noqa: PLC0415 - where it cannot be built the standard loop does
+        import uvloop  # noqa: PLC0415 - where it cannot be built, the standard loop is used
     except ImportError:
         asyncio.run(work)
     else:
@@ -266,7 +272,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, with_parent: bool) -> None:
-    """Run *service* until somebody wants it to stop."""
+    """Run *service* until a signal, or the end of the parent, stops it."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -275,8 +281,8 @@ async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, 
         _watch_parent(loop, stopping)
     try:
         await service.start()
-        # What lives now lives to the end: the collector need not walk it again and again. Nor need it look at what one
-        # turn makes: a pull of 1 MiB has a view for every record, and took 7 % longer because of it.
+        # Objects that live now live to the end, so freeze them: the collector need not scan them repeatedly. It also
+        # need not scan the objects of one turn: a pull of 1 MiB creates a view for every record, and took 7 % longer.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_COLLECT_EVERY)
@@ -290,7 +296,7 @@ async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, 
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Stop when standard input ends: its other end is held by whoever started us, also if that one is killed."""
+    """Set *stopping* when standard input ends. The parent has its other end, so this also works if it is killed."""
 
     def look() -> None:
         with contextlib.suppress(BlockingIOError):
@@ -299,5 +305,5 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> N
                 stopping.set()
 
     os.set_blocking(sys.stdin.fileno(), False)
-    with contextlib.suppress(PermissionError):  # a file has no other end that anybody could hold
+    with contextlib.suppress(PermissionError):  # standard input is a file, not a pipe from a parent
         loop.add_reader(sys.stdin.fileno(), look)

@@ -1,4 +1,4 @@
-"""The verbs of `holdfast topic` that are about static topics: grow, make-static, move; and creating one."""
+"""The verbs of `holdfast topic` for static topics: grow, make-static, move; and the creation of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, overlap, to_shown_scope, 
 from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, READ_WRITE, SIMPLE_QUEUE, TopicConfig, find_name_fault
 from holdfast.wire.frames.codes import ResponseCode
 
-LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in all.")]
+LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in total.")]
 ScopeOption = Annotated[
     str | None,
     typer.Option(
@@ -32,7 +32,7 @@ ScopeOption = Annotated[
     ),
 ]
 
-# One poll of Java's clients: by then everybody knows that nothing may be written.
+# One poll interval of Java clients: after it, every client knows that the topic is read-only.
 _POLL_S: Final = 30.0
 
 
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def find_scope(session: Session, scope: str | None) -> str:
-    """Return where a topic shall be fixed: as it is said, in the unit that is looked at, or globally."""
+    """Return the scope of a new static topic: the value of `--scope`, else the session's unit, else global."""
     if scope == "":
         raise ConfigError("--scope is empty: name a cluster, or 'global'")
     return scope or session.unit or SHOWN_GLOBAL
@@ -53,7 +53,7 @@ def find_scope(session: Session, scope: str | None) -> str:
 def create_static(
     session: Session, config: TopicConfig, total: int, *, scope: str, brokers: list[str], exist_ok: bool, dry_run: bool
 ) -> None:
-    """Create a topic of logical queues, whose number does not depend on brokers."""
+    """Create a static topic: its number of logical queues does not depend on brokers."""
 
     async def work(admin: Admin) -> TopicPlan | None:
         await admin.static.require_support()
@@ -85,16 +85,20 @@ def create_static(
 
 
 def other_index(topic: str, broker: str, wanted: str) -> NotAllowed:
-    """Say that a topic has one kind of index where another is wanted, and what can be done."""
+    """Return the error for a topic whose kind of index differs from the wanted one, with the remedy."""
     to = "batch" if wanted == BATCH_QUEUE else "simple"
     return NotAllowed(
-        f"a topic keeps its kind of index while it is served: stop {broker} and run "
+        f"the kind of a topic's index cannot change while it is served: stop {broker} and run "
         f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
     )
 
 
 def _refuse_other_index(topic: StaticTopic, wanted: str | None) -> None:
-    """See that a topic that exists is indexed as it would be if it did not; *wanted* is None if nothing was said."""
+    """Check that an existing topic has the *wanted* kind of index; None accepts every kind.
+
+    Raises:
+        NotAllowed: it has another kind.
+    """
     for broker, config in sorted(topic.configs.items()):
         if wanted is not None and config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
             raise other_index(topic.name, broker, wanted)
@@ -108,10 +112,10 @@ def grow(
     brokers: BrokersOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give a static topic more logical queues. No broker is needed for it; what is there stays where it is.
+    """Give a static topic more logical queues. This needs no new broker; existing queues and messages stay unchanged.
 
-    Keys go to queues by their hash over the number of queues: with another number some keys go elsewhere, and order
-    per key holds over the change only once consumers have caught up.
+    The hash of a key modulo the number of queues chooses its queue: with another number some keys go to another queue,
+    and order per key holds across the change only if consumers catch up first.
 
     Example: holdfast topic grow orders --logical-queues 16 --dry-run
     """
@@ -128,8 +132,8 @@ def grow(
     stay = share_of_keys_that_stay(len(plan.before), plan.total)
     text = f"{topic} {'would have' if dry_run else 'has'} {plan.total} logical queues, {len(plan.before)} before"
     order = (
-        f"order per key: {stay:.0%} of all keys keep their queue. What was sent before for the others waits in their"
-        " old queue while new messages go to another: let consumers catch up first where that matters"
+        f"order per key: {stay:.0%} of all keys keep their queue. Older messages of the other keys stay in their old"
+        " queue while new messages go to another: let consumers catch up first if order matters"
     )
     _show(session, plan, text, order, grown=not dry_run, dry_run=dry_run)
 
@@ -142,14 +146,14 @@ def make_static(
         int | None, typer.Option(min=1, metavar="N", help="Logical queues.", show_default="as many as it has")
     ] = None,
     scope: ScopeOption = None,
-    pause: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long nobody may write.")] = _POLL_S,
+    pause: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long sends are refused.")] = _POLL_S,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Turn a normal topic into a static one in place. Its messages stay where they are and readable.
+    """Turn a normal topic into a static one in place. Its messages are not copied and stay readable.
 
-    Writing is withdrawn, one poll of the clients later the logical queues take over: sends fail in that time. Asks
-    first, when it runs at a terminal.
+    The topic becomes read-only; one poll interval of the clients later its logical queues open. Sends fail meanwhile.
+    Asks first when run at a terminal.
 
     Example: holdfast topic make-static orders --dry-run
     """
@@ -157,12 +161,13 @@ def make_static(
     plan = job.plan
     writable = sum(config.write_queues for config in job.configs.values())
     order = (
-        f"order per key: a key went to one of {writable} queues of the brokers, and goes to one of {plan.total} logical"
-        " queues by its hash: often another one. Consumers that catch up during the pause see every key in order"
+        f"order per key: a key went to one of {writable} queues of the brokers, and now goes to one of {plan.total}"
+        " logical queues by its hash, often a different one. Consumers that catch up during the pause see every key in"
+        " order"
     )
     if not dry_run:
         session.confirm(f"Stop writing to {topic} for {pause:g} s and make it static?", yes=yes)
-        session.note(f"nobody may write to {topic} now; its logical queues open in {pause:g} s")
+        session.note(f"sends to {topic} are refused now; its logical queues open in {pause:g} s")
         _convert(session, job, pause)
     text = f"{topic} {'would become' if dry_run else 'is'} static: {plan.total} logical queues, no message copied"
     would = f"sends would be refused for {pause:g} s" if dry_run else f"sends were refused for {pause:g} s"
@@ -182,7 +187,7 @@ def move(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Let these brokers, and nobody else, lead a static topic, with the fewest moves. With --force only from the dead.
+    """Make these brokers the only leaders of a static topic, with the fewest moves. --force replaces only dead leaders.
 
     Example: holdfast topic move orders --to broker-c,broker-d --dry-run
     """
@@ -205,7 +210,7 @@ def move(
 
 
 class _Conversion(msgspec.Struct, frozen=True):
-    """A topic that becomes static: what it is now, and what it will be."""
+    """The plan to convert a normal topic, with its current brokers, configurations and groups."""
 
     plan: TopicPlan
     view: ClusterMappings
@@ -221,12 +226,12 @@ async def _plan_conversion(admin: Admin, topic: str, total: int | None, scope: s
         raise NotAllowed(f"{topic} is static already; `holdfast topic grow` gives it more logical queues")
     described = await admin.topics.describe(topic)
     if described.kind != "normal":
-        raise NotAllowed(f"{topic} is a {described.kind} topic: only topics of users become static")
+        raise NotAllowed(f"{topic} is a {described.kind} topic: only normal topics can become static")
     hosts = {broker.name: broker for broker in await admin.topics.hosts(topic)}
     found = {name: await admin.topics.find_config(broker, topic) for name, broker in hosts.items()}
     configs = {name: config for name, config in found.items() if config is not None}
     counts = {name: max(config.read_queues, config.write_queues) for name, config in configs.items()}
-    # An earlier attempt that was cut off may have left it without writers.
+    # An earlier, interrupted attempt may have left it read-only.
     config = msgspec.structs.replace(next(iter(configs.values())), order=False, permission=int(READ_WRITE))
     plan = convert_plan(view, config, counts, total=total, scope=to_wire_scope(scope), now_ms=now_ms())
     return _Conversion(plan, view, {name: hosts[name] for name in configs}, configs, described.groups)
@@ -251,10 +256,10 @@ def _convert(session: Session, job: _Conversion, pause_s: float) -> None:
 
         session.ask(enable)
     except (PartlyDone, NotShown):
-        raise  # It is static where it was taken: there is no way back, and a repair leads on.
+        raise  # It is static on the brokers that applied the change: restoring is impossible, a repair completes it.
     except (HoldfastError, KeyboardInterrupt):
         session.ask(lambda admin: admin.changes.restore(job.hosts, job.configs))
-        session.note(f"{job.plan.topic} is a normal topic as before, and may be written again")
+        session.note(f"{job.plan.topic} is a normal topic as before, and accepts sends again")
         raise
 
 
@@ -275,30 +280,30 @@ def _exists(topic: StaticTopic) -> NotAllowed:
     if topic.merged.complete:
         return NotAllowed(f"static topic {topic.name!r} exists already; `holdfast topic grow` adds queues")
     return NotAllowed(
-        f"static topic {topic.name!r} exists already, and is not whole: `holdfast queue repair {topic.name}` mends it,"
-        f" `holdfast topic delete {topic.name}` removes what is there"
+        f"static topic {topic.name!r} exists already, but is incomplete: `holdfast queue repair {topic.name}` completes"
+        f" it, `holdfast topic delete {topic.name}` deletes it"
     )
 
 
 async def _require_new(admin: Admin, topic: str, unit: str | None) -> None:
-    """Do nothing when no normal topic has that name in *unit*, or anywhere.
+    """Check that no normal topic has the name *topic* in *unit*, or anywhere if *unit* is None.
 
     Raises:
-        NotAllowed: one has.
+        NotAllowed: a normal topic has it.
     """
     try:
         found = await admin.reach.find_route_and_rows(topic, unit=unit)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.SYSTEM_BUSY:
             raise
-        return  # A static topic that is not whole: who records it says more.
+        return  # An incomplete static topic: the caller reports it from the brokers' records.
     if found is not None and not found[1]:
         raise NotAllowed(f"a normal topic {topic!r} exists; `holdfast topic make-static {topic}` turns it into one")
 
 
 def _show(session: Session, plan: TopicPlan, *texts: str, dry_run: bool, **value: object) -> None:
     preview = preview_queues(plan.topic, plan.before, plan.after)
-    skipped = [f"{name} was not told: {reason}" for name, reason in plan.skipped.items()]
+    skipped = [f"{name} did not get the change: {reason}" for name, reason in plan.skipped.items()]
     session.show(
         {
             "topic": plan.topic,

@@ -1,4 +1,4 @@
-"""`holdfast tail`: print messages of a topic, the newest or all of them, and then those that arrive."""
+"""`holdfast tail`: print messages of a topic, the newest or from a given place on, and optionally those that arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def register(root: typer.Typer) -> None:
 
 
 class _Selection(msgspec.Struct, frozen=True):
-    """Which messages are printed."""
+    """Selects the messages to print."""
 
     pattern: re.Pattern[str] | None
     count_max: int | None
@@ -53,11 +53,11 @@ def tail(
         typer.Option(
             "--from",
             metavar="PLACE",
-            help="Begin here: earliest, latest, a time, an offset.",
+            help="Begin here: earliest, latest, a time or an offset.",
             show_default="the newest 10",
         ),
     ] = None,
-    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="The newest N, over all queues.")] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="The newest N over all queues.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Then print messages as they arrive, until Ctrl-C.")
     ] = False,
@@ -66,17 +66,17 @@ def tail(
         str | None, typer.Option("--filter", metavar="REGEX", help="Only where body, keys or properties match.")
     ] = None,
     count: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many.")] = None,
-    queue: Annotated[int | None, typer.Option(min=0, help="Only the queues of this number.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Only the queues with this number.")] = None,
     broker: Annotated[str | None, typer.Option(help="Only the queues of this broker.")] = None,
     style: Annotated[
-        Format, typer.Option("--format", help="A line, a JSON object, the body and a newline, the bare body.")
+        Format, typer.Option("--format", help="A line, a JSON object, the body and a newline, or the bare body.")
     ] = "text",
 ) -> None:
-    """Print messages of a topic without consuming them: no group sees them gone.
+    """Print messages of a topic without consuming them: no group's offsets change.
 
-    Without --from it prints the newest 10 messages that --tag and --filter select, or as many as -n says; with --follow
-    and without -n only those that arrive from now on. A time is 2026-11-15T17:50, 17:50 (today), 10m (ago) or
-    @MILLISECONDS.
+    Without --from it prints the newest 10 messages that --tag and --filter select, or the newest N with -n N; with
+    --follow and without -n it prints only those that arrive from now on. A time is 2026-11-15T17:50, 17:50 (today), 10m
+    (ago) or @MILLISECONDS.
 
     Example: holdfast tail orders -n 3
 
@@ -90,9 +90,9 @@ def tail(
         wire_broker = to_wire_broker(broker) if broker else None
         readable = await admin.offsets.readable(topic, queue=queue, broker=wire_broker)
         if readable.down:
-            session.warn(f"{describe_down(topic, readable.down)}: what they hold is not shown")
+            session.warn(f"{describe_down(topic, readable.down)}: their messages are not shown")
         for reason in readable.refused:
-            session.warn(f"{reason}: what it holds is not shown")
+            session.warn(f"{reason}: its messages are not shown")
         ranges = readable.ranges
         shown = 0
         async with contextlib.aclosing(_read(admin, ranges, place, selection, tag, follow=follow)) as messages:
@@ -115,7 +115,7 @@ def tail(
 
 
 def _place(start: str | None, last: int | None, count: int | None, *, follow: bool) -> str:
-    """Return where to begin, as `--from` says it.
+    """Return the place to begin, in the syntax of `--from`, or `-N` for the newest N.
 
     Raises:
         ConfigError: the options contradict each other.
@@ -123,9 +123,9 @@ def _place(start: str | None, last: int | None, count: int | None, *, follow: bo
     if last is None:
         return start or ("latest" if follow else f"-{count or DEFAULT_LAST}")
     if start is not None:
-        raise ConfigError("-n shows the newest and --from says where to begin: give one of them. --max ends the output")
+        raise ConfigError("-n begins at the newest N, --from at a place: give one of them. --max limits the output")
     if count is not None and not follow:
-        raise ConfigError("-n and --max both say how many: give one of them")
+        raise ConfigError("-n and --max both limit the output: give one of them")
     return f"-{last}"
 
 
@@ -153,4 +153,4 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"--filter {pattern!r} is no regular expression: {error}") from error
+        raise ConfigError(f"--filter {pattern!r} is not a regular expression: {error}") from error

@@ -1,7 +1,7 @@
-"""`holdfast up`: a name server and a few brokers, each a process of its own, kept running until Ctrl-C.
+"""`holdfast up`: a name server and a few brokers, each in a separate process, kept running until Ctrl-C.
 
     holdfast-data/
-      lock          held while a cluster runs on this folder
+      lock          locked while a cluster runs on this folder
       namesrv/      the name server's table
       broker-a/     the store of each broker
       broker-b/
@@ -43,7 +43,7 @@ def up(
         int | None, typer.Option(min=1, help="How many brokers.", show_default="those in the data folder, or 2")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep everything here.", show_default="holdfast-data")
+        str | None, typer.Option(metavar="DIR", help="Store all data here.", show_default="holdfast-data")
     ] = None,
     namesrv: Annotated[
         str | None,
@@ -51,14 +51,15 @@ def up(
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option(help="Port of the first broker; 0 takes free ports for everything.", show_default="10911"),
+        typer.Option(help="Port of the first broker; 0 picks free ports for everything.", show_default="10911"),
     ] = None,
     flush: Annotated[
         Literal["sync", "async"] | None,
-        typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
+        typer.Option(help="Acknowledge a message after it is on disk, or before.", show_default="sync"),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics and /health: name server here, brokers on the ports behind.")
+        int | None,
+        typer.Option(help="Serve /metrics and /health: name server on this port, brokers on the next ones."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
     config: ConfigOption = None,
@@ -70,7 +71,7 @@ def up(
     log_json: LogJsonOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Start a whole cluster: a name server and brokers, restarted when they die, stopped with Ctrl-C."""
+    """Start a whole cluster: a name server and brokers. They are restarted if they die, and stopped with Ctrl-C."""
     del debug
     flags = {
         "brokers": brokers,
@@ -84,7 +85,7 @@ def up(
     logs = load("log", LogOptions, Sources(file=config, environment=os.environ, flags={"json": log_json}))
     emit = start_logging(level=log_level or logs.level, json=logs.json)
     warn_of_variables(emit)
-    # One line per registration is news to an operator, not to somebody who tries things out.
+    # One log line per registration helps an operator, but only disturbs a user who tries Holdfast out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
     folder = Path(options.data).resolve()
     with lock_folder(folder):
@@ -127,7 +128,7 @@ async def _start(supervisor: Supervisor, plan: ClusterPlan, extra: list[str], br
 def _listen_to_signals(stopping: asyncio.Event, supervisor: Supervisor) -> None:
     def stop() -> None:
         if stopping.is_set():
-            supervisor.kill()  # asked twice: whoever asks does not want to wait
+            supervisor.kill()  # a second signal: the user does not want to wait
         stopping.set()
 
     loop = asyncio.get_running_loop()
