@@ -30,7 +30,7 @@ class Column(msgspec.Struct, frozen=True):
     """A heading and how the cells below it are shown.
 
     Attributes:
-        flow: `words` wraps between words, `names` likewise but shortens no word, `whole` neither wraps nor is shortened,
+        flow: `words` wraps between words, `names` likewise but shortens no word, `whole` neither wraps nor is cut,
             `text` is cut at its end.
         spare: 0 for a column that is always shown. Above 0, the highest is left out first. A column below 0 is left
             out only if the others do not fit even when shortened.
