@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.client_stories import Inbox, broker_addresses, new_name, run, until, until_assigned
+from tests.support.client_stories import Inbox, broker_addresses, new_name, until, until_assigned
 from tests.support.cluster import Processes, make_topic, wait_until_gone
 
 import holdfast
@@ -18,10 +18,9 @@ from holdfast.wire.frames.command import Command
 _JAVA_4_9_7 = 407
 
 
-def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
+async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
     """Sends without keys go to the other broker; what was acknowledged is consumed once the broker is back."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         name_server = processes.start_name_server()
         alive = processes.start_broker("broker-a", name_server)
         victim = processes.start_broker("broker-b", name_server)
@@ -48,16 +47,12 @@ def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
             )
             await until(lambda: {message.message_id for message in inbox.messages} >= {r.message_id for r in results})
 
-    with Processes(tmp_path) as processes:
-        run(story(processes))
-
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("brokers", [1, 2])
-def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Path, *, ordered: bool, brokers: int):
+async def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Path, *, ordered: bool, brokers: int):
     """Both members keep their queues and their places, and repair the offsets that the broker forgot."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         name_server = processes.start_name_server()
         names = ["broker-a", "broker-b"][:brokers]
         started = [processes.start_broker(name, name_server, flush="sync") for name in names]
@@ -95,14 +90,10 @@ def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Path, *,
                 end = await reader.offset_of(queue, "latest")
                 assert (await reader.committed(queue) or 0) == end
 
-    with Processes(tmp_path) as processes:
-        run(story(processes))
 
-
-def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
+async def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
     """What it committed by hand is there again; what it did not is not."""
-
-    async def story(processes: Processes) -> None:
+    with Processes(tmp_path) as processes:
         name_server = processes.start_name_server()
         broker = processes.start_broker("broker-a", name_server, flush="sync")
         make_topic(name_server, [broker.address], "t", queues=1)
@@ -127,53 +118,42 @@ def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
             while await consumer.committed(queue) != len(first):  # noqa: ASYNC110 - it is repaired beside everything else
                 await asyncio.sleep(0.02)
 
-    with Processes(tmp_path) as processes:
-        run(story(processes))
 
-
-def test_an_operator_moves_a_group_back(namesrv: str, topic: str, group: str):
+async def test_an_operator_moves_a_group_back(namesrv: str, topic: str, group: str):
     """To the beginning, while it consumes; everything comes again."""
-
-    async def story() -> None:
-        inbox = Inbox()
-        consumer = PushConsumer(namesrv, group, listener=inbox, start="earliest")
-        consumer.subscribe(topic)
-        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
-            await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
-            await inbox.wait_for(10)
-            await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
-            for address in await broker_addresses(namesrv):
-                fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
-                await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
-            # A reset is heard of with the answer to the next pull: messages wake the pulls that wait.
-            for _ in range(4):
-                await producer.send(topic, b"new")
-            await until(lambda: all(inbox.bodies()[b"%d" % number] == 2 for number in range(10)))
-
-    run(story())
+    inbox = Inbox()
+    consumer = PushConsumer(namesrv, group, listener=inbox, start="earliest")
+    consumer.subscribe(topic)
+    async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+        await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
+        await inbox.wait_for(10)
+        await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
+        for address in await broker_addresses(namesrv):
+            fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+            await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
+        # A reset is heard of with the answer to the next pull: messages wake the pulls that wait.
+        for _ in range(4):
+            await producer.send(topic, b"new")
+        await until(lambda: all(inbox.bodies()[b"%d" % number] == 2 for number in range(10)))
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_consumer_that_is_told_to_begin_elsewhere_does_so_at_once(namesrv: str, topic: str, *, ordered: bool):
+async def test_a_consumer_that_is_told_to_begin_elsewhere_does_so_at_once(namesrv: str, topic: str, *, ordered: bool):
     """As brokers tell members of 4.x (220); no message has to come first, and the broker knows the new offsets."""
+    group, inbox = new_name("group"), Inbox()
+    consumer = PushConsumer(namesrv, group, listener=inbox, ordered=ordered, start="earliest")
+    consumer.subscribe(topic)
+    introduce_as_java_4(consumer)
+    async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+        await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
+        await inbox.wait_for(10)
+        await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
+        for address in await broker_addresses(namesrv):
+            fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+            await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
 
-    async def story() -> None:
-        group, inbox = new_name("group"), Inbox()
-        consumer = PushConsumer(namesrv, group, listener=inbox, ordered=ordered, start="earliest")
-        consumer.subscribe(topic)
-        introduce_as_java_4(consumer)
-        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
-            await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
-            await inbox.wait_for(10)
-            await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
-            for address in await broker_addresses(namesrv):
-                fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
-                await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
-
-            await inbox.wait_for(20)
-            assert inbox.bodies() == Counter({b"%d" % number: 2 for number in range(10)})
-
-    run(story())
+        await inbox.wait_for(20)
+        assert inbox.bodies() == Counter({b"%d" % number: 2 for number in range(10)})
 
 
 def introduce_as_java_4(consumer: PushConsumer) -> None:
@@ -185,59 +165,51 @@ def introduce_as_java_4(consumer: PushConsumer) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_an_operator_has_a_message_consumed(namesrv: str, topic: str, *, ordered: bool):
+async def test_an_operator_has_a_message_consumed(namesrv: str, topic: str, *, ordered: bool):
     """By a member of their choice, now (309), and sees what the listener made of it. Offsets do not move."""
+    group, calls = new_name("group"), list[holdfast.ReceivedMessage]()
 
-    async def story() -> None:
-        group, calls = new_name("group"), list[holdfast.ReceivedMessage]()
+    def listen(message: holdfast.ReceivedMessage) -> None:
+        calls.append(message)
+        if len(calls) == 3:
+            raise ValueError("not again")
+        if len(calls) == 4:
+            raise holdfast.RetryLater(5)
 
-        def listen(message: holdfast.ReceivedMessage) -> None:
-            calls.append(message)
-            if len(calls) == 3:
-                raise ValueError("not again")
-            if len(calls) == 4:
-                raise holdfast.RetryLater(5)
+    consumer = PushConsumer(namesrv, group, listener=listen, ordered=ordered, start="earliest")
+    consumer.subscribe(topic)
+    async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+        sent = await producer.send(topic, b"hello", tags="red", key="k")
+        await until(lambda: len(calls) == 1)
+        address = (await operator.cluster_brokers())[sent.queue.broker_name]
+        fields = {"consumerGroup": group, "clientId": consumer.client_id, "msgId": sent.offset_id, "topic": topic}
+        results = []
+        for _ in range(3):
+            command = Command(code=RequestCode.CONSUME_MESSAGE_DIRECTLY, fields=dict(fields))
+            results.append(java_json.loads((await operator.invoke(address, command)).body))
 
-        consumer = PushConsumer(namesrv, group, listener=listen, ordered=ordered, start="earliest")
-        consumer.subscribe(topic)
-        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
-            sent = await producer.send(topic, b"hello", tags="red", key="k")
-            await until(lambda: len(calls) == 1)
-            address = (await operator.cluster_brokers())[sent.queue.broker_name]
-            fields = {"consumerGroup": group, "clientId": consumer.client_id, "msgId": sent.offset_id, "topic": topic}
-            results = []
-            for _ in range(3):
-                command = Command(code=RequestCode.CONSUME_MESSAGE_DIRECTLY, fields=dict(fields))
-                results.append(java_json.loads((await operator.invoke(address, command)).body))
-
-        assert [result["consumeResult"] for result in results] == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]
-        assert {result["order"] for result in results} == {ordered}
-        assert "ValueError: not again" in results[1]["remark"]
-        assert len(calls) == 4
-        assert {(call.message_id, call.queue, call.offset, call.body, call.tags, call.key) for call in calls} == {
-            (sent.message_id, sent.queue, sent.offset, b"hello", "red", "k")
-        }
-
-    run(story())
+    assert [result["consumeResult"] for result in results] == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]
+    assert {result["order"] for result in results} == {ordered}
+    assert "ValueError: not again" in results[1]["remark"]
+    assert len(calls) == 4
+    assert {(call.message_id, call.queue, call.offset, call.body, call.tags, call.key) for call in calls} == {
+        (sent.message_id, sent.queue, sent.offset, b"hello", "red", "k")
+    }
 
 
-def test_an_operator_looks_into_a_consumer(namesrv: str, topic: str):
+async def test_an_operator_looks_into_a_consumer(namesrv: str, topic: str):
     """Through a broker: what it subscribes to, which queues it has, how far it is."""
+    group, inbox = new_name("group"), Inbox()
+    consumer = PushConsumer(namesrv, group, listener=inbox, ordered=True, start="earliest")
+    consumer.subscribe(topic, "red")
+    async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+        await producer.send(topic, b"x", tags="red")
+        await inbox.wait_for(1)
+        (address, *_) = await broker_addresses(namesrv)
+        fields = {"consumerGroup": group, "clientId": consumer.client_id, "jstackEnable": "false"}
+        answer = await operator.invoke(address, Command(code=RequestCode.GET_CONSUMER_RUNNING_INFO, fields=fields))
 
-    async def story() -> None:
-        group, inbox = new_name("group"), Inbox()
-        consumer = PushConsumer(namesrv, group, listener=inbox, ordered=True, start="earliest")
-        consumer.subscribe(topic, "red")
-        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
-            await producer.send(topic, b"x", tags="red")
-            await inbox.wait_for(1)
-            (address, *_) = await broker_addresses(namesrv)
-            fields = {"consumerGroup": group, "clientId": consumer.client_id, "jstackEnable": "false"}
-            answer = await operator.invoke(address, Command(code=RequestCode.GET_CONSUMER_RUNNING_INFO, fields=fields))
-
-        info = java_json.loads(answer.body)
-        assert {item["topic"]: item["subString"] for item in info["subscriptionSet"]}[topic] == "red"
-        assert Counter(status["locked"] for status in info["mqTable"].values())[True] >= 2
-        assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"
-
-    run(story())
+    info = java_json.loads(answer.body)
+    assert {item["topic"]: item["subString"] for item in info["subscriptionSet"]}[topic] == "red"
+    assert Counter(status["locked"] for status in info["mqTable"].values())[True] >= 2
+    assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"

@@ -58,10 +58,9 @@ async def restart_name_server(stage: Stage, folder: Path, *, knows_leases: bool 
     await stage.revive("name server")
 
 
-def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_path: Path):
+async def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_path: Path):
     """The living lead theirs, and the dead one's have a place for its return."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
         dead, alive = await queue_of(stage, "broker-a"), await queue_of(stage, "broker-b")
@@ -74,14 +73,11 @@ def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_path: P
         await stage.revive("broker-a")
         assert await send_surely(stage.namesrv, dead, b"after") == 1
 
-    on_stage(tmp_path, story)
-
 
 @pytest.mark.parametrize("way", ["kill", "stop and continue"])
-def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any_more(tmp_path: Path, way: str):
+async def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any_more(tmp_path: Path, way: str):
     """Its process died, or was only stopped for a while and finds its lease over."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, settings={"auto_force": "true", "lease_ms": LEASE_MS}) as stage:
         await restart_name_server(stage, tmp_path, knows_leases=True)
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
@@ -103,5 +99,3 @@ def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any_more(
         bodies = await read_up_to(b"after", stage.namesrv, queue)
         # What nobody answered in time was sent again, and may have been taken when the stopped one went on.
         assert list(dict.fromkeys(bodies)) == [b"before", b"meanwhile", b"after"]
-
-    on_stage(tmp_path, story, settings={"auto_force": "true", "lease_ms": LEASE_MS})

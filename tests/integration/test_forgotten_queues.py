@@ -46,10 +46,9 @@ def labels(printed: dict[str, Any]) -> list[str]:
     return [row["label"] for row in printed["tables"][0]["after"]]
 
 
-def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere(tmp_path: Path):
+async def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere(tmp_path: Path):
     """Later messages are neither hidden from the group nor missing in its lag."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await start(stage)
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
         status, said = await stage.operator.attempt(*words, "--first", "9")
@@ -65,13 +64,10 @@ def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere(tmp_p
         assert (await stage.operator.run("group", "lag", GROUP, TOPIC))["lag"] == 5
         assert await consume(stage, 5) == list(range(10, 15))
 
-    on_stage(tmp_path, story)
 
-
-def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
+async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
     """On the same broker, over a restart of it, and by a repair."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("b1")
         await stage.create("b1", queues=4)
         inbox = Inbox()
@@ -91,13 +87,10 @@ def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
             assert await send(stage, *range(15, 20)) == list(range(15, 20))
             assert [int(message.body) for message in await inbox.wait_for(20)] == list(range(20))
 
-    on_stage(tmp_path, story, flush="sync")
 
-
-def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tmp_path: Path):
+async def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tmp_path: Path):
     """Above the gap of a forced move: the offsets that it may have used stay free."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await start(stage)
         stage.kill("b1")
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
@@ -113,18 +106,13 @@ def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tmp_path
         made = await stage.operator.run(*words, "--force", "--yes")
         assert made["first"] == GAP + 10
 
-    on_stage(tmp_path, story)
 
-
-def test_a_topic_that_is_deleted_and_made_again_starts_at_0(tmp_path: Path):
+async def test_a_topic_that_is_deleted_and_made_again_starts_at_0(tmp_path: Path):
     """With its group, wherever that had committed."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await start(stage)
         await stage.operator.run("topic", "delete", TOPIC, "--yes")
         await stage.create("b2", queues=4)
 
         assert await send(stage, *range(3)) == list(range(3))
         assert await consume(stage, 3) == list(range(3))
-
-    on_stage(tmp_path, story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -102,7 +101,9 @@ def events(broker: Child, *names: str) -> list[str]:
     return [name for line in broker.lines() for name in names if f'"{name}"' in line or name in line]
 
 
-def test_index_and_configuration_are_written_when_a_full_disk_has_space_again(small_disk: Path, tmp_path: Path) -> None:
+async def test_index_and_configuration_are_written_when_a_full_disk_has_space_again(
+    small_disk: Path, tmp_path: Path
+) -> None:
     """Without a restart; meanwhile senders get the reason, readers read, and nothing acknowledged is lost."""
     port = free_port()
     settings = {
@@ -116,7 +117,12 @@ def test_index_and_configuration_are_written_when_a_full_disk_has_space_again(sm
     }
     sent: list[bytes] = []
 
-    async def fail_and_recover(name_server: str) -> None:
+    with Processes(tmp_path) as processes:
+        name_server = processes.start_name_server()
+        store = small_disk / "store"
+        broker = processes.start_broker("b", name_server, store=store, settings=settings)
+        make_topic(name_server, [broker.address], TOPIC, queues=1)
+
         async with Producer(name_server, retries=0) as producer:
             await send_until_refused(producer, sent, 10)
             filler = fill(small_disk)
@@ -130,24 +136,16 @@ def test_index_and_configuration_are_written_when_a_full_disk_has_space_again(sm
             assert await send_until_refused(producer, sent, 300) is None
             assert await read_all(name_server, len(sent)) == sent
 
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        store = small_disk / "store"
-        broker = processes.start_broker("b", name_server, store=store, settings=settings)
-        make_topic(name_server, [broker.address], TOPIC, queues=1)
-
-        asyncio.run(fail_and_recover(name_server))
-
         begun, over = "no space for the index", "the index is written again"
         assert events(broker.child, begun, over) == [begun, over]
         begun, over = "no space for configuration files", "configuration files are written again"
         assert events(broker.child, begun, over) == [begun, over]
         broker.child.kill()
         processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
-        assert asyncio.run(read_all(name_server, len(sent))) == sent
+        assert await read_all(name_server, len(sent)) == sent
 
 
-def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Path) -> None:
+async def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Path) -> None:
     """Recovery erases the rest of the last file. Where others take that space, a write to it would need a restart."""
     settings = {"log_file_size": 4 << 20, "disk_full_percent": 100, "disk_force_percent": 100, "index_slots": 1000}
     sent: list[bytes] = []
@@ -161,16 +159,16 @@ def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Path) ->
         store = small_disk / "store"
         broker = processes.start_broker("b", name_server, store=store, settings=settings)
         make_topic(name_server, [broker.address], TOPIC, queues=1)
-        assert asyncio.run(send(name_server, 10)) is None
+        assert await send(name_server, 10) is None
         broker.child.kill()
         broker = processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
 
         filler = fill(small_disk)
-        refusal = asyncio.run(send(name_server, 5000))
+        refusal = await send(name_server, 5000)
         assert "has no space for the index" in str(refusal)
         filler.unlink()
 
         deadline = time.monotonic() + 60
-        while asyncio.run(send(name_server, 1)) is not None:
+        while await send(name_server, 1) is not None:
             assert time.monotonic() < deadline, broker.child.said()
-        assert asyncio.run(read_all(name_server, len(sent))) == sent
+        assert await read_all(name_server, len(sent)) == sent

@@ -4,7 +4,6 @@ The master lives, and keeps offsets and locks. The stories ask where messages we
 whether the books are right: nothing lost, nothing twice, everything in order.
 """
 
-import asyncio
 import os
 import re
 import signal
@@ -70,57 +69,51 @@ def check_order(sites: Sites) -> None:
     assert firsts(got) == sites.sent[HOME]
 
 
-def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
+async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
     """While its master lives, which hands out nothing more and has the offsets; closed, each reads its own again."""
     replica = start_replica(sites, tmp_path / "replica")
     master = sites.brokers[HOME]
 
-    async def story() -> None:
-        async with sites.producer(HOME) as writer:
-            await sites.send(writer, HOME, 2)
-            async with sites.consumer(AWAY) as reader:
-                await sites.operator.run("dr", "open", "--unit", HOME)
-                await until(lambda: read_by(reader) == set(UNITS))
-                await until_read_at(sites, writer, replica)
+    async with sites.producer(HOME) as writer:
+        await sites.send(writer, HOME, 2)
+        async with sites.consumer(AWAY) as reader:
+            await sites.operator.run("dr", "open", "--unit", HOME)
+            await until(lambda: read_by(reader) == set(UNITS))
+            await until_read_at(sites, writer, replica)
 
-                before = handed_out(master)
-                await send_and_read(sites, writer, 5)
-                assert handed_out(master) == before
-                await until(sites.has_saved(HOME))
+            before = handed_out(master)
+            await send_and_read(sites, writer, 5)
+            assert handed_out(master) == before
+            await until(sites.has_saved(HOME))
 
-                await sites.operator.run("dr", "close", "--unit", HOME)
-                await until(lambda: read_by(reader) == {AWAY})
-            async with sites.consumer(HOME):
-                before = handed_out(replica)
-                await send_and_read(sites, writer)
-                assert handed_out(replica) == before
-        await check_books(sites, HOME)
-
-    asyncio.run(story())
+            await sites.operator.run("dr", "close", "--unit", HOME)
+            await until(lambda: read_by(reader) == {AWAY})
+        async with sites.consumer(HOME):
+            before = handed_out(replica)
+            await send_and_read(sites, writer)
+            assert handed_out(replica) == before
+    await check_books(sites, HOME)
 
 
-def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: Sites, tmp_path: Path) -> None:
+async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: Sites, tmp_path: Path) -> None:
     """Though the other has the lower number. When the master dies, all continue at that, from the same place."""
     other = start_replica(sites, tmp_path / "other", number=1, unit=HOME)
     near = start_replica(sites, tmp_path / "near", number=2)
     master = sites.brokers[HOME]
 
-    async def story() -> None:
-        async with sites.consumer(AWAY) as reader:
-            async with sites.producer(HOME) as writer:
-                await sites.operator.run("dr", "open", "--unit", HOME)
-                await until(lambda: read_by(reader) == set(UNITS))
-                await until_read_at(sites, writer, near)
-                await send_and_read(sites, writer, 5)
-                assert handed_out(other) == 0
-                await sites.send(writer, HOME, 5)
-                written = end_of(master)
-                await until(lambda: end_of(other) == end_of(near) == written)
-            master.child.kill()
-            await until(sites.has_all(HOME))
-        check_order(sites)
-
-    asyncio.run(story())
+    async with sites.consumer(AWAY) as reader:
+        async with sites.producer(HOME) as writer:
+            await sites.operator.run("dr", "open", "--unit", HOME)
+            await until(lambda: read_by(reader) == set(UNITS))
+            await until_read_at(sites, writer, near)
+            await send_and_read(sites, writer, 5)
+            assert handed_out(other) == 0
+            await sites.send(writer, HOME, 5)
+            written = end_of(master)
+            await until(lambda: end_of(other) == end_of(near) == written)
+        master.child.kill()
+        await until(sites.has_all(HOME))
+    check_order(sites)
 
 
 def end_of(broker: Broker) -> str:
@@ -128,28 +121,25 @@ def end_of(broker: Broker) -> str:
     return ask(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
 
 
-def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: Sites, tmp_path: Path) -> None:
+async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: Sites, tmp_path: Path) -> None:
     """It continues at the master, where it was: nothing that the replica lacks is skipped, and nothing comes again."""
     replica = start_replica(sites, tmp_path / "replica")
     master = sites.brokers[HOME]
 
-    async def story() -> None:
-        async with sites.producer(HOME) as writer, sites.consumer(AWAY) as reader:
-            await sites.operator.run("dr", "open", "--unit", HOME)
-            await until(lambda: read_by(reader) == set(UNITS))
-            await until_read_at(sites, writer, replica)
+    async with sites.producer(HOME) as writer, sites.consumer(AWAY) as reader:
+        await sites.operator.run("dr", "open", "--unit", HOME)
+        await until(lambda: read_by(reader) == set(UNITS))
+        await until_read_at(sites, writer, replica)
 
-            os.kill(replica.child.pid, signal.SIGSTOP)
-            try:
-                await send_and_read(sites, writer, 3)
-            finally:
-                os.kill(replica.child.pid, signal.SIGCONT)
-            await until(lambda: end_of(replica) == end_of(master))
-            await send_and_read(sites, writer, 2)
-
-            replica.child.kill()
+        os.kill(replica.child.pid, signal.SIGSTOP)
+        try:
             await send_and_read(sites, writer, 3)
-            await until(sites.has_saved(HOME))
-        check_order(sites)
+        finally:
+            os.kill(replica.child.pid, signal.SIGCONT)
+        await until(lambda: end_of(replica) == end_of(master))
+        await send_and_read(sites, writer, 2)
 
-    asyncio.run(story())
+        replica.child.kill()
+        await send_and_read(sites, writer, 3)
+        await until(sites.has_saved(HOME))
+    check_order(sites)

@@ -72,10 +72,9 @@ async def led_by(operator: Operator, broker: str) -> list[int]:
     return sorted(queue for queue, leader in (await operator.leaders(TOPIC)).items() if leader == broker)
 
 
-def test_the_tables_of_the_proposal(tmp_path: Path):
+async def test_the_tables_of_the_proposal(tmp_path: Path):
     """Migrate, expire, migrate back onto an expired queue and onto an unexpired one, as `queue list` shows them."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker1", "broker2")
         operator = stage.operator
         await stage.create("broker1", "broker2", queues=4)
@@ -119,13 +118,10 @@ def test_the_tables_of_the_proposal(tmp_path: Path):
         await send(stage.namesrv, p, 301)
         assert numbers(await read(stage.namesrv, p, 201)) == list(range(101, 302))
 
-    on_stage(tmp_path, story)
 
-
-def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
+async def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
     """Drained, it still serves what it has; with that consumed it can be removed; a new broker gets its share."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker1", "broker2")
         operator = stage.operator
         await stage.create("broker1", "broker2", queues=4)
@@ -162,17 +158,17 @@ def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
         for queue in yours:
             assert offsets(await read(stage.namesrv, queue, 100)) == list(range(101, 201))
 
-    on_stage(tmp_path, story)
 
-
-def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_path: Path):
+async def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_path: Path):
     """A delayed message, an open transaction, a message to be tried again: each holds it, and then it can go."""
     retried = [b"retried %d" % number for number in range(12)]  # each to a broker of chance, so some to this one
 
     def refuse(message: ReceivedMessage) -> BaseException | None:
         return ValueError("not yet") if message.body in retried else None
 
-    async def story(stage: Stage) -> None:
+    # The second level is long enough to be seen; retries begin with the third.
+    settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
+    async with on_stage(tmp_path, settings=settings) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -204,10 +200,6 @@ def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_pa
         assert {row.split(" | ")[0] for row in await operator.rows(TOPIC)} == {"broker-b"}
         assert inbox.bodies() == dict.fromkeys((*retried, b"delayed", b"transactional"), 1)
 
-    # The second level is long enough to be seen; retries begin with the third.
-    settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
-    on_stage(tmp_path, story, settings=settings)
-
 
 def a_consumer(namesrv: str, inbox: Inbox) -> PushConsumer:
     consumer = PushConsumer(namesrv, GROUP, listener=inbox, start="earliest")
@@ -221,10 +213,9 @@ async def until_sent_back(admin: Admin, broker: str) -> None:
         await asyncio.sleep(0.05)  # brokers tell nobody what they are needed for
 
 
-def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
+async def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
     """By offset, by time and by key, backwards over the border of two homes, while the old home is elsewhere."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -250,8 +241,6 @@ def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
             found = (await operator.run("message", "query", TOPIC, "--key", f"n{number}"))["messages"]
             assert [(one["queue"], one["offset"], one["body"]) for one in found] == [(0, number, str(number))]
 
-    on_stage(tmp_path, story)
-
 
 async def lag(operator: Operator) -> int:
     """Return how far the group is behind."""
@@ -259,10 +248,9 @@ async def lag(operator: Operator) -> int:
     return total
 
 
-def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path: Path):
+async def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path: Path):
     """Sent before the queues move, due, decided or refused after it: each comes once, or once more where refused."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -296,13 +284,10 @@ def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path
             assert inbox.bodies() == expected
             assert len(refused) == 4
 
-    on_stage(tmp_path, story)
 
-
-def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
+async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
     """Forced elsewhere behind a gap; consumers wait at the unknown end; the broker returns fenced, with all it had."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -336,8 +321,6 @@ def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
         assert numbers(found) == list(range(45))
         assert len(set(offsets(found))) == 45
 
-    on_stage(tmp_path, story, flush="sync")
-
 
 async def until_copied(stage: Stage, offset: int, queue: int = 0) -> None:
     """Return once some broker has a copy of how far the group has consumed a queue."""
@@ -351,10 +334,9 @@ async def until_copied(stage: Stage, offset: int, queue: int = 0) -> None:
                 return
 
 
-def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
+async def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
     """Its offsets died with the leader; another broker has a copy, and the new leader asks for it."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a", queues=1)
         await send(stage.namesrv, 0, *range(12))
@@ -369,13 +351,10 @@ def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
         assert await stage.operator.leaders(TOPIC) == {0: "broker-c"}
         assert numbers(await read(stage.namesrv, 0, 8, start=None)) == list(range(12, 20))
 
-    on_stage(tmp_path, story, flush="sync")
 
-
-def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
+async def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
     """Consumers go on behind the gap, and do not go back when the broker returns."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=1)
@@ -393,13 +372,10 @@ def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
         await send(stage.namesrv, 0, 40)
         assert numbers(await read(stage.namesrv, 0, 1, start=None)) == [40]
 
-    on_stage(tmp_path, story, flush="sync")
 
-
-def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
+async def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
     """What it holds stays readable, in order, and its queues can move from then on."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await operator.run("topic", "create", TOPIC, "--queues", "2")
@@ -421,13 +397,10 @@ def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
         status, said = await operator.attempt("topic", "grow", TOPIC, "--logical-queues", "4")
         assert status == 1, said
 
-    on_stage(tmp_path, story)
 
-
-def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
+async def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
     """Sends and new messages go on; what it holds waits for its return."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -449,13 +422,10 @@ def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
             await until(lambda: len(inbox.messages) >= 20)
         assert numbers(inbox.messages) == list(range(20))
 
-    on_stage(tmp_path, story)
 
-
-def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_path: Path):
+async def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_path: Path):
     """A broker dies under load, its queues open elsewhere, it returns: every message comes, in order."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
         async with Load(stage.namesrv, TOPIC, again=True) as load:
@@ -470,13 +440,10 @@ def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_p
         assert not ledger.misplaced()
         assert not ledger.shared()
 
-    on_stage(tmp_path, story, flush="sync")
 
-
-def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(tmp_path: Path):
+async def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(tmp_path: Path):
     """With the words of the broker and what to do; messages for any queue go to the others."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("a", "b")
         await stage.create("a", "b", queues=2)
         async with Producer(stage.namesrv, timeout_s=20) as producer:
@@ -490,5 +457,3 @@ def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(
             assert not caught.value.maybe_stored
             results = [await producer.send(Message(TOPIC, b"%d" % number)) for number in range(4)]
             assert {result.queue.queue_id for result in results} == {0}
-
-    on_stage(tmp_path, story)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.move_load import Load
-from tests.support.stage import QUEUES, TOPIC, Stage, on_stage
+from tests.support.stage import QUEUES, TOPIC, on_stage
 
 from holdfast.admin.operations import Admin
 
@@ -19,10 +19,9 @@ pytestmark = pytest.mark.timeout(170)
 ROUNDS = 3  # kills for each victim: the moment within the move is another one every time
 
 
-def test_nobody_notices_moves(tmp_path: Path):
+async def test_nobody_notices_moves(tmp_path: Path):
     """Back and forth, to a new broker, off an old one, evened out: no send fails, nothing is lost, repeated, late."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
         assert await stage.leads() == {"broker-a": 4, "broker-b": 4}
@@ -52,14 +51,11 @@ def test_nobody_notices_moves(tmp_path: Path):
         ledger.tell("moves")
         ledger.require_unnoticed()
 
-    on_stage(tmp_path, story)
-
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drained: bool):
+async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drained: bool):
     """Each is stopped in order and started again: nobody is told no. Drained before, nobody even waits."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
         timeout_s, retries = (3, 0) if drained else (30, 2)
@@ -80,14 +76,11 @@ def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drain
         ledger.require_kept()
         assert not (drained and ledger.repeated()), ledger.repeated()[:10]
 
-    on_stage(tmp_path, story)
-
 
 @pytest.mark.parametrize("victim", ["old leader", "new leader", "name server"])
-def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
+async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
     """After the restart the move is finished or rolled back by itself, and nothing acknowledged is lost."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a")
         source, target = "broker-a", "broker-b"
@@ -112,13 +105,10 @@ def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
         ledger.tell(f"{victim} killed {ROUNDS} times")
         ledger.require_kept()
 
-    on_stage(tmp_path, story, flush="sync")
 
-
-def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
+async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
     """The brokers carry a move through without whoever ordered it: nobody notices anything."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
         async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
@@ -139,13 +129,10 @@ def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
         ledger.tell("operator killed")
         ledger.require_unnoticed()
 
-    on_stage(tmp_path, story)
 
-
-def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
+async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
     """The other is told; whoever won, the queue has one leader and nobody notices."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
         async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
@@ -163,13 +150,10 @@ def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
             ledger = await load.settle()
         ledger.require_unnoticed()
 
-    on_stage(tmp_path, story)
 
-
-def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
+async def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
     """What lies on brokers that lead nothing any more is read from there, in order, before what is new."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
         async with Load(stage.namesrv, TOPIC, members=0) as load:
@@ -180,5 +164,3 @@ def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_pat
             async with load.member():
                 ledger = await load.settle()
         ledger.require_unnoticed()
-
-    on_stage(tmp_path, story)

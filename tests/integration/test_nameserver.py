@@ -98,38 +98,30 @@ async def running(**options: Any) -> AsyncIterator[Running]:
         await server.service.stop()
 
 
-def test_a_broker_registers_and_a_client_finds_it_until_its_connection_breaks():
+async def test_a_broker_registers_and_a_client_finds_it_until_its_connection_breaks():
     """From the first frame to the last, over loopback."""
+    async with running() as server, server.connect() as client:
+        async with server.connect() as broker:
+            assert (await broker.register("a", "10.0.0.1:10911", "orders")).code == 0
+            found = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+            assert json.loads(found.body)["brokerDatas"][0]["brokerName"] == "a"
 
-    async def scenario() -> None:
-        async with running() as server, server.connect() as client:
-            async with server.connect() as broker:
-                assert (await broker.register("a", "10.0.0.1:10911", "orders")).code == 0
-                found = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-                assert json.loads(found.body)["brokerDatas"][0]["brokerName"] == "a"
-
-            left = await server.wait_for("broker left")
-            assert left.fields["reason"] == "its channel closed"
-            assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 17
-
-    asyncio.run(scenario())
+        left = await server.wait_for("broker left")
+        assert left.fields["reason"] == "its channel closed"
+        assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 17
 
 
-def test_frames_are_understood_however_they_are_cut():
+async def test_frames_are_understood_however_they_are_cut():
     """Byte by byte, and two hundred queries in one write."""
+    async with running() as server, server.connect() as broker, server.connect() as client:
+        await broker.register("a", "10.0.0.1:10911", "orders")
+        for byte in route_frame("orders", 9):
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        assert (await client.receive()).opaque == 9
 
-    async def scenario() -> None:
-        async with running() as server, server.connect() as broker, server.connect() as client:
-            await broker.register("a", "10.0.0.1:10911", "orders")
-            for byte in route_frame("orders", 9):
-                client.writer.write(bytes([byte]))
-                await client.writer.drain()
-            assert (await client.receive()).opaque == 9
-
-            client.writer.write(b"".join(route_frame("orders", number) for number in range(200)))
-            assert [(await client.receive()).opaque for _ in range(200)] == list(range(200))
-
-    asyncio.run(scenario())
+        client.writer.write(b"".join(route_frame("orders", number) for number in range(200)))
+        assert [(await client.receive()).opaque for _ in range(200)] == list(range(200))
 
 
 @pytest.mark.parametrize(
@@ -143,38 +135,31 @@ def test_frames_are_understood_however_they_are_cut():
         b"\x00\x00\x00\x06\x00\x00\x00\x02{]",
     ],
 )
-def test_a_peer_that_speaks_rubbish_loses_its_connection_and_nobody_else_does(rubbish: bytes):
+async def test_a_peer_that_speaks_rubbish_loses_its_connection_and_nobody_else_does(rubbish: bytes):
     """An impossible size, an unknown serializer, a header longer than its frame, a header that is not JSON."""
+    async with running() as server, server.connect() as broker, server.connect() as stranger:
+        await broker.register("a", "10.0.0.1:10911", "orders")
 
-    async def scenario() -> None:
-        async with running() as server, server.connect() as broker, server.connect() as stranger:
-            await broker.register("a", "10.0.0.1:10911", "orders")
+        stranger.writer.write(rubbish)
 
-            stranger.writer.write(rubbish)
-
-            assert await stranger.reader.read() == b""
-            assert (await broker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 0
-
-    asyncio.run(scenario())
+        assert await stranger.reader.read() == b""
+        assert (await broker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 0
 
 
-def test_the_kv_store_outlives_the_process(tmp_path: Path):
+async def test_the_kv_store_outlives_the_process(tmp_path: Path):
     """What was acknowledged is there after a restart, in the file that Java name servers use."""
     item = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
 
-    async def scenario() -> None:
-        async with running(data=str(tmp_path / "data")) as server, server.connect() as client:
-            assert (await client.ask(RequestCode.PUT_KV_CONFIG, item)).code == 0
-            kept = json.loads((tmp_path / "data" / "kvConfig.json").read_bytes())
-            assert kept == {"configTable": {"ORDER_TOPIC_CONFIG": {"orders": "a:4"}}}
+    async with running(data=str(tmp_path / "data")) as server, server.connect() as client:
+        assert (await client.ask(RequestCode.PUT_KV_CONFIG, item)).code == 0
+        kept = json.loads((tmp_path / "data" / "kvConfig.json").read_bytes())
+        assert kept == {"configTable": {"ORDER_TOPIC_CONFIG": {"orders": "a:4"}}}
 
-        async with running(data=str(tmp_path / "data")) as server, server.connect() as client:
-            assert (await client.ask(RequestCode.GET_KV_CONFIG, item)).fields == {"value": "a:4"}
-
-    asyncio.run(scenario())
+    async with running(data=str(tmp_path / "data")) as server, server.connect() as client:
+        assert (await client.ask(RequestCode.GET_KV_CONFIG, item)).fields == {"value": "a:4"}
 
 
-def test_two_name_servers_do_not_share_a_data_folder(tmp_path: Path):
+async def test_two_name_servers_do_not_share_a_data_folder(tmp_path: Path):
     """The second one says so and does not start."""
     program = (
         "import sys; from holdfast.runtime.posix_disk import PosixDisk\n"
@@ -182,78 +167,61 @@ def test_two_name_servers_do_not_share_a_data_folder(tmp_path: Path):
     )
     first = Child([sys.executable, "-c", program, str(tmp_path)], name="first name server")
 
-    async def scenario() -> None:
+    try:
+        first.wait_for_line("locked", timeout_s=60)
         second = Running(NameServerOptions(listen="127.0.0.1:0", data=str(tmp_path)))
         with pytest.raises(StoreError, match="in use"):
             await second.service.start()
         await second.service.stop()
-
-    try:
-        first.wait_for_line("locked", timeout_s=60)
-        asyncio.run(scenario())
     finally:
         first.kill()
 
 
-def test_a_kv_file_that_cannot_be_read_stops_the_start(tmp_path: Path):
+async def test_a_kv_file_that_cannot_be_read_stops_the_start(tmp_path: Path):
     """It is left alone for the operator to look at."""
     (tmp_path / "kvConfig.json").write_text("{", encoding="utf-8")
 
-    async def scenario() -> None:
-        server = Running(NameServerOptions(listen="127.0.0.1:0", data=str(tmp_path)))
-        with pytest.raises(ConfigError, match=r"kvConfig\.json"):
-            await server.service.start()
-        await server.service.stop()
-
-    asyncio.run(scenario())
+    server = Running(NameServerOptions(listen="127.0.0.1:0", data=str(tmp_path)))
+    with pytest.raises(ConfigError, match=r"kvConfig\.json"):
+        await server.service.start()
+    await server.service.stop()
     assert (tmp_path / "kvConfig.json").read_text(encoding="utf-8") == "{"
 
 
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999", "192.0.2.1:9876"])
-def test_an_address_that_cannot_be_used_is_named(listen: str):
+async def test_an_address_that_cannot_be_used_is_named(listen: str):
     """Whether it is no address or not one of ours."""
-
-    async def scenario() -> None:
-        server = Running(NameServerOptions(listen=listen))
-        with pytest.raises(ConfigError, match=listen):
-            await server.service.start()
-        await server.service.stop()
-
-    asyncio.run(scenario())
+    server = Running(NameServerOptions(listen=listen))
+    with pytest.raises(ConfigError, match=listen):
+        await server.service.start()
+    await server.service.stop()
 
 
 @pytest.mark.parametrize(("listen", "is_warned"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
-def test_listening_beyond_loopback_is_said_loudly(listen: str, *, is_warned: bool):
+async def test_listening_beyond_loopback_is_said_loudly(listen: str, *, is_warned: bool):
     """There is no access control yet."""
-
-    async def scenario() -> None:
-        server = Running(NameServerOptions(listen=listen))
-        await server.service.start()
-        await server.service.stop()
-        warnings = [log for log in iter_queue(server.logged) if log.level == "warning"]
-        assert bool(warnings) is is_warned
-
-    asyncio.run(scenario())
+    server = Running(NameServerOptions(listen=listen))
+    await server.service.start()
+    await server.service.stop()
+    warnings = [log for log in iter_queue(server.logged) if log.level == "warning"]
+    assert bool(warnings) is is_warned
 
 
 def iter_queue(queue: asyncio.Queue[Log]) -> list[Log]:
     return [queue.get_nowait() for _ in range(queue.qsize())]
 
 
-def test_metrics_and_health_are_served_on_a_port_of_their_own(unused_port: int):
+async def test_metrics_and_health_are_served_on_a_port_of_their_own(unused_port: int):
     """Prometheus text with our counters; health says ok while the loop turns."""
 
     def fetch(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{unused_port}{path}", timeout=10) as answer:
             return str(answer.read().decode())
 
-    async def scenario() -> tuple[str, str]:
-        async with running(metrics_listen=f"127.0.0.1:{unused_port}") as server, server.connect() as peer:
-            await peer.register("a", "10.0.0.1:10911", "orders", "bills")
-            await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-            return await asyncio.to_thread(fetch, "/metrics"), await asyncio.to_thread(fetch, "/health")
-
-    metrics, health = asyncio.run(scenario())
+    async with running(metrics_listen=f"127.0.0.1:{unused_port}") as server, server.connect() as peer:
+        await peer.register("a", "10.0.0.1:10911", "orders", "bills")
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        metrics, health = await asyncio.to_thread(fetch, "/metrics"), await asyncio.to_thread(fetch, "/health")
 
     assert "holdfast_namesrv_topics 2.0" in metrics
     assert "holdfast_namesrv_brokers 1.0" in metrics
@@ -263,59 +231,47 @@ def test_metrics_and_health_are_served_on_a_port_of_their_own(unused_port: int):
         fetch("/health")
 
 
-def test_a_client_that_watches_is_told_of_creation_and_death():
+async def test_a_client_that_watches_is_told_of_creation_and_death():
     """A topic that does not exist comes to be and goes again; nobody polls."""
+    async with running(broker_event_spread_ms=1000) as server, server.connect() as client:
+        asked = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
+        assert (asked.code, asked.fields) == (17, {"watching": "true"})
+        async with server.connect() as broker:
+            await broker.register("a", "10.0.0.1:10911", "orders", "bills")
+            created = await client.receive()
+        died = await client.receive()
 
-    async def scenario() -> None:
-        async with running(broker_event_spread_ms=1000) as server, server.connect() as client:
-            asked = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
-            assert (asked.code, asked.fields) == (17, {"watching": "true"})
-            async with server.connect() as broker:
-                await broker.register("a", "10.0.0.1:10911", "orders", "bills")
-                created = await client.receive()
-            died = await client.receive()
-
-        for notice in (created, died):
-            assert (notice.code, notice.is_one_way, notice.fields) == (ROUTES_CHANGED, True, {"topics": "orders"})
-
-    asyncio.run(scenario())
+    for notice in (created, died):
+        assert (notice.code, notice.is_one_way, notice.fields) == (ROUTES_CHANGED, True, {"topics": "orders"})
 
 
-def test_a_busy_machine_is_noticed_and_told_and_what_waits_is_sent_when_it_is_not():
+async def test_a_busy_machine_is_noticed_and_told_and_what_waits_is_sent_when_it_is_not():
     """The readings are a value that somebody else keeps."""
+    async with running() as server, server.connect() as client, server.connect() as broker:
+        await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
+        server.readings.memory = 95.0
+        await broker.register("a", "10.0.0.1:10911", "orders")
+        paused = await server.wait_for("route notices paused")
+        state = decode_push_state((await broker.ask(RequestCode.GET_PUSH_STATE)).body)
+        server.readings.memory = 10.0
+        notice = await client.receive()
 
-    async def scenario() -> None:
-        async with running() as server, server.connect() as client, server.connect() as broker:
-            await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
-            server.readings.memory = 95.0
-            await broker.register("a", "10.0.0.1:10911", "orders")
-            paused = await server.wait_for("route notices paused")
-            state = decode_push_state((await broker.ask(RequestCode.GET_PUSH_STATE)).body)
-            server.readings.memory = 10.0
-            notice = await client.receive()
-
-        assert paused.fields["reason"] == state.reason == "memory 95 %"
-        assert (state.pace, state.pending_clients, state.watching_clients) == ("paused", 1, 1)
-        assert notice.fields == {"topics": "orders"}
-
-    asyncio.run(scenario())
+    assert paused.fields["reason"] == state.reason == "memory 95 %"
+    assert (state.pace, state.pending_clients, state.watching_clients) == ("paused", 1, 1)
+    assert notice.fields == {"topics": "orders"}
 
 
-def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
+async def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
     """Memory and load are known on every Linux; the capacity of the link is what the operator states."""
+    options = NameServerOptions(listen="127.0.0.1:0", link_capacity_mbit=2500)
+    service = NameServerService(options, lambda _: None)
+    await service.start()
+    host, port = service.address.rsplit(":", 1)
+    peer = Peer(*await asyncio.open_connection(host, int(port)))
+    state = decode_push_state((await peer.ask(RequestCode.GET_PUSH_STATE)).body)
+    await peer.close()
+    await service.stop()
 
-    async def scenario() -> None:
-        options = NameServerOptions(listen="127.0.0.1:0", link_capacity_mbit=2500)
-        service = NameServerService(options, lambda _: None)
-        await service.start()
-        host, port = service.address.rsplit(":", 1)
-        peer = Peer(*await asyncio.open_connection(host, int(port)))
-        state = decode_push_state((await peer.ask(RequestCode.GET_PUSH_STATE)).body)
-        await peer.close()
-        await service.stop()
-
-        assert isinstance(state.readings.memory, float)
-        assert isinstance(state.readings.load, float)
-        assert state.link_capacity == LinkCapacityTold(mbit=2500, source="stated")
-
-    asyncio.run(scenario())
+    assert isinstance(state.readings.memory, float)
+    assert isinstance(state.readings.load, float)
+    assert state.link_capacity == LinkCapacityTold(mbit=2500, source="stated")

@@ -59,24 +59,24 @@ async def send(name_server: str, topic: str, count: int, size: int = 100) -> Non
         await asyncio.gather(*(producer.send(Message(topic, b"%d " % n + b"x" * size)) for n in range(count)))
 
 
-def test_a_replica_copies_what_was_there_and_what_comes_over_restarts_of_either(
+async def test_a_replica_copies_what_was_there_and_what_comes_over_restarts_of_either(
     processes: Processes, name_server: str, tmp_path: Path
 ) -> None:
     """Over several files of the log; killed and started again, each goes on where it was."""
     master = processes.start_broker("copied", name_server, settings=SMALL_FILES)
     make_topic(name_server, [master.address], "copied-topic", queues=2)
-    asyncio.run(send(name_server, "copied-topic", 100, 20_000))
+    await send(name_server, "copied-topic", 100, 20_000)
     replica = start_replica(processes, name_server, "copied", tmp_path / "replica")
-    asyncio.run(send(name_server, "copied-topic", 100))
+    await send(name_server, "copied-topic", 100)
     wait_for_copy(master, replica)
 
     replica.child.kill()
-    asyncio.run(send(name_server, "copied-topic", 100, 20_000))
+    await send(name_server, "copied-topic", 100, 20_000)
     replica = start_replica(processes, name_server, "copied", replica.store)
     wait_for_copy(master, replica)
     master.child.kill()
     master = processes.start_broker("copied", name_server, port=master.port, store=master.store, settings=SMALL_FILES)
-    asyncio.run(send(name_server, "copied-topic", 10))
+    await send(name_server, "copied-topic", 10)
 
     wait_for_copy(master, replica)
     assert log_of(replica) == log_of(master)
@@ -143,7 +143,7 @@ async def send_until_it_dies(name_server: str, topic: str, enough: asyncio.Event
 
 
 @pytest.mark.parametrize("flush", ["sync", pytest.param("async", marks=pytest.mark.slow)])
-def test_no_acknowledged_message_is_lost_with_the_masters_disk(
+async def test_no_acknowledged_message_is_lost_with_the_masters_disk(
     processes: Processes, name_server: str, tmp_path: Path, flush: str
 ) -> None:
     """Under synchronous replication everything that was acknowledged is at the replica."""
@@ -151,25 +151,22 @@ def test_no_acknowledged_message_is_lost_with_the_masters_disk(
     master = processes.start_broker(name, name_server, flush=flush, settings={**SMALL_FILES, "replication": "sync"})
     make_topic(name_server, [master.address], topic, queues=2)
     start_replica(processes, name_server, name, tmp_path / "replica")
-    asyncio.run(send(name_server, topic, 1))
+    await send(name_server, topic, 1)
 
-    async def story() -> list[bytes]:
-        enough = asyncio.Event()
-        sending = asyncio.create_task(send_until_it_dies(name_server, topic, enough))
-        await asyncio.wait_for(enough.wait(), 60)
-        master.child.kill()
-        shutil.rmtree(master.store)
-        return await sending
-
-    acknowledged = asyncio.run(story())
+    enough = asyncio.Event()
+    sending = asyncio.create_task(send_until_it_dies(name_server, topic, enough))
+    await asyncio.wait_for(enough.wait(), 60)
+    master.child.kill()
+    shutil.rmtree(master.store)
+    acknowledged = await sending
 
     assert len(acknowledged) > 500
-    found = asyncio.run(read_all(name_server, topic, enough=set(acknowledged)))
+    found = await read_all(name_server, topic, enough=set(acknowledged))
     assert set(acknowledged) - found == set()
 
 
 @pytest.mark.parametrize("kind", [pytest.param("normal", marks=pytest.mark.slow), "static"])
-def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
+async def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
     processes: Processes, name_server: str, tmp_path: Path, kind: str
 ) -> None:
     """No message is missed, and none comes twice: what it committed at either is known at the other."""
@@ -178,46 +175,46 @@ def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
     if kind == "normal":
         make_topic(name_server, [master.address], topic, queues=2)
     else:
-        asyncio.run(Operator(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name))
+        await Operator(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name)
     replica = start_replica(processes, name_server, name, tmp_path / "replica")
-    asyncio.run(send(name_server, topic, 30))
-    first = asyncio.run(consume(name_server, topic, group, 10))
+    await send(name_server, topic, 30)
+    first = await consume(name_server, topic, group, 10)
     wait_for_copy(master, replica)
     wait_for_offsets(master, replica)
     master.child.kill()
 
-    second = asyncio.run(consume(name_server, topic, group, 10))
+    second = await consume(name_server, topic, group, 10)
     master = processes.start_broker(name, name_server, port=master.port, store=master.store, settings=SMALL_FILES)
-    third = asyncio.run(consume(name_server, topic, group, 30 - len(first) - len(second)))
+    third = await consume(name_server, topic, group, 30 - len(first) - len(second))
 
     everything = sorted(first + second + third)
     assert everything == sorted(b"%d " % n + b"x" * 100 for n in range(30))
 
 
 @pytest.mark.slow
-def test_promotion_is_a_forced_move_and_the_replica_keeps_what_the_dead_master_had(
+async def test_promotion_is_a_forced_move_and_the_replica_keeps_what_the_dead_master_had(
     processes: Processes, name_server: str, tmp_path: Path
 ) -> None:
     """The queues open elsewhere; what was before is read at the replica, whose end is where the dead master's is."""
     operator, topic, group = Operator(name_server), "promoted-topic", "promoted-group"
     master = processes.start_broker("promoted-a", name_server, settings=SMALL_FILES)
     processes.start_broker("promoted-b", name_server, settings=SMALL_FILES)
-    asyncio.run(operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", "promoted-a"))
+    await operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", "promoted-a")
     replica = start_replica(processes, name_server, "promoted-a", tmp_path / "replica")
-    asyncio.run(send(name_server, topic, 30))
-    first = asyncio.run(consume(name_server, topic, group, 10))
+    await send(name_server, topic, 30)
+    first = await consume(name_server, topic, group, 10)
     wait_for_copy(master, replica)
     wait_for_offsets(master, replica)
     master.child.kill()
-    second = asyncio.run(consume(name_server, topic, group, 10))
+    second = await consume(name_server, topic, group, 10)
 
-    asyncio.run(operator.run("broker", "evacuate", "promoted-a", "--force", "--yes"))
-    third = asyncio.run(consume(name_server, topic, group, 10))
+    await operator.run("broker", "evacuate", "promoted-a", "--force", "--yes")
+    third = await consume(name_server, topic, group, 10)
     for queue in ("0", "1"):
-        asyncio.run(operator.run("queue", "abandon", topic, queue, "--yes"))
-    asyncio.run(send(name_server, topic, 5, 7))
-    fourth = asyncio.run(consume(name_server, topic, group, 5))
+        await operator.run("queue", "abandon", topic, queue, "--yes")
+    await send(name_server, topic, 5, 7)
+    fourth = await consume(name_server, topic, group, 5)
 
     assert sorted(first + second + third) == sorted(b"%d " % n + b"x" * 100 for n in range(30))
     assert sorted(fourth) == sorted(b"%d " % n + b"x" * 7 for n in range(5))
-    assert "promoted-a" not in asyncio.run(operator.leaders(topic)).values()
+    assert "promoted-a" not in (await operator.leaders(topic)).values()

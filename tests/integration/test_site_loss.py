@@ -4,8 +4,6 @@ both serve their own ─> A dies with a backlog ─> A is opened to B's readers 
 ─> B's consumers drain it ─> A is back ─> A is closed: each for itself again
 """
 
-import asyncio
-
 import pytest
 from tests.support.client_stories import until
 from tests.support.lost_site import (
@@ -24,43 +22,40 @@ __all__ = ["sites"]
 
 
 @pytest.mark.timeout(300)
-def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites) -> None:
+async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites) -> None:
     """Nothing is lost, nothing comes twice, order holds within each site, and nobody writes into the other."""
     lost, kept = UNITS
     home = sites.brokers[lost].port
 
-    async def story() -> None:
-        async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
-            async with sites.consumer(lost), sites.producer(lost) as doomed:
-                for unit, producer in ((lost, doomed), (kept, writer)):
-                    await sites.send(producer, unit, 3)
-                for unit in UNITS:
-                    await until(sites.has_all(unit))
-            await until(sites.has_saved(lost))
-            # Its consumers are gone; what its producer still writes is a backlog.
-            async with sites.producer(lost) as doomed:
-                await sites.send(doomed, lost, 4)
-            before = len(sites.got(lost, lost))
-            sites.lose(lost)
+    async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
+        async with sites.consumer(lost), sites.producer(lost) as doomed:
+            for unit, producer in ((lost, doomed), (kept, writer)):
+                await sites.send(producer, unit, 3)
+            for unit in UNITS:
+                await until(sites.has_all(unit))
+        await until(sites.has_saved(lost))
+        # Its consumers are gone; what its producer still writes is a backlog.
+        async with sites.producer(lost) as doomed:
+            await sites.send(doomed, lost, 4)
+        before = len(sites.got(lost, lost))
+        sites.lose(lost)
 
-            await sites.operator.run("dr", "open", "--unit", lost)
-            status = await look(sites, lost)
-            assert [(each["topic"], len(each["queues"])) for each in status["unreadable"]] == [(TOPIC, QUEUES)]  # type: ignore[attr-defined]
-            await sites.send(writer, kept, 2)
-            await until(sites.has_all(kept))
-            assert not sites.got(lost, kept)
+        await sites.operator.run("dr", "open", "--unit", lost)
+        status = await look(sites, lost)
+        assert [(each["topic"], len(each["queues"])) for each in status["unreadable"]] == [(TOPIC, QUEUES)]  # type: ignore[attr-defined]
+        await sites.send(writer, kept, 2)
+        await until(sites.has_all(kept))
+        assert not sites.got(lost, kept)
 
-            # Its disk survived: it is served where it can be reached.
-            sites.start_broker(lost)
-            async with sites.consumer(kept):
-                await until(sites.has_all(lost))
-                await sites.send(writer, kept, 1)
-            assert len(sites.got(lost, lost)) == before
-            await until_drained(sites, lost)
+        # Its disk survived: it is served where it can be reached.
+        sites.start_broker(lost)
+        async with sites.consumer(kept):
+            await until(sites.has_all(lost))
+            await sites.send(writer, kept, 1)
+        assert len(sites.got(lost, lost)) == before
+        await until_drained(sites, lost)
 
-            sites.brokers[lost].child.stop()
-            sites.start_broker(lost, port=home)
-            await serve_again(sites, lost, reader, writer, 2)
-        await check_books(sites, lost)
-
-    asyncio.run(story())
+        sites.brokers[lost].child.stop()
+        sites.start_broker(lost, port=home)
+        await serve_again(sites, lost, reader, writer, 2)
+    await check_books(sites, lost)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.cluster import free_port
 from tests.support.deliveries import until
-from tests.support.stage import QUEUES, TOPIC, Stage, on_stage
+from tests.support.stage import QUEUES, TOPIC, on_stage
 
 from holdfast import Producer, SendFailed
 from holdfast.admin.operations import Admin
@@ -45,10 +45,9 @@ async def send_forever(producer: Producer, sent: list[int]) -> None:
         sent.append(1)
 
 
-def test_producers_follow_a_move_without_an_error(tmp_path: Path):
+async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
     """Whether they send or not; and the old leader has nothing to pass on any more."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         metrics = f"127.0.0.1:{free_port()}"
         stage.settings = {**stage.settings, "metrics_listen": metrics}
         await stage.start("broker-a")
@@ -79,13 +78,10 @@ def test_producers_follow_a_move_without_an_error(tmp_path: Path):
             for producer in producers:
                 await producer.close()
 
-    on_stage(tmp_path, story)
 
-
-def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
+async def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
     """Nobody asks for it meanwhile, however often somebody sends to it."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path, settings={"auto_create_topics": False}) as stage:
         await stage.start("broker-a")
         async with Producer(stage.namesrv) as producer:
             with pytest.raises(SendFailed, match="create it first"):
@@ -97,13 +93,10 @@ def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
 
             assert (await producer.send("later", b"x")).offset == 0
 
-    on_stage(tmp_path, story, settings={"auto_create_topics": False})
 
-
-def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: Path):
+async def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: Path):
     """What was watched before is watched again, by who did not send anything meanwhile."""
-
-    async def story(stage: Stage) -> None:
+    async with on_stage(tmp_path) as stage:
         await stage.start("broker-a")
         await stage.operator.run("topic", "create", "orders")
         async with Producer(stage.namesrv) as producer:
@@ -114,8 +107,6 @@ def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: Path):
                 await until_told(admin, "orders")
                 await stage.operator.run("topic", "update", "orders", "--queues", "7")
                 await until(lambda: queue_count(producer, "orders") == 7)
-
-    on_stage(tmp_path, story)
 
 
 def queue_count(producer: Producer, topic: str) -> int:

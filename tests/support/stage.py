@@ -1,6 +1,6 @@
 """A cluster of real processes for stories about static topics: brokers come, go, die and return; an operator commands.
 
-on_stage(tmp_path, story)           story is a coroutine function that is given the Stage
+async with on_stage(tmp_path) as stage: ...
 """
 
 import asyncio
@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from tests.support.cluster import Broker, Processes
 from tests.support.operator import Operator
@@ -22,21 +22,10 @@ from holdfast.model.errors import HoldfastError
 
 TOPIC = "orders"
 QUEUES = 8
-_PATIENCE_S = 150
 _SETTINGS: dict[str, object] = {
     "log_file_size": 64 << 20,
     "transaction_timeout_ms": 60_000,  # nobody is asked about a transaction that a story leaves open
 }
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a story, but not for ever."""
-
-    async def patiently() -> None:
-        async with asyncio.timeout(_PATIENCE_S):
-            await work
-
-    asyncio.run(patiently())
 
 
 class Stage:
@@ -108,17 +97,14 @@ class Stage:
         return Counter((await self.operator.leaders(TOPIC)).values())
 
 
-def on_stage(
-    folder: Path,
-    story: Callable[[Stage], Coroutine[Any, Any, None]],
-    *,
-    flush: str = "async",
-    settings: Mapping[str, object] = MappingProxyType({}),
-) -> None:
-    """Tell a story with real processes; where it goes wrong, what they said is printed."""
+@asynccontextmanager
+async def on_stage(
+    folder: Path, *, flush: str = "async", settings: Mapping[str, object] = MappingProxyType({})
+) -> AsyncIterator[Stage]:
+    """Provide a stage of real processes; when its user fails, the output of the processes is printed."""
     with Processes(folder) as processes:
         try:
-            run(story(Stage(processes, flush=flush, settings=settings)))
+            yield Stage(processes, flush=flush, settings=settings)
         except BaseException:
             sys.stdout.write(processes.said() + "\n")
             raise
