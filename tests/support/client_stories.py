@@ -3,23 +3,12 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import holdfast
 from holdfast import Producer, PullConsumer, PushConsumer, ReceivedMessage
 
 PATIENCE_S = 60
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a story, but not for ever."""
-
-    async def patiently() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await work
-
-    asyncio.run(patiently())
 
 
 def new_name(kind: str) -> str:
