@@ -59,40 +59,32 @@ async def open_with_replica(sites: Sites, folder: Path, rounds: int = 20) -> Bro
     return replica
 
 
-def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
+async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
     """Its master hands out nothing more to them; to readers of its own unit, and of none, it still does."""
+    replica = await open_with_replica(sites, tmp_path / "replica")
+    master = sites.brokers[HOME]
+    await until_read_at(sites, replica)
+    before = handed_out(master)
+    await check_read(sites)
+    assert handed_out(master) == before
 
-    async def story() -> None:
-        replica = await open_with_replica(sites, tmp_path / "replica")
-        master = sites.brokers[HOME]
-        await until_read_at(sites, replica)
-        before = handed_out(master)
-        await check_read(sites)
-        assert handed_out(master) == before
-
-        before = handed_out(replica)
-        await check_read(sites, HOME)
-        assert handed_out(replica) == before
-
-    asyncio.run(story())
+    before = handed_out(replica)
+    await check_read(sites, HOME)
+    assert handed_out(replica) == before
 
 
-def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(sites: Sites, tmp_path: Path) -> None:
+async def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(sites: Sites, tmp_path: Path) -> None:
     """From the same place: no row is missing, comes twice, or in another order."""
+    replica = await open_with_replica(sites, tmp_path / "replica")
+    await until_read_at(sites, replica)
 
-    async def story() -> None:
-        replica = await open_with_replica(sites, tmp_path / "replica")
-        await until_read_at(sites, replica)
-
-        os.kill(replica.child.pid, signal.SIGSTOP)
-        try:
-            async with sites.producer(HOME) as writer:
-                await sites.send(writer, HOME, 5)  # What the replica lacks, too.
-            await check_read(sites)
-        finally:
-            os.kill(replica.child.pid, signal.SIGCONT)
-
-        replica.child.kill()
+    os.kill(replica.child.pid, signal.SIGSTOP)
+    try:
+        async with sites.producer(HOME) as writer:
+            await sites.send(writer, HOME, 5)  # What the replica lacks, too.
         await check_read(sites)
+    finally:
+        os.kill(replica.child.pid, signal.SIGCONT)
 
-    asyncio.run(story())
+    replica.child.kill()
+    await check_read(sites)
