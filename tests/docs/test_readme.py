@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import os
 import re
 import shutil
 import subprocess
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pages import ROOT, USUAL, blocks, commanded, in_python, pattern_of, read_page, typed
 from tests.support.up import HOLDFAST, Up
 
 import holdfast
 from holdfast.admin.operations import Admin
 from holdfast.model.message import ReceivedMessage
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-USUAL = "127.0.0.1:9876"
+README = read_page("README.md")
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +42,23 @@ async def furnish(namesrv: str) -> None:
             pass
 
 
-def blocks(language: str) -> list[str]:
-    """Return the README's blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-
-
-def typed(cluster: Up, command: list[str]) -> str:
-    """Return what *command* says to a user of *cluster*."""
-    environment = {**os.environ, "HOLDFAST_NAMESRV": cluster.namesrv}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
 def test_the_commands_say_what_the_readme_shows(cluster: Up):
     """But for ids and places, which differ every time."""
-    (shown,) = (block for block in blocks("console") if "topic create" in block)
+    (shown,) = (block for block in blocks(README, "console") if "topic create" in block)
     lines = shown.replace("orders", "shell-orders").splitlines()
     commands = [(lines[at].split(" ", 2)[2], lines[at + 1]) for at in range(0, len(lines), 2)]
     assert [words.split()[0] for words, _ in commands] == ["topic", "send", "tail"]
 
     for words, answer in commands[:2]:
-        said = typed(cluster, [HOLDFAST, *_split(words)])
-        assert re.fullmatch(_pattern(answer), said.strip()), said
+        said = commanded(cluster, words)
+        assert re.fullmatch(pattern_of(answer), said.strip()), said
 
 
 def test_the_python_example_runs(cluster: Up):
     """As a program of its own, with nothing but the address changed."""
-    (block,) = (block for block in blocks("python") if "import holdfast\n" in block)
-    assert USUAL in block
+    (block,) = (block for block in blocks(README, "python") if "import holdfast\n" in block)
 
-    said = typed(cluster, [sys.executable, "-c", block.replace(USUAL, cluster.namesrv)])
+    said = typed(cluster, in_python(cluster, block))
 
     assert re.search(r"^stored at .*'orders'.* \d+$", said, re.MULTILINE), said
     assert re.search(r"^b'.*'$", said, re.MULTILINE), said
@@ -82,8 +66,8 @@ def test_the_python_example_runs(cluster: Up):
 
 def test_the_first_five_minutes_work(cluster: Up):
     """The program of `docs/start.md` keeps its order while the commands of that page move its queues."""
-    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    page = read_page("docs/start.md")
+    (program,) = blocks(page, "python")
     commands = re.findall(r"^\$ holdfast ((?:topic|send|tail|broker|queue|group) .*)$", page, re.MULTILINE)
     before = [words for words in commands if words.split()[0] in {"topic", "send", "tail"}]
     during = commands[len(before) :]
@@ -94,14 +78,13 @@ def test_the_first_five_minutes_work(cluster: Up):
         ["group", "lag"],
     ]
     for words in before:
-        typed(cluster, [HOLDFAST, *_split(words)])
+        commanded(cluster, words)
 
-    command = [sys.executable, "-u", "-c", program.replace(USUAL, cluster.namesrv), "200"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(in_python(cluster, program, "200"), stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert "parcel" in running.stdout.readline()
         for words in during:
-            typed(cluster, [HOLDFAST, *_split(words)])
+            commanded(cluster, words)
         said = running.stdout.read()
 
     assert running.returncode == 0
@@ -150,17 +133,6 @@ async def test_the_example_of_a_docstring_runs(cluster: Up, path: str, code: str
             running.cancel()
         await asyncio.wait([running])
     assert running.cancelled() or running.exception() is None, repr(running.exception())
-
-
-def _split(words: str) -> list[str]:
-    """Return the words of a shell line, without the comment behind it."""
-    return [word.strip('"') for word in re.findall(r'"[^"]*"|[^\s"]+', words.partition(" #")[0])]
-
-
-def _pattern(shown: str) -> str:
-    """Return a pattern for what is shown, with other ids and places."""
-    pattern = re.sub(r"[0-9A-F]{32}", "[0-9A-F]{32}", re.escape(shown))
-    return re.sub(r"broker\\-.\\ queue\\ \d+\\ offset\\ \d+", r"broker-. queue \\d+ offset \\d+", pattern)
 
 
 def advice() -> list[str]:

@@ -1,0 +1,68 @@
+"""The pages of the documentation, and how tests run what they show.
+
+A page shows programs with the usual address of a name server; tests run them against a cluster on free ports.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.up import HOLDFAST, Up
+
+ROOT = Path(__file__).parents[2]
+USUAL = "127.0.0.1:9876"
+
+# What differs in every run: ids, times and places of messages.
+_VARYING = (
+    r"[0-9A-F]{32}",
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}",
+    r"broker-[ab]/\d+@\d+",
+    r"broker-[ab] queue \d+ offset \d+",
+)
+_ANY_VARYING = re.compile("|".join(f"({pattern})" for pattern in _VARYING))
+
+
+def read_page(name: str) -> str:
+    """Return the text of a page; *name* is its path below the root of the repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the blocks of one language in *text*."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def split_words(words: str) -> list[str]:
+    """Return the words of a shell line, without the comment at its end."""
+    return [word.strip('"') for word in re.findall(r'"[^"]*"|[^\s"]+', words.partition(" #")[0])]
+
+
+def pattern_of(shown: str) -> str:
+    """Return a pattern for the output *shown*, in which ids, times and places may differ."""
+    pattern, end = "", 0
+    for varying in _ANY_VARYING.finditer(shown):
+        assert varying.lastindex is not None
+        pattern += re.escape(shown[end : varying.start()]) + _VARYING[varying.lastindex - 1]
+        end = varying.end()
+    return pattern + re.escape(shown[end:])
+
+
+def typed(cluster: Up, command: list[str]) -> str:
+    """Return the output of *command* for a user of *cluster*."""
+    environment = {**os.environ, "HOLDFAST_NAMESRV": cluster.namesrv}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def commanded(cluster: Up, words: str) -> str:
+    """Return the output of `holdfast` with *words*, for a user of *cluster*."""
+    return typed(cluster, [HOLDFAST, *split_words(words)])
+
+
+def in_python(cluster: Up, program: str, *arguments: str) -> list[str]:
+    """Return the command that runs *program* against *cluster*, with nothing but the address changed."""
+    assert USUAL in program
+    return [sys.executable, "-u", "-c", program.replace(USUAL, cluster.namesrv), *arguments]
