@@ -1,14 +1,16 @@
-"""The simulator: whole clusters in one thread, with a virtual clock, network and disk, from one seed.
+"""The simulator: whole clusters in one thread, with a virtual clock, network and disk, all driven by one seed.
 
-The roles are the real ones, byte for byte; only their shell is another. Everything that can go wrong between machines
-goes wrong here, often, and the same way again whenever the same seed is run: `python -m holdfast.sim SEED`.
+It runs the real broker and name server code; only the shell around it differs. Every fault that can occur between
+machines occurs here, often, and a seed always reproduces the same run: `python -m holdfast.sim SEED`.
 
-    world/     The simulated world
-    checkers/  What must hold in every run
-    actors/    What acts on a simulated cluster
-    site       Brokers that have static topics together, and the books that the checkers keep of their logical
-               queues
-    cluster    A whole cluster, ready to be lived through
-    nemesis    Breaks things
-    run        One seed, from an empty world to a verdict
+A site is a group of brokers that share static topics. The nemesis injects faults. A violation is a broken promise of
+the system.
+
+    world/     the virtual clock, network, disks and processes, and the plan of a run
+    checkers/  the promises that must hold in every run
+    actors/    the simulated clients: producers, consumers, operators and tools
+    site       the brokers that share static topics, and the checkers of their logical queues
+    cluster    all processes of one run: name servers, brokers and clients, with the checkers
+    nemesis    the faults: kills, power cuts, partitions, disk errors, clock jumps
+    run        one seed, from an empty world to a verdict
 """

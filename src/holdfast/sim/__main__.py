@@ -1,4 +1,4 @@
-"""`python -m holdfast.sim SEED`: live through one seed, or through many, and say how it ended."""
+"""`python -m holdfast.sim SEED`: run one seed or several, and print how each run ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from holdfast.sim.run import run_seed
 from holdfast.sim.world.trace import HEADING
 
-# Fresh seeds are drawn below this: they are still easy to type.
+# Fresh seeds stay below this limit, so that they are easy to type.
 _FRESH: Final = 10_000_000
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the seeds that are asked for; return 1 when one of them failed."""
+    """Run the requested seeds; return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.sim", description=__doc__)
-    parser.add_argument("seed", type=int, nargs="?", help="the first seed; a fresh one if none is given")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many seeds, counting up (default 1)")
+    parser.add_argument("seed", type=int, nargs="?", help="the first seed (default: a random one)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="number of consecutive seeds (default 1)")
     parser.add_argument("--steps", type=int, metavar="N", help="end every run after N steps")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A whole cluster, ready to be lived through: name servers, brokers, clients on hosts, and the checkers' books."""
+"""All processes of one simulated cluster: name servers, brokers and clients on their hosts, with the checkers."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _NAMESRV_PORT: Final = 9876
 
 
 class Cluster:
-    """Everything that lives in one world.
+    """Every process in one world.
 
     Attributes:
         pins: The queue of each key, as the application chose it.
-        rooms: What each broker consists of that was started last; the checkers look into them.
-        sites: The units, or the one that all brokers are.
-        are_moves_over: No operator orders anything any more.
-        on_order: Is told of every order for a move: source, target.
+        rooms: By broker, the components of the process started last. The checkers inspect them.
+        sites: The units, or one site with all brokers if there are no units.
+        are_moves_over: Whether the operators have stopped ordering moves.
+        on_order: Called with (source, target) for every ordered move.
     """
 
     def __init__(self, world: World, plan: Plan) -> None:
@@ -105,32 +105,32 @@ class Cluster:
 
     @property
     def servers(self) -> list[Node]:
-        """The roles that are being tested."""
+        """The processes under test."""
         return [*self.name_servers, *self.brokers]
 
     @property
     def clients(self) -> list[Node]:
-        """Those who use them."""
+        """The processes that use the servers."""
         return [*self.producers, *self.consumers, *self.operators]
 
     @property
     def nodes(self) -> list[Node]:
-        """Everybody."""
+        """All processes."""
         return [*self.servers, *self.clients]
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each broker listens."""
+        """The address that each broker listens on."""
         return {node.name: f"{node.host}:{BROKER_PORT}" for node in self.brokers}
 
     def add_client(self, client: SimClient) -> Node:
-        """Put one more client on a host of its own, and start it."""
+        """Start *client* on a new host."""
         node = self._node(client.name, lambda _around, _now_ms: Booted(client))
         node.start()
         return node
 
     def find_unconsumed(self) -> list[str]:
-        """Return what some group has still to consume, as `group message`."""
+        """Return the messages that a group has yet to consume, as `group message`."""
         expected = self.ledger.expected()
         return [
             f"{group} {uid}"
@@ -141,35 +141,35 @@ class Cluster:
         ]
 
     def is_tainted(self, uid: str) -> bool:
-        """Say whether a message is only on brokers where offsets have lost their meaning."""
+        """Return whether a message is only on brokers whose offsets have lost their meaning."""
         return all(ack.place.broker in self.progress.tainted for ack in self.ledger.acks[uid])
 
     def site_of(self, broker: str) -> Site:
-        """Return the site that *broker* is in."""
+        """Return the site of *broker*."""
         return next(site for site in self.sites if any(node.name == broker for node in site.brokers))
 
     def hosts_of(self, site: Site) -> list[str]:
-        """Return the hosts of a unit: its brokers, and the clients that belong to it."""
+        """Return the hosts of a unit: its brokers and the clients that belong to it."""
         return [node.host for node in self.nodes if self._units.get(node.name) == site.unit]
 
     def _settle_in(self, number: int, name: str) -> Site:
-        """Let somebody belong to a unit, by its number among its kind."""
+        """Assign the process *name* to a site, by its number among processes of its kind."""
         site = self.sites[number % len(self.sites)]
         self._units[name] = site.unit
         return site
 
-    # What the checkers look at.
+    # State for the checkers.
 
     def _name_servers_up(self) -> dict[str, NameServer]:
         machines = {node.name: node.shell.machine for node in self.name_servers if node.shell is not None}
         return {name: machine for name, machine in machines.items() if isinstance(machine, NameServer)}
 
     def find_switches(self) -> dict[str, Switch]:
-        """Return what each name server believes of what is open."""
+        """Return each name server's record of the open units."""
         return {name: server.units.switch for name, server in self._name_servers_up().items()}
 
     def has_claimed(self, claimant: str, leader: str) -> bool:
-        """Say whether a name server has confirmed to *claimant* a queue that *leader* still leads."""
+        """Return whether a name server has confirmed to *claimant* the lease of a queue that *leader* still leads."""
         return any(
             holding.broker == claimant and site.heads.leaders(name_of(key)).get(number) == leader
             for server in self._name_servers_up().values()
@@ -218,7 +218,7 @@ class Cluster:
             return Booted(machine)
 
         disk = SimDisk()
-        disk.replace(LEASES_FILE, b"{}")  # It has been here for long: nothing of before is in force.
+        disk.replace(LEASES_FILE, b"{}")  # An existing file: no lease of an earlier process can be in force.
         return self._node(name, boot, disk=disk, port=_NAMESRV_PORT)
 
     def _broker(self, name: str, number: int) -> Node:
@@ -275,15 +275,15 @@ class Cluster:
         )
 
     def _power_lost(self, node: Node) -> None:
-        """Forgive what may be lost: nothing that was promised, where the broker syncs before it speaks."""
+        """Forgive the records that a power loss may take: none that was acknowledged after a sync."""
         self.places.holed.add(node.name)
         if self.plan.flush == "async":
-            # Which logical queues it led is not looked at: offsets of all of them may mean nothing now.
+            # It may have led any logical queue, so the offsets of all of them may be meaningless now.
             self.progress.tainted |= {node.name, *self.places.logical}
             self.ledger.forgive(f"{node.host}:{BROKER_PORT}", node.synced, self.world.now_ms)
 
     def _ended(self, node: Node, stopped_ms: int | None) -> None:
-        """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""
+        """Forgive the offsets that a process had not saved when it ended, or could not save because its disk failed."""
         saved_ms = self.world.now_ms - UNSAVED_MS if stopped_ms is None else stopped_ms
         if (node.disk is not None and node.disk.before is not None) or self.progress.tainted:
             saved_ms = NOTHING_SAVED
@@ -391,7 +391,7 @@ class Cluster:
         self.on_order(source, target)
 
     def make_forcer(self, number: int, victim: str, target: str, then: Callable[[], None]) -> Forcer:
-        """Return who moves the queues of a dead broker by force."""
+        """Return the client that moves the queues of a dead broker by force."""
         name = f"forcer-{number}"
         return Forcer(
             name,

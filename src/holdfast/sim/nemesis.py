@@ -1,6 +1,6 @@
-"""Breaks things: processes, hosts, links, connections, disks and clocks, at moments nobody chose.
+"""Injects faults into processes, hosts, links, connections, disks and clocks, at random moments.
 
-Every fault ends by itself after a while; when the storm is over `heal` ends them all.
+Every fault ends after a while. `heal` ends all remaining faults when the storm is over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DETOUR_MS: Final = (4_000, 12_000)
 _AMBUSH_MS: Final = (0, 80)
 _GRANT_MS: Final = 3_000
 _REPLACED_MS: Final = (5_500, 9_500)
-"""How long a broker is away whose leases are over just then."""
+"""How long a broker stays down so that its leases have just expired when it is back."""
 _SPEAK_MS: Final = (700, 2_000)
 _UNHEARD_MS: Final = 15_000
 _SOON_RANGE_MS: Final = (20, 400)
@@ -33,10 +33,10 @@ _CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "eras
 
 
 class Nemesis:
-    """The storm.
+    """Injects the faults of one run.
 
     Attributes:
-        counts: How often it did what.
+        counts: By kind of fault, how often it occurred.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -73,12 +73,12 @@ class Nemesis:
         cluster.on_order = self._ordered
 
     def start(self) -> None:
-        """Begin, if the plan knows of any faults."""
+        """Start injecting faults, if the plan has any."""
         if self._cluster.plan.faults:
             self._rest()
 
     def heal(self) -> None:
-        """End everything that is broken; clocks keep the time they have."""
+        """End all faults. Clocks keep the time they have."""
         self._is_over = True
         cluster = self._cluster
         cluster.network.weather = Weather()
@@ -86,14 +86,14 @@ class Nemesis:
         for node in cluster.nodes:
             if node.disk is not None and node.disk.before is not None:
                 node.disk.before = None
-                node.kill()  # A store that saw its disk fail takes no writes until it is started again.
+                node.kill()  # A store rejects writes after a disk failure, until it is restarted.
             node.around.pace = DiskPace()
             if not node.start():
                 self._restart(node)
 
     @property
     def forced_count(self) -> int:
-        """How many queues were moved by force."""
+        """The number of queues that were moved by force."""
         return sum(forcer.count for forcer in self._forced)
 
     def _rest(self) -> None:
@@ -111,7 +111,7 @@ class Nemesis:
         self._rest()
 
     def _later(self, span_ms: tuple[int, int], action: Callable[[], object]) -> None:
-        """End a fault in a while, unless the storm ends it before."""
+        """Run *action*, which ends a fault, after a random time, unless the storm is over by then."""
 
         def act() -> None:
             if not self._is_over:
@@ -120,7 +120,7 @@ class Nemesis:
         self._world.schedule(act, delay_ms=self._chance.randint(*span_ms))
 
     def _restart(self, node: Node) -> None:
-        """Start a process in a while, at once when the storm is over, and again until its disk lets it."""
+        """Start a process after a random time, or at once after the storm. Retry until its disk permits it."""
 
         def start() -> None:
             if not node.start():
@@ -165,7 +165,7 @@ class Nemesis:
         return node.name
 
     def _relapse(self) -> str | None:
-        """Kill a broker while its disk lags behind, and cut its power as soon as it is back."""
+        """Slow a broker's disk and kill the broker, then cut its power soon after it is back."""
         node = self._chance.choice(self._cluster.brokers)
         if not node.is_up:
             return None
@@ -192,12 +192,12 @@ class Nemesis:
     # Moves.
 
     def _ambush(self) -> str | None:
-        """Lie in wait for the next move."""
+        """Prepare a fault for the next move."""
         self._ambushes += 1
         return "waits for the next move"
 
     def _ordered(self, source: str, target: str) -> None:
-        """Strike somebody who has to do with a move, a moment after it was ordered."""
+        """Inject a prepared fault into the source or target of a move, shortly after the move was ordered."""
         if self._grants_to_lose:
             self._grants_to_lose -= 1
             self._watch_grant(source, target, self._world.now_ms + _GRANT_MS)
@@ -228,12 +228,12 @@ class Nemesis:
         self._later(_AMBUSH_MS, act)
 
     def _lose_grant(self) -> str | None:
-        """Lie in wait for the next grant: nobody shall hear of it before its broker was replaced."""
+        """Prepare to lose the next grant: its broker dies before any other broker learns of it, and is replaced."""
         self._grants_to_lose += 1
         return "waits for the next grant"
 
     def _watch_grant(self, source: str, target: str, until_ms: int) -> None:
-        """Kill *source* when it has granted queues to *target*; come back with it when somebody else may lead them."""
+        """Kill *source* once it has granted queues to *target*; restart it when another broker may lead them."""
         nodes = {node.name: node for node in self._cluster.brokers}
         if self._is_over or self._world.now_ms > until_ms or not nodes[source].is_up:
             return
@@ -250,7 +250,7 @@ class Nemesis:
         self._world.trace.note("nemesis", "lost grant", f"{source} has granted to {target}")
 
     def _force(self) -> str | None:
-        """Kill a leader for good, as it seems, and have its queues moved by force."""
+        """Kill a leader as if for good, and have its queues moved by force."""
         pair = self._choose_heir()
         if pair is None:
             return None
@@ -258,7 +258,7 @@ class Nemesis:
         return f"{pair[0].name} is dead, {pair[1].name} leads"
 
     def _lose_copy(self) -> str | None:
-        """The same, but before the order comes the new leader is killed, too, and started again."""
+        """Kill a leader as if for good, and restart the new leader before it is ordered to take over by force."""
         pair = self._choose_heir()
         if pair is None:
             return None
@@ -268,7 +268,7 @@ class Nemesis:
         return f"{pair[0].name} is dead, {pair[1].name} leads when it is back"
 
     def _choose_heir(self) -> tuple[Node, Node] | None:
-        """Return who shall be given up for dead, and who takes its place; None while somebody is."""
+        """Return a broker to declare dead and the broker to replace it; None if one is already declared dead."""
         site = self._chance.choice(self._cluster.sites) if len(self._cluster.sites) > 1 else self._cluster.sites[0]
         up = [node for node in site.brokers if node.is_up]
         if len(up) < 2 or any(node.is_held for node in self._cluster.brokers):
@@ -309,7 +309,7 @@ class Nemesis:
         return f"{' '.join(sorted(island))} in={is_inward} out={is_outward}"
 
     def _sever(self) -> str | None:
-        """Cut the units off from each other, all of them or in one direction; name servers are reached by all."""
+        """Cut the links between units, all of them or one direction. The name servers stay reachable for all."""
         sites = self._cluster.sites
         pairs = [(one, other) for one in sites for other in sites if one is not other]
         chosen = pairs if self._chance.random() < 0.7 else [self._chance.choice(pairs)]
@@ -318,7 +318,7 @@ class Nemesis:
         return ", ".join(f"{one.unit} from {other.unit}" for one, other in chosen)
 
     def _lose_unit(self) -> str | None:
-        """End everything in a unit; in a while its brokers come back on their disks, and then its clients."""
+        """End all processes of a unit. Later restart its brokers on their disks, and then its clients."""
         site = self._chance.choice(self._cluster.sites)
         hosts = set(self._cluster.hosts_of(site))
         nodes = [node for node in self._cluster.nodes if node.host in hosts]
@@ -350,7 +350,7 @@ class Nemesis:
         return self._break_some(self._cluster.network.connections())
 
     def _break_peers(self) -> str | None:
-        """Break connections between brokers: what one passes on to another may have arrived, or not."""
+        """Break connections between brokers: a relayed request may or may not have arrived."""
         brokers = {node.host for node in self._cluster.brokers}
         sockets = self._cluster.network.connections()
         return self._break_some(
@@ -358,7 +358,7 @@ class Nemesis:
         )
 
     def _detour(self) -> str | None:
-        """Let what a broker tells a name server go a long way, so that what it tells later may be there before."""
+        """Delay a broker's registration, so that a later one may arrive first."""
         ways = self._ways({node.host for node in self._cluster.brokers})
         if not ways:
             return None
@@ -367,13 +367,13 @@ class Nemesis:
         return f"{chosen.owner.host} to {chosen.peer.owner.host}"
 
     def _ways(self, hosts: set[str]) -> list[Socket]:
-        """Return the connections of these to name servers."""
+        """Return the connections of *hosts* to name servers."""
         servers = {node.host for node in self._cluster.name_servers}
         sockets = self._cluster.network.connections()
         return [socket for socket in sockets if socket.owner.host in hosts and socket.peer.owner.host in servers]
 
     def _late_word(self) -> str | None:
-        """Let a broker fall silent, and the process that replaces it be preceded by one that is heard only then."""
+        """Silence one broker and restart another while the messages of that one's old process are delayed."""
         up = [node for node in self._cluster.brokers if node.is_up]
         if len(up) < 2 or not self._cluster.plan.leases:
             return None
@@ -395,7 +395,7 @@ class Nemesis:
         return f"{silent.name} is silent, {heir.name} speaks twice"
 
     def _watch_claim(self, silent: Node, heir: Node, ways: list[Socket], until_ms: int) -> None:
-        """Let everybody be heard once the heir has claimed what the silent one led, and before it has opened it."""
+        """End the delays once the heir has claimed a queue of the silent broker, and before it has opened it."""
         if not self._cluster.has_claimed(heir.name, silent.name) and self._world.now_ms < until_ms:
             self._later((_WATCH_MS, _WATCH_MS), lambda: self._watch_claim(silent, heir, ways, until_ms))
             return
@@ -433,7 +433,7 @@ class Nemesis:
         self._later(_SHORT_MS, lambda: setattr(node.around, "pace", DiskPace()))
 
     def _disk_error(self) -> str | None:
-        """Let every write to a broker's disk fail from some call on, until the broker is started again."""
+        """Let every write to a broker's disk fail from a random call on, until the broker is restarted."""
         node = self._chance.choice(self._cluster.brokers)
         disk = node.disk
         assert disk is not None

@@ -1,8 +1,8 @@
-"""One seed, from an empty world to a verdict.
+"""Run one seed, from an empty world to a verdict.
 
-boot ─> topics ─> clients join ─> storm: messages, moves and faults ─> everything healed ─> every move is done or taken
-          back ─> all acknowledged and consumed ─> units are closed ─> routes are true ─> a probe of every queue
-          ─> the audit of every queue ─> keys ─> one broker dies
+boot ─> topics ─> clients join ─> storm: messages, moves and faults ─> all faults healed ─> every move is done or
+          cancelled ─> all messages acknowledged and consumed ─> units are closed ─> routes are true ─> a probe of
+          every queue ─> the audit of every queue ─> key lookups ─> one broker dies for good
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _SURVEYS: Final = 6
 
 
 class OutOfSteps(Exception):
-    """The run was told to end here."""
+    """The run has reached its step limit."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes:
-        violation: What was broken; None when everything held.
-        detail: Where our own code fell over, if it did.
+        violation: The broken promise; None if every promise held.
+        detail: The traceback if our own code raised an exception.
     """
 
     seed: int
@@ -81,13 +81,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def run_seed(
     seed: int, *, plan: Plan | None = None, steps_max: int | None = None, show: Callable[[str], None] | None = None
 ) -> Verdict:
-    """Live through the run of *seed*; every run of it is the same.
+    """Run *seed* and return its verdict; every run of a seed is identical.
 
     Args:
         seed: Decides everything.
-        plan: Replaces what the seed would have decided about the cluster and the faults.
-        steps_max: Ends the run after so many steps, without a verdict on what would have followed.
-        show: Takes every line of the trace.
+        plan: Replaces the plan that the seed would draw for the cluster and the faults.
+        steps_max: Ends the run after this many steps. The verdict then covers only these steps.
+        show: Receives every line of the trace.
     """
     world = World(seed, Trace(show))
     plan = plan or draw_plan(world.chance("plan"))
@@ -102,8 +102,8 @@ def run_seed(
         pass
     except Violation as broken:
         violation = str(broken)
-    except Exception as error:  # noqa: BLE001 - whatever falls over here is the finding
-        violation = f"a machine fell over: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - any exception here is the finding
+        violation = f"a machine raised an exception: {type(error).__name__}: {error}"
         detail = traceback.format_exc()
     return Verdict(
         seed=seed,
@@ -141,7 +141,7 @@ class _Run:
         self._nemesis = nemesis
 
     def live(self) -> None:
-        """Go through all of them."""
+        """Run all phases in order."""
         self._boot()
         self._storm()
         self._settle()
@@ -204,16 +204,16 @@ class _Run:
             "every send ends",
             lambda: f"{sum(not lane.is_done for lanes in cluster.orders.lanes.values() for lane in lanes)} lanes wait",
         )
-        # Looking is slow: not after every step.
+        # This scan is slow, so it does not run after every step.
         limit_ms = self._world.now_ms + _DRAIN_MS
         while missing := cluster.find_unconsumed():
             if self._world.now_ms > limit_ms:
-                raise Violation("everything is consumed in the end", f"{len(missing)} are not: {missing[:5]}")
+                raise Violation("everything is consumed in the end", f"{len(missing)} messages are not: {missing[:5]}")
             self._pass(1_000)
         self._pass(_SETTLE_MS)
 
     def _settle(self) -> None:
-        """See that no move is left half done, and that every broker can be brought to say the same."""
+        """Check that every move has ended, and that all brokers can be repaired to hold equal records."""
         cluster = self._cluster
         if not cluster.plan.static:
             return
@@ -230,7 +230,7 @@ class _Run:
             raise Violation("a static topic is served whole", "; ".join(unfinished[:5]))
         untold = [words for site in cluster.sites for words in site.resets.find_untold()]
         if untold:
-            raise Violation("a reset is told with the next pull", "; ".join(untold[:5]))
+            raise Violation("the next pull reports a reset", "; ".join(untold[:5]))
 
     def _repair(self, site: Site) -> None:
         name = f"repairer{site.unit}"
@@ -245,20 +245,20 @@ class _Run:
         self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
 
     def _close(self) -> None:
-        """Close what is open: every unit for itself again, and all name servers of one mind."""
+        """Close all openings, and check that all name servers agree on the state."""
         cluster = self._cluster
         if not cluster.plan.units:
             return
         closer = Closer(cluster.namesrv_text, self._world.chance("closer"), addresses=cluster.addresses)
         cluster.add_client(closer)
-        self._wait(_AUDIT_MS, lambda: closer.is_done, "what is open can be closed", lambda: "not in time")
+        self._wait(_AUDIT_MS, lambda: closer.is_done, "every opening can be closed", lambda: "not in time")
         self._pass(_SETTLE_MS)
         difference = find_difference(cluster.find_switches())
         if difference is not None:
-            raise Violation("name servers agree on what is open", difference)
+            raise Violation("name servers agree on the openings", difference)
 
     def _survey(self) -> list[tuple[Site, Surveyor]]:
-        """See that every name server knows every broker, and goes on knowing it."""
+        """Check that every name server knows every live broker, and keeps knowing it."""
         text = self._cluster.namesrv_text
         surveyors = [
             (site, Surveyor(text, self._world.chance("surveyor"), leaders=site.heads.leaders, unit=site.unit))
@@ -279,7 +279,7 @@ class _Run:
                 raise Violation("routes are true", wrong)
 
     def _bereave(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
-        """Take one broker away for good: name servers must come to know of that, too."""
+        """Stop one broker for good, and check that the name servers notice."""
         chance = self._world.chance("bereavement")
         node = chance.choice(self._cluster.brokers)
         if chance.random() < 0.5:
@@ -291,7 +291,7 @@ class _Run:
         self._check_routes(surveyors)
 
     def _probe(self) -> None:
-        """See that a parked pull wakes: what is sent now is consumed long before any pull would come by itself."""
+        """Check that a new message wakes a parked pull: it is consumed long before the pull would time out."""
         self._cluster.ledger.is_undisturbed = True
         for site in self._cluster.sites:
             self._probe_in(site.unit)
@@ -309,13 +309,13 @@ class _Run:
         )
         cluster.add_client(prober)
         self._wait(
-            _AUDIT_MS, lambda: prober.is_sent, "every queue takes a message", lambda: f"{prober.left} queues do not"
+            _AUDIT_MS, lambda: prober.is_sent, "every queue accepts a message", lambda: f"{prober.left} queues do not"
         )
         self._wait(
             _PROBE_MS,
             lambda: prober.is_consumed,
-            "a waiting pull is woken",
-            lambda: f"after {_PROBE_MS} ms nobody has {prober.unconsumed}",
+            "a new message wakes a parked pull",
+            lambda: f"after {_PROBE_MS} ms these are not consumed: {prober.unconsumed}",
         )
 
     def _audit(self) -> None:
@@ -328,7 +328,7 @@ class _Run:
         dead = {record.uid for record in auditor.records if record.place.topic == dead_letter_topic(WORKERS)}
         for job in cluster.ledger.expected():
             if job.failures is None and job.uid not in dead and not cluster.is_tainted(job.uid):
-                raise Violation("what fails too often is a dead letter", f"{job.uid} is not there")
+                raise Violation("a message that fails too often is a dead letter", f"{job.uid} is not there")
 
     def _search(self) -> None:
         cluster = self._cluster

@@ -1,7 +1,7 @@
-"""Brokers that have static topics together, and the books that the checkers keep of their logical queues.
+"""The brokers that share static topics, and the checkers of their logical queues.
 
-As a rule all brokers of a run are one site. Where a run has units each of them is one, with topics of the same names
-and queues of its own.
+Normally all brokers of a run form one site. In a run with units each unit is a site. All sites have topics of the same
+names, but each has its own queues.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _COMMITS_MS: Final = 500
 
 
 class Site:
-    """One of them.
+    """One group of brokers that share static topics.
 
     Args:
-        unit: Its name; empty where all brokers are one site.
-        rooms: What each broker consists of that was started last.
+        unit: The name of the unit; empty if all brokers form one site.
+        rooms: By broker, the components of the process started last.
 
     Attributes:
-        scope: Where its static topics are fixed.
-        logical: The name under which clients know its logical queues.
+        scope: The scope of its static topics.
+        logical: The broker name that clients use for its logical queues.
         brokers: Its brokers.
     """
 
@@ -48,7 +48,7 @@ class Site:
         self.logical = mock_broker(self.scope)
         self.brokers: list[Node] = []
         self.heads = Heads(self.rooms_up, self._count_turns)
-        self._lives: list[tuple[Shell | None, int]] = []  # of the brokers, when they were last looked at
+        self._lives: list[tuple[Shell | None, int]] = []  # of the brokers, at the last check
         self.commits = Commits()
         self.resets = Resets(self._find_reset)
         self._world = world
@@ -58,15 +58,15 @@ class Site:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each broker listens."""
+        """The address that each broker listens on."""
         return {node.name: f"{node.host}:{BROKER_PORT}" for node in self.brokers}
 
     def rooms_up(self) -> dict[str, Rooms]:
-        """Return what each broker consists of that is up."""
+        """Return the components of each running broker."""
         return {node.name: self._rooms[node.name] for node in self.brokers if node.is_up}
 
     def watch(self) -> None:
-        """Look at its logical queues from now on."""
+        """Start checking its logical queues."""
         self.heads.on_leader = self._see_commits
         self._world.checks.append(self._check_heads)
         self._world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
@@ -75,23 +75,23 @@ class Site:
         return next(node.shell.turns for node in self.brokers if node.name == broker and node.shell is not None)
 
     def _check_heads(self) -> None:
-        """Look at the brokers if one of them took an event, began or ended: most steps are those of others."""
+        """Check the leaders if a broker handled an event, started or ended: most steps belong to other processes."""
         lives = [(node.shell, 0 if node.shell is None else node.shell.turns) for node in self.brokers]
         if lives != self._lives:
             self._lives = lives
             self.heads.check()
 
     def _see_commits(self, topic: str, number: int, broker: str) -> None:
-        """See that whoever leads a queue knows what the one before it knew, and nothing that nobody did.
+        """Check that a queue's leader knows the previous leader's offsets, and none that no group committed.
 
-        It is looked at when it opens the queue, too, before anybody commits there.
+        This also runs when a leader opens the queue, before any group commits there.
         """
         was_forced = self.heads.was_forced(topic, number)
         for group, wanted in GROUP_TOPICS.items():
             if wanted == topic:
                 row = (group, topic, number)
                 if self._plan.leases and was_forced:
-                    # Whoever replaces a dead leader by itself may reach nobody who has a copy.
+                    # A broker that replaces a dead leader may not reach a broker that has a backup of the offsets.
                     self.commits.pass_over(row, broker)
                 found = self._rooms[broker].offsets.find(group, topic, number)
                 self.commits.see(row, found, self._world.now_ms, broker)
@@ -102,7 +102,7 @@ class Site:
             self.resets.pass_over((topic, number), broker)
 
     def _find_reset(self, row: tuple[str, int]) -> int | None:
-        """Return what the leader of a queue has as committed by the group that is sent elsewhere and not told yet."""
+        """Return the offset committed at the leader of a queue if a reset waits there for the group; else None."""
         topic, number = row
         leader = self.heads.leaders(topic).get(number)
         rooms = None if leader is None else self.rooms_up().get(leader)
@@ -111,10 +111,10 @@ class Site:
         return rooms.offsets.find(WANDERERS, topic, number)
 
     def give_up(self, victim: str, target: str, *, are_copies_sound: bool) -> None:
-        """Take note that *victim* is dead by an operator's word: *target* leads its queues next.
+        """Record that the operator declared *victim* dead, and that *target* leads its queues next.
 
-        Where its groups stood, nobody else may know; but whoever takes over has what it was told itself, unless the
-        dead one's log, and all that was told of it, lost its end.
+        The offsets of its groups may be lost with it. The new leader still knows the offsets that *victim* had copied
+        to it, unless the log of *victim* lost its end: then those copies are not sound.
         """
         self.commits.forgive(victim, NOTHING_SAVED)
         if self._rooms[victim].offset_copies.peer != target or not are_copies_sound:
@@ -127,7 +127,7 @@ class Site:
                     self.commits.expect((group, topic, number), queue.leader.generation, victim, target)
 
     def _see_copies(self) -> None:
-        """See what brokers keep for each other."""
+        """Record the offset backups that brokers keep for each other."""
         for keeper, rooms in self.rooms_up().items():
             for group, topic in GROUP_TOPICS.items():
                 for number in self.heads.leaders(topic):
@@ -137,7 +137,7 @@ class Site:
                         self.commits.see_copy(row, copy.generation, offset, self._world.now_ms, keeper)
 
     def _watch_commits(self) -> None:
-        """See what is committed, at the brokers that would be asked for it."""
+        """Check the committed offsets at the brokers that would answer a query for them."""
         for topic in self._plan.static:
             for number, name in self.heads.heads(topic).items():
                 self._see_commits(topic, number, name)

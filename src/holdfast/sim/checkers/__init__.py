@@ -1,18 +1,16 @@
-"""What must hold in every run.
+"""The promises that must hold in every run.
 
-Each checker keeps a book of what clients saw and raises `Violation` when two entries cannot both be true.
+Each checker records what clients and brokers saw, and raises `Violation` when two observations cannot both be true. A
+place is a queue offset, a spot is a position in a broker's log. To forgive is to exclude from the checks whatever a
+permitted loss may have taken.
 
-    offset_identity  One place, one message
-    resets           A reset that a leader has taken is told with the next pull, and until then nothing undoes it
-    commits          What a group has committed travels with its queue
-    single_leader    At every instant at most one broker takes what is sent to a logical queue
-    order            Messages of one key are consumed in the order in which they were sent
-    reports          What a name server believes of a broker's logical queues never becomes older, and in the end it
-                     is whole
-    ledger           Nothing acknowledged is missing, nothing unexpected is there, nothing is there more often than
-                     it was sent
-    progress         A committed offset never passes a message that nobody consumed; in the end every group has
-                     consumed everything
-    unit_isolation   Whoever belongs to a unit writes there and nowhere else, whatever is open; in the end all name
-                     servers say the same
+    offset_identity  every offset of a queue always holds the same message
+    resets           the next pull reports a reset that a leader accepted, and nothing undoes it before
+    commits          the committed offsets of a group move along with its queue
+    single_leader    at every instant at most one broker accepts sends to a logical queue
+    order            messages of one key are consumed in the order in which they were sent
+    reports          a name server's record of a broker's logical queues never becomes older, and is complete at the end
+    ledger           no acknowledged message is missing, none is unexpected, none is stored more often than it was sent
+    progress         a committed offset never passes an unconsumed message, and each group consumes everything at last
+    unit_isolation   a producer writes only to its own unit, and name servers agree on the openings at the end
 """

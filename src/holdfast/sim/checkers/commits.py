@@ -1,13 +1,13 @@
-"""What a group has committed travels with its queue: the next leader knows at least what the last one knew.
+"""Check that committed offsets move along with a queue: the next leader knows at least what the last one knew.
 
-    leader      looked at every now and then ... when it has sealed the queue │
-    the next                                                                  │ when it opens it ... now and then
+    leader      inspected regularly ... after it has sealed the queue │
+    the next                                                          │ when it opens the queue ... regularly
 
-Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
-may go back, as a late word of a member that has lost the queue does that; between seal and opening nothing changes it.
-A broker that is killed may forget what it had not saved yet, so what was committed there within the last seconds before
-that is forgiven. After a forced move the new leader knows what it had a copy of; a copy may be forgotten in the same
-way, by the broker that keeps it, if that ends before it is asked.
+The checker reads the offsets that the leader of a logical queue would return. While the queue does not move its offset
+may go back, because of a late commit by a member that has lost the queue. Between seal and opening nothing changes it.
+A broker that is killed may forget offsets that it had not saved, so commits of the last seconds before that are
+forgiven. After a forced move the new leader knows the offsets of its backup. The broker that keeps the backup may
+forget it in the same way if it ends before the move.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Row = tuple[str, str, int]
 """Group, topic and logical queue."""
 
 UNSAVED_MS: Final = 15_000
-"""Offsets are saved every two seconds, and a slow disk takes its time."""
+"""How long a commit may stay unsaved: offsets are saved every two seconds, but a disk may be slow."""
 
 NOTHING_SAVED: Final = -1
-"""A moment before everything."""
+"""A time before every commit."""
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What a leader had as committed, and since when.
+    """The offset committed at a leader, and since when.
 
     Attributes:
-        keeper: Who has a copy of it, since then: the leader is dead. Empty while nobody has to be asked for it.
+        keeper: If the leader is declared dead, the broker that has the backup of the offset since then; else empty.
     """
 
     leader: str
@@ -42,7 +42,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class _Copy(msgspec.Struct, frozen=True):
-    """What a broker keeps for another, and since when."""
+    """The offset that a broker keeps as a backup for another, and since when."""
 
     generation: int
     offset: int
@@ -50,23 +50,23 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 class Commits:
-    """What was last seen as committed, per group and queue."""
+    """The last known committed offsets, per group and queue."""
 
     def __init__(self) -> None:
         self._marks: dict[Row, _Mark] = {}
         self._copies: dict[tuple[str, Row], _Copy] = {}
 
     def see(self, row: Row, offset: int | None, now_ms: int, leader: str) -> None:
-        """Take note of what *leader* has as committed; None when it knows nothing of the group."""
+        """Record the offset committed at *leader*; None if it does not know the group."""
         mark = self._marks.get(row)
         if mark is not None and mark.keeper and mark.leader == leader:
-            # It came back before another took its place: nobody asks for the copy, and it may have forgotten.
+            # It came back before another broker replaced it: the backup is not used, and it may have lost the offset.
             del self._marks[row]
             mark = None
         if mark is not None and mark.leader != leader and (offset is None or offset < mark.offset):
             group, topic, queue = row
             raise Violation(
-                "what is committed moves along",
+                "a committed offset moves along",
                 f"{mark.leader} had {mark.offset} as committed by {group} in logical queue {queue} of {topic},"
                 f" {leader} has {offset}",
             )
@@ -74,25 +74,25 @@ class Commits:
             self._marks[row] = _Mark(leader, offset, now_ms)
 
     def see_copy(self, row: Row, generation: int, offset: int, now_ms: int, keeper: str) -> None:
-        """Take note of what *keeper* has a copy of, as the leader of a generation told it."""
+        """Record the offset that *keeper* received as a backup from the leader of *generation*."""
         copy = self._copies.get((keeper, row))
         if copy is None or (copy.generation, copy.offset) != (generation, offset):
             self._copies[keeper, row] = _Copy(generation, offset, now_ms)
 
     def expect(self, row: Row, generation: int, leader: str, keeper: str) -> None:
-        """Take note that *leader* is dead: whoever leads next knows what *keeper* has a copy of."""
+        """Record that *leader* is dead: the next leader must know the offset in the backup of *keeper*."""
         copy = self._copies.get((keeper, row))
         if copy is not None and copy.generation == generation:
             self._marks[row] = _Mark(leader, copy.offset, copy.since_ms, keeper)
 
     def pass_over(self, row: Row, leader: str) -> None:
-        """Take note that *leader* opened the queue behind one that could not be asked: it need not know as much."""
+        """Record that *leader* opened the queue by force: it need not know what the old leader knew."""
         mark = self._marks.get(row)
         if mark is not None and mark.leader != leader:
             del self._marks[row]
 
     def forgive(self, broker: str, saved_ms: int) -> None:
-        """Take note that *broker* ended: what it learned since *saved_ms*, as a leader or for one, may be forgotten."""
+        """Record that *broker* ended: it may forget offsets and backups that it learned after *saved_ms*."""
         self._marks = {
             row: mark
             for row, mark in self._marks.items()
@@ -103,6 +103,6 @@ class Commits:
         }
 
     def forget(self) -> None:
-        """Take note that offsets have lost their meaning."""
+        """Record that offsets have lost their meaning."""
         self._marks.clear()
         self._copies.clear()

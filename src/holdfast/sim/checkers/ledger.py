@@ -1,11 +1,11 @@
-"""Nothing acknowledged is missing, nothing unexpected is there, nothing is there more often than it was sent.
+"""Check that no acknowledged message is missing, none is unexpected, and none is stored more often than it was sent.
 
     attempted ... acknowledged: (place, spot) ... audited: every record of every log
 
-An acknowledged message must be found where its sender was told. A message may be stored once for every
-attempt, because a sender that hears nothing sends again. A message of a transaction that was rolled back must never be
-found where consumers read; one that was committed may be there twice where power was lost just between the message and
-the note that it was delivered.
+An acknowledged message must be stored at the place that its sender was given. A message may be stored once for every
+attempt, because a sender that gets no answer sends again. Consumers must never find a message of a transaction that was
+rolled back. A committed one may be stored twice if power was lost just between the message and the note that it was
+delivered.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from holdfast.sim.world.world import Violation
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """What a sender was told of its message."""
+    """The place and spot that a sender was given for its message."""
 
     place: Place
     spot: Spot
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """One record, as the audit at the end of a run found it."""
+    """One record, as found by the audit at the end of a run."""
 
     place: Place
     spot: Spot
@@ -37,15 +37,15 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The book of all messages.
+    """The record of all messages.
 
     Attributes:
         attempts: How often each was sent.
         sent_ms: When each was first sent.
-        acks: What its sender was told, each time.
-        forgiven: Messages that may be lost with their operator's leave.
-        is_undisturbed: Nothing is being broken, so no send has a reason to fail.
-        may_repeat: Something was broken, so what a broker sends on by itself may be there once more.
+        acks: Every acknowledgement that its sender received.
+        forgiven: Messages that may be lost, as their operator allowed.
+        is_undisturbed: No fault is active, so no send has a reason to fail.
+        may_repeat: A fault occurred, so messages that a broker forwards may be stored twice.
     """
 
     def __init__(self, places: Places) -> None:
@@ -59,20 +59,20 @@ class Ledger:
         self._places = places
 
     def attempted(self, job: Job, now_ms: int) -> None:
-        """Take note that *job* is being sent, perhaps again."""
+        """Record that *job* is being sent, perhaps again."""
         self.sent_ms.setdefault(job.uid, now_ms)
         self._jobs[job.uid] = job
         self.attempts[job.uid] += 1
 
     def failed(self, job: Job, reason: str) -> None:
-        """Take note that an attempt to send *job* was refused, or got no answer."""
+        """Record that an attempt to send *job* was refused or got no answer."""
         if self.is_undisturbed:
-            raise Violation("no send fails for no reason", f"{job.uid}: {reason}")
+            raise Violation("no send fails without a reason", f"{job.uid}: {reason}")
 
     def acknowledged(self, job: Job, ack: Ack, asked_ms: int) -> None:
-        """Take note of what the sender of *job*, who sent it at *asked_ms*, was told."""
+        """Record the acknowledgement of *job*, which was sent at *asked_ms*."""
         if self._places.may_be_lost(ack.spot, asked_ms):
-            # It was true when it was said; who passed it on did not know that the log has lost its end since.
+            # It was true when the leader answered; the relaying broker did not know that the log lost its end since.
             self.forgiven.add(job.uid)
             return
         self.acks.setdefault(job.uid, []).append(ack)
@@ -82,7 +82,7 @@ class Ledger:
             self._places.see(ack.place, job.uid, ack.spot)
 
     def forgive(self, home: str, position: int, now_ms: int) -> None:
-        """Take note that the log at *home* may have lost what is behind *position*, as its operator allowed."""
+        """Record that the log at *home* may have lost all records from *position* on, as its operator allowed."""
         self._places.forgive(home, position, now_ms)
         for uid, acks in self.acks.items():
             kept = [ack for ack in acks if ack.spot.home != home or ack.spot.position < position]
@@ -91,7 +91,7 @@ class Ledger:
                 self.forgiven.add(uid)
 
     def expected(self) -> list[Job]:
-        """Return the messages that every group must get to see."""
+        """Return the messages that every group must receive."""
         return [
             self._jobs[uid]
             for uid, acks in self.acks.items()
@@ -99,7 +99,7 @@ class Ledger:
         ]
 
     def audit(self, records: Iterable[Audited], visible_topics: Iterable[str]) -> None:
-        """Compare with everything that is stored in all brokers' queues."""
+        """Compare the recorded messages with everything that is stored in all brokers' queues."""
         found: dict[tuple[Spot, str], Audited] = {}
         copies: Counter[str] = Counter()
         visible: set[str] = set()
@@ -110,7 +110,7 @@ class Ledger:
                 visible.add(record.uid)
                 job = self._judge(record)
                 is_excused = job.kind in TRANSACTIONAL and self._places.has_holes(record.place.broker)
-                # When it is due, its queue may be led elsewhere: a send without an answer is sent again.
+                # The queue may have another leader when it is due: the broker sends again if it gets no answer.
                 is_own = job.kind in TRANSACTIONAL or job.kind is Kind.DELAYED
                 is_excused |= is_own and self.may_repeat and record.place.broker in self._places.logical
                 copies[record.uid] += not is_excused
@@ -119,17 +119,17 @@ class Ledger:
         self._find_missing(found)
         for job in self.expected():
             if job.kind is Kind.DELAYED and job.uid not in visible:
-                raise Violation("what is delayed comes", f"{job.uid} was taken, and is in no queue of its topic")
+                raise Violation("a delayed message arrives", f"{job.uid} was accepted, and is in no queue of its topic")
         for uid, count in copies.items():
             if count > self.attempts[uid]:
                 raise Violation(
-                    "stored as often as sent", f"{uid} is there {count} times and was sent {self.attempts[uid]} times"
+                    "stored as often as sent", f"{uid} is stored {count} times and was sent {self.attempts[uid]} times"
                 )
 
     def _judge(self, record: Audited) -> Job:
         job = self._jobs.get(record.uid)
         if job is None:
-            raise Violation("nothing unexpected", f"{record.place} holds {record.uid!r}, which nobody sent")
+            raise Violation("nothing unexpected", f"{record.place} holds {record.uid!r}, which was never sent")
         if job.kind is Kind.ROLLED_BACK:
             raise Violation("rolled back is never seen", f"{record.place} holds {record.uid}")
         return job
@@ -141,7 +141,9 @@ class Ledger:
                 if record is None:
                     others = [other for spot, other in found if spot == ack.spot]
                     there = f"holds {', '.join(others) or 'nothing'}"
-                    raise Violation("what was acknowledged is there", f"{uid}: {ack.place}, {ack.spot}, {there}")
+                    raise Violation("an acknowledged message is stored", f"{uid}: {ack.place}, {ack.spot}, {there}")
                 is_elsewhere = self._jobs[uid].kind in TRANSACTIONAL or self._jobs[uid].kind is Kind.DELAYED
                 if not is_elsewhere and record.place != ack.place:
-                    raise Violation("what was acknowledged is there", f"{uid}: told {ack.place}, is {record.place}")
+                    raise Violation(
+                        "an acknowledged message is stored", f"{uid}: acknowledged at {ack.place}, is at {record.place}"
+                    )

@@ -1,11 +1,11 @@
-"""One place, one message: whoever reads an offset, at any time, finds the same message there.
+"""Check that every offset of a queue always holds the same message.
 
-A crash must not hand out an offset again that anybody has seen. Where a broker acknowledges before the disk has it, and
-then loses power, what was behind the last sync may be forgotten: `forgive`. What was said of it before may still be on
-its way then, as another broker passes it on: an answer is as old as its question may be.
+A crash must not reassign an offset that a client has seen. If a broker acknowledges before it syncs and then loses
+power, records after the last sync may be lost: see `forgive`. An answer about such a record may still be in flight,
+because another broker relays it; so an answer counts as being as old as its request.
 
-Offsets are contiguous, with two exceptions. When power is lost, of what was not yet synced and promised to nobody a
-later message may survive and an earlier one not; its offset then stays empty for ever. And a forced move leaves a gap.
+Offsets are contiguous, with two exceptions. After a power loss, a later record that was neither synced nor acknowledged
+may survive while an earlier one does not; the earlier offset then stays empty for ever. And a forced move leaves a gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.sim.world.world import Violation
 
 
 class Place(NamedTuple):
-    """Where a message is, in the numbers that clients use: of a static topic, logical ones."""
+    """A message's place in the numbers that clients use; in a static topic these are logical."""
 
     broker: str
     topic: str
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where a message lies on disk: in whose log, by that broker's address, and at which byte."""
+    """A message's position on disk: the address of the broker whose log holds it, and the byte position."""
 
     home: str
     position: int
@@ -40,16 +40,16 @@ class Spot(NamedTuple):
 
 
 Holes = Callable[[MessageQueue, int, int], bool]
-"""Says whether offsets of a logical queue, from one to another, may have no message."""
+"""Returns whether a range of offsets of a logical queue may have no message."""
 
 NARROW: Final = 100_000
-"""More offsets than that have no message only in the gap of a forced move; nobody counts them one by one."""
+"""Only the gap of a forced move has more empty offsets than this; such a gap is not recorded offset by offset."""
 
 _NOTHING: Final = ("(nothing)", Spot("", -1))
 
 
 class _Loss(NamedTuple):
-    """The end of a log that a power cut may have taken: of whose log, from where on, and when."""
+    """The end of a log that a power cut may have taken: the broker, the first lost position, and the time."""
 
     home: str
     position: int
@@ -57,13 +57,13 @@ class _Loss(NamedTuple):
 
 
 class Places:
-    """What was seen where.
+    """The message seen at each place.
 
     Attributes:
         holed: Brokers that lost power, and may have empty offsets since.
-        logical: Names under which logical queues are known instead of a broker's.
-        find_holes: Judges empty offsets of logical queues.
-        find_gaps: The same, but for gaps of forced moves only.
+        logical: The broker names under which clients know logical queues.
+        find_holes: Returns whether a range of offsets of a logical queue may be empty.
+        find_gaps: Returns whether a range of offsets may be empty because of a forced move.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Places:
         *,
         asked_ms: int | None = None,
     ) -> list[range]:
-        """Take note of what one answer brought: (offset, uid, spot) of everything in [start, end).
+        """Record the messages of one answer: (offset, uid, spot) of everything in [start, end).
 
-        *asked_ms* is as in `see`. Return the offsets that have no message.
+        *asked_ms* is the time of the request; None for now. Return the offsets that have no message.
         """
         empty: list[range] = []
         expected = start
@@ -97,11 +97,11 @@ class Places:
         return empty
 
     def has_holes(self, broker: str) -> bool:
-        """Say whether messages behind that broker name may have been torn by a loss of power."""
+        """Return whether messages under that broker name may have been torn by a power loss."""
         return broker in self.holed or (broker in self.logical and bool(self.holed))
 
     def may_lack(self, queue: MessageQueue, start: int, end: int) -> bool:
-        """Say whether there may be no message from one offset to another."""
+        """Return whether there may be no message in a range of offsets."""
         if queue.broker_name in self.logical:
             return end >= start and self.find_holes(queue, start, end)
         return end >= start and queue.broker_name in self.holed
@@ -112,7 +112,7 @@ class Places:
         if not self.may_lack(queue, start, end):
             raise Violation(
                 "offsets are contiguous",
-                f"{queue.broker_name}/{queue.topic}/{queue.queue_id}: {end} comes where {start} should",
+                f"{queue.broker_name}/{queue.topic}/{queue.queue_id}: offset {end} comes where {start} is expected",
             )
         if end - start < NARROW:
             for offset in range(start, end):
@@ -120,7 +120,7 @@ class Places:
         return [range(start, end)]
 
     def see(self, place: Place, uid: str, spot: Spot, *, asked_ms: int | None = None) -> None:
-        """Take note that *uid* was read, or promised, at *place*, in answer to a question of *asked_ms*, or of now."""
+        """Record that *uid* was read or acknowledged at *place*, in answer to a request of *asked_ms*, or of now."""
         if asked_ms is not None and self.may_be_lost(spot, asked_ms):
             return
         known = self._seen.setdefault(place, (uid, spot))
@@ -131,14 +131,14 @@ class Places:
             )
 
     def may_be_lost(self, spot: Spot, asked_ms: int) -> bool:
-        """Say whether the answer to a question of *asked_ms* may tell of what a power cut took since."""
+        """Return whether the answer to a request of *asked_ms* may describe a record that was lost since."""
         return any(
             spot.home == loss.home and spot.position >= loss.position and asked_ms <= loss.lost_ms
             for loss in self._losses
         )
 
     def forgive(self, home: str, position: int, now_ms: int) -> None:
-        """Forget what was seen behind *position* of the log at *home*, whose end may be lost."""
+        """Forget everything seen from *position* on in the log at *home*, whose end may be lost."""
         self._losses.append(_Loss(home, position, now_ms))
         self._seen = {
             place: (uid, spot)

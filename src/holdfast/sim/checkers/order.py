@@ -1,6 +1,6 @@
-"""Messages of one key are consumed in the order in which they were sent.
+"""Check that messages of one key are consumed in the order in which they were sent.
 
-A message may come again: after a retry, after a crash, when its queue changes hands. But when a number is seen for the
+A message may be redelivered: after a retry, after a crash, or when its queue moves. But when a number is seen for the
 first time, every number before it has been seen.
 """
 
@@ -11,13 +11,13 @@ from holdfast.sim.world.world import Violation
 
 
 class Order:
-    """How far each group got with each key."""
+    """The progress of each group with each key."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], int] = {}
 
     def consumed(self, group: str, job: Job) -> None:
-        """Take note that *group* begins to consume *job*."""
+        """Record that *group* begins to consume *job*."""
         if job.key is None:
             return
         known = self._next.get((group, job.key), 0)

@@ -1,13 +1,15 @@
-"""A committed offset never passes a message that nobody consumed; in the end every group has consumed everything.
+"""Check that a committed offset never passes an unconsumed message, and that groups consume everything.
 
 offsets of a queue   0 1 2 3 4 5 6 7 8
 consumed             x x x x   x x
-frontier                     ^ nothing beyond may be committed
+frontier                     ^ no offset beyond it may be committed
 
-What a gap of a forced move leaves out counts as consumed.
+The offsets in the gap of a forced move count as consumed. At the end of a run every group must have consumed every
+message.
 
-Where nothing is broken nothing comes twice, with one exception that any system has whose members share queues out among
-themselves: when a topic grows they hear of it one after the other, and for a while two of them have the same queue.
+Without faults no message is delivered twice, with one exception, which every system has whose members distribute queues
+among themselves: members learn one after the other that a topic has grown, and for a while two of them have the same
+queue.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from holdfast.sim.world.workload import Job
 from holdfast.sim.world.world import Violation
 
 HANDED_ON_MS: Final = 15_000
-"""How long a member may have been done with a message without its broker knowing: commits come every two seconds, but a
-late one of a member that has lost the queue may take that back until the next pull, ten seconds later at most."""
+"""How long a broker may not know that a member is done with a message. Commits arrive every two seconds, but a late
+commit of a member that has lost the queue may undo a newer one until the next pull, at most ten seconds later."""
 
 
 SHIFT_MS: Final = 30_000
 """How long the members of a concurrent group may know different queues, or different members, after a unit was opened
-or closed: they hear of it with a look at the routes, meet its brokers, and leave them."""
+or closed: they poll the routes, register with its brokers, and unregister from them."""
 
 
 class Doing(msgspec.Struct, frozen=True):
-    """How a member came to be done with a message.
+    """The circumstances in which a member finished a message.
 
     Attributes:
-        shares: How many queues the topic had when the members last shared them out, as far as this one knew; 0 in an
-            ordered group, where a lock lets nobody have the queue beside it.
+        shares: How many queues the topic had when the members last distributed them, as far as this member knew; 0 in
+            an ordered group, where a lock keeps other members away from the queue.
     """
 
     now_ms: int
@@ -45,10 +47,10 @@ class Doing(msgspec.Struct, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """What one group consumed of one queue.
+    """One group's progress in one queue.
 
     Attributes:
-        gaps: Where many offsets at once have nothing to be consumed: start to end.
+        gaps: Large ranges of offsets without messages: start to end.
         doings: How each offset was consumed for the first time.
     """
 
@@ -58,7 +60,7 @@ class _Row(msgspec.Struct):
     doings: dict[int, Doing] = {}
 
     def add(self, offset: int) -> bool:
-        """Take note of *offset*; return whether it was consumed before."""
+        """Record *offset*; return whether it was consumed before."""
         if offset < self.frontier or offset in self.beyond:
             return True
         self.beyond.add(offset)
@@ -66,7 +68,7 @@ class _Row(msgspec.Struct):
         return False
 
     def skip(self, empty: range) -> None:
-        """Take note that there is nothing in *empty*."""
+        """Record that the offsets in *empty* hold no message."""
         if len(empty) < NARROW:
             for offset in empty:
                 self.add(offset)
@@ -86,13 +88,13 @@ class _Row(msgspec.Struct):
 
 
 class Progress:
-    """What each group has consumed.
+    """The progress of each group.
 
     Attributes:
-        redelivered: How many messages came to a group more than once from the same place.
-        is_undisturbed: Nothing is being broken, so nothing has a reason to come twice.
+        redelivered: How many messages a group received more than once from the same place.
+        is_undisturbed: No fault is active, so no message has a reason to be redelivered.
         find_shift: Returns when a unit was last opened or closed; None for never.
-        tainted: Brokers that lost the end of their log with their operator's leave: offsets there mean nothing.
+        tainted: Brokers whose log lost its end, as their operator allowed: their offsets mean nothing.
     """
 
     def __init__(self) -> None:
@@ -106,7 +108,7 @@ class Progress:
         self._done: dict[str, set[str]] = {}
 
     def consumed(self, group: str, uid: str, place: Place, doing: Doing) -> None:
-        """Take note that *group* is done with the message at *place*: consumed, or given back."""
+        """Record that *group* is done with the message at *place*: consumed, or sent back."""
         self.consumed_count += 1
         row = self._row(group, MessageQueue(place.topic, place.broker, place.queue_id))
         first = row.doings.setdefault(place.offset, doing)
@@ -116,12 +118,15 @@ class Progress:
                 raise Violation("nothing comes twice for no reason", f"{group} got {uid} at {place} again")
 
     def _is_shifting(self, doing: Doing) -> bool:
-        """Say whether members share out queues of units that were just opened or closed. Locks let no two have one."""
+        """Return whether members are redistributing queues of a unit just opened or closed.
+
+        Ordered groups are excluded: their locks never let two members have one queue.
+        """
         shifted_ms = self.find_shift()
         return bool(doing.shares) and shifted_ms is not None and doing.now_ms - shifted_ms < SHIFT_MS
 
     def skip(self, queue: MessageQueue, empty: Iterable[range]) -> None:
-        """Take note of offsets of *queue* where there is nothing to be consumed."""
+        """Record offsets of *queue* that hold no message."""
         known = self._empty.setdefault(queue, {})
         for offsets in empty:
             if offsets not in known:
@@ -139,11 +144,11 @@ class Progress:
         return row
 
     def finished(self, group: str, uid: str) -> None:
-        """Take note that *group* has consumed *uid*, or will never have to."""
+        """Record that *group* has consumed *uid*, or will never have to."""
         self._done.setdefault(group, set()).add(uid)
 
     def is_finished(self, group: str, uid: str) -> bool:
-        """Say whether *group* has consumed *uid*."""
+        """Return whether *group* has consumed *uid*."""
         return uid in self._done.get(group, ())
 
     def find_frontier(self, group: str, queue: MessageQueue) -> int:
@@ -151,7 +156,7 @@ class Progress:
         return self._row(group, queue).frontier
 
     def committed(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Take note that a broker believes that *group* is done with everything before *offset*."""
+        """Record that a broker believes that *group* is done with everything before *offset*."""
         row = self._row(group, queue)
         if offset > row.frontier and queue.broker_name not in self.tainted:
             raise Violation(
@@ -161,11 +166,11 @@ class Progress:
             )
 
     def find_missing(self, group: str, expected: list[Job]) -> list[str]:
-        """Return what *group* has not consumed."""
+        """Return the uids of the messages that *group* has not consumed."""
         done = self._done.get(group, set())
         return [job.uid for job in expected if job.uid not in done]
 
 
 def _is_handed_on(first: Doing, again: Doing) -> bool:
-    """Say whether two members had a message at hand because they had not heard of the same growth of its topic."""
+    """Return whether two members had a message because they learned at different times that its topic had grown."""
     return first.shares != again.shares and again.now_ms - first.now_ms < HANDED_ON_MS

@@ -1,6 +1,6 @@
-"""What a name server believes of a broker's logical queues never becomes older, and in the end it is whole.
+"""Check that a name server's record of a broker's logical queues never becomes older, and is complete at the end.
 
-Registrations overtake each other where connections break. One that is older than what is known is refused.
+Registrations overtake each other when connections break. A name server refuses one that is older than its record.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.sim.world.world import Violation
 
 
 class Reports:
-    """What every name server knew last.
+    """The last known records of every name server.
 
     Args:
         find: Returns every name server that is up.
@@ -23,7 +23,7 @@ class Reports:
         self._known: dict[str, tuple[NameServer, dict[tuple[str, str], int]]] = {}
 
     def check(self) -> None:
-        """Look at all of them, and compare with the last time. One that was started again begins anew."""
+        """Compare the records of all name servers with the last check. A restarted name server starts afresh."""
         for name, server in self._find().items():
             known = self._known.get(name)
             before = known[1] if known is not None and known[0] is server else {}
@@ -35,13 +35,13 @@ class Reports:
             for (topic, broker), epoch in epochs.items():
                 if epoch < before.get((topic, broker), epoch):
                     raise Violation(
-                        "what is registered never goes back",
+                        "a registration never goes back",
                         f"{name} knew {broker} at epoch {before[topic, broker]} of {topic}, and now at {epoch}",
                     )
             self._known[name] = (server, epochs)
 
     def find_unfinished(self) -> list[str]:
-        """Return which topics are not served as they are, and why, in words."""
+        """Return the topics that are not fully served, each with the reasons."""
         return [
             f"{name}: {topic.name}: {'; '.join(topic.reasons) or 'not served'}"
             for name, server in self._find().items()

@@ -1,13 +1,13 @@
-"""A reset that a leader has taken is told with the next pull, and until then nothing undoes it.
+"""Check that the next pull reports a reset that a leader accepted, and that nothing undoes it before.
 
-    ordered ─> taken ─> waits at the leader, and goes along with the queue ─> told, with the next pull
+    ordered ─> accepted ─> waits at the leader, and moves along with the queue ─> reported by the next pull
 
-A pull that a leader answers which has sealed the queue is told nothing; then the reset must still wait somewhere.
+A leader that has sealed the queue does not report the reset. It must then still wait somewhere.
 
-It is kept as offsets are: a broker that is killed may forget what it took within the last seconds. What a forced move
-finds of it in copies is not looked at here. An answer that is lost on its way has told all the same. After a request of
-which nobody knows whether it was carried out the queue is in doubt for a while: it may arrive late, and replace an
-order that was given since, or hear of it.
+A reset is as durable as a committed offset: a broker that is killed may forget a reset that it accepted in the last
+seconds. This checker ignores resets that a forced move finds in backups. A lost answer still counts as a report. After
+a request with an unknown outcome, the queue is unchecked for a while: the request may arrive late, replace a newer
+reset, or receive its report.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import msgspec
 from holdfast.sim.world.world import Violation
 
 Row = tuple[str, int]
-"""Topic and logical queue; one group is sent back and forth."""
+"""Topic and logical queue. Only one group is reset."""
 
 DOUBT_MS: Final = 30_000
 
 
 class _Order(msgspec.Struct):
-    """Where the group shall go on.
+    """The offset at which the group shall continue.
 
     Attributes:
-        leader: Who was asked.
-        taken_ms: When it said yes; None until it did.
+        leader: The broker that was asked.
+        taken_ms: When it accepted; None until it did.
     """
 
     offset: int
@@ -39,13 +39,13 @@ class _Order(msgspec.Struct):
 
 
 class Resets:
-    """The orders of which no member has heard.
+    """The resets that no member has received.
 
     Args:
-        find_waiting: Returns what the leader of a queue has as committed if a reset waits there; None when none does.
+        find_waiting: Returns the offset committed at the leader of a queue if a reset waits there; else None.
 
     Attributes:
-        told_count: How many were heard of.
+        told_count: How many were reported to a member.
     """
 
     def __init__(self, find_waiting: Callable[[Row], int | None]) -> None:
@@ -56,41 +56,41 @@ class Resets:
         self._doubts_end_ms = 0
         self._is_begun = False
 
-    # What operators do.
+    # Calls for operators.
 
     def ordered(self, row: Row, offset: int, leader: str, now_ms: int) -> None:
-        """Take note that *leader* is being asked: whatever waited there may be replaced from now on."""
+        """Record that *leader* is being asked for a reset: from now on it may replace an older one."""
         before = self._orders.pop(row, None)
         if before is not None and before.taken_ms is None:
-            self.doubt(row, now_ms)  # Whoever ordered that died before it was answered.
+            self.doubt(row, now_ms)  # The operator died before it got an answer.
         if now_ms >= max(self._doubts_end_ms, self._doubts.get(row, 0)):
             self._orders[row] = _Order(offset, leader)
 
     def taken(self, row: Row, now_ms: int) -> None:
-        """Take note that the leader said yes; a member may have heard of it before."""
+        """Record that the leader accepted; a member may have received the reset before."""
         order = self._orders.get(row)
         if order is not None:
             order.taken_ms = now_ms
 
     def refused(self, row: Row) -> None:
-        """Take note that the leader said no."""
+        """Record that the leader refused."""
         self._orders.pop(row, None)
 
-    # What may happen to them.
+    # Events that cancel checks.
 
     def doubt(self, row: Row, now_ms: int) -> None:
-        """Take note of a request of which nobody knows what became of it."""
+        """Record a request with an unknown outcome."""
         self._orders.pop(row, None)
         self._doubts[row] = now_ms + DOUBT_MS
 
     def began(self, now_ms: int) -> None:
-        """Take note that a member begins: the one before it, if there was one, may have asked for anything."""
+        """Record that a member starts. The process before it may have sent any request."""
         self._orders.clear()
         self._doubts_end_ms = now_ms + DOUBT_MS if self._is_begun else 0
         self._is_begun = True
 
     def forgive(self, saved_ms: int) -> None:
-        """Take note that a broker ended: it may have led any queue, and forgotten what was taken since *saved_ms*."""
+        """Record that a broker ended: it may have led any queue, and forgotten resets accepted after *saved_ms*."""
         self._orders = {
             row: order
             for row, order in self._orders.items()
@@ -98,15 +98,15 @@ class Resets:
         }
 
     def pass_over(self, row: Row, leader: str) -> None:
-        """Take note that *leader* opened a queue by force: it may know only what it was asked itself."""
+        """Record that *leader* opened a queue by force: it may only know resets that it accepted itself."""
         order = self._orders.get(row)
         if order is not None and order.leader != leader:
             del self._orders[row]
 
-    # What members hear.
+    # Calls for members.
 
     def pulled(self, row: Row, asked: int, asked_ms: int, moved_to: int | None) -> None:
-        """Take note of the answer to a pull at *asked*: whether it sent the group elsewhere, and where to."""
+        """Record the answer to a pull at *asked*: the offset it reset the group to, or None."""
         order = self._orders.get(row)
         if order is None:
             return
@@ -115,24 +115,24 @@ class Resets:
             del self._orders[row]
         elif order.taken_ms is not None and asked_ms > order.taken_ms and self._find_waiting(row) is None:
             raise Violation(
-                "a reset is told with the next pull",
-                f"queue {row[1]} of {row[0]} was reset to {order.offset} by {order.leader}, and a pull at {asked} later"
+                "the next pull reports a reset",
+                f"queue {row[1]} of {row[0]} was reset to {order.offset} by {order.leader}, and a later pull at {asked}"
                 f" was sent to {moved_to}",
             )
 
     def check(self) -> None:
-        """See that nothing undoes what waits."""
+        """Check that no commit has undone a waiting reset."""
         for row, order in self._orders.items():
             committed = None if order.taken_ms is None else self._find_waiting(row)
             if committed not in {None, order.offset}:
                 raise Violation(
-                    "nothing undoes a reset that waits",
-                    f"queue {row[1]} of {row[0]} was reset to {order.offset}, nobody has heard of it, and {committed}"
+                    "nothing undoes a waiting reset",
+                    f"queue {row[1]} of {row[0]} was reset to {order.offset}, no member received it, and {committed}"
                     " is committed",
                 )
 
     def find_untold(self) -> list[str]:
-        """Return what was taken and nobody has heard, in words."""
+        """Return a description of every accepted reset that no member has received."""
         return [
             f"queue {row[1]} of {row[0]}, reset to {order.offset} by {order.leader}"
             for row, order in self._orders.items()

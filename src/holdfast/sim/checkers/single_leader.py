@@ -1,14 +1,14 @@
-"""At every instant at most one broker takes what is sent to a logical queue.
+"""Check that at every instant at most one broker accepts sends to a logical queue.
 
-after every step   for every broker that is up: which queues does it hold open?   two of one queue: violation
-                   one opens what another led: is that sealed there, on disk?     no: violation
-                   a home is sealed: has it everything before its end?            no: violation
+after every step   for every broker that is up: which queues does it hold open?   two hold the same queue: violation
+                   one opens a queue of another: is it sealed there, on disk?     no: violation
+                   a segment is sealed: does it have every record before its end? no: violation
 
-A broker that was just started and holds back what is sent to a queue, because it does not know yet whether it still
-leads, does not hold it open.
+A freshly started broker that holds back sends to a queue, because it does not know yet whether it still leads, does not
+hold it open.
 
-What brokers record is also the checkers' own map: which segment holds an offset, where a forced move left a gap, who
-leads in truth. A broker that is down says nothing; it is judged when it is up again, by what it then believes.
+The brokers' records also serve the other checkers as a map: which segment holds an offset, where a forced move left a
+gap, which broker really leads. A broker that is down is checked again when it is up, by its records at that time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Key = tuple[str, int]
 
 
 class _Seen(msgspec.Struct):
-    """What one process held open when it was last looked at.
+    """The queues that one process held open when it was last inspected.
 
     Attributes:
-        turns: How many events it had taken.
-        waits: It holds requests back or has sealed a queue, so it is looked at again after every event that it takes.
+        turns: How many events it had handled.
+        waits: It holds requests back or has sealed a queue, so it is inspected again after every event that it handles.
     """
 
     rooms: Rooms
@@ -44,16 +44,16 @@ class _Seen(msgspec.Struct):
 
 
 class Heads:
-    """Watches who leads.
+    """Tracks the leader of every logical queue.
 
     Args:
-        find: Returns the rooms of every broker that is up.
-        count_turns: Returns how many events one of them has taken: nothing else changes what it knows. Without it
-            every step may have changed everybody.
+        find: Returns the components of every broker that is up.
+        count_turns: Returns how many events a broker has handled, since nothing else changes its records. Without it,
+            any step may have changed every broker.
 
     Attributes:
-        on_leader: Is told of whoever leads a queue by its own record, whenever anything changed there: topic, queue,
-            broker. It may have sealed the queue, or not know yet whether it may take sends.
+        on_leader: Called with (topic, queue, broker) for each queue that a broker's own records say it leads, whenever
+            something changed there. The broker may have sealed the queue, or not know yet whether it may accept sends.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Heads:
         self._count_turns = count_turns or (lambda _name: next(steps))
         self._holders: dict[Key, str] = {}
         self._seen: dict[str, _Seen] = {}
-        self._led: dict[Key, dict[str, LogicalQueue]] = {}  # As the brokers record it that say they lead it.
+        self._led: dict[Key, dict[str, LogicalQueue]] = {}  # By broker that claims to lead it.
         self._moves: dict[str, str] = {}
 
     # After every step.
 
     def check(self) -> None:
-        """Look at every broker of which anything changed."""
+        """Inspect every broker that changed."""
         up = self._find()
         gone = self._seen.keys() - up.keys()
         changed = bool(gone)
@@ -92,7 +92,7 @@ class Heads:
             self._compare()
 
     def _forget(self, name: str) -> None:
-        """Let a broker that was started say anew what it leads: what it had not synced a power cut may have taken."""
+        """Forget what a restarted broker led: a power cut may have taken its unsynced records."""
         for led in self._led.values():
             led.pop(name, None)
 
@@ -138,7 +138,7 @@ class Heads:
                 self._judge_opening(key)
 
     def _judge_opening(self, key: Key) -> None:
-        """See that the old leader, if it is up, has given the queue away for good: no power cut takes that back."""
+        """Check that the old leader, if it is up, has sealed the queue durably: no power cut may undo that."""
         queue = self.find_queue(*key)
         homes = () if queue is None else queue.segments
         old = homes[-2] if len(homes) > 1 else None
@@ -154,10 +154,10 @@ class Heads:
                 f" {old.broker}",
             )
 
-    # What it knows.
+    # Queries.
 
     def count_moves(self) -> int:
-        """Return how many moves are done."""
+        """Return the number of completed moves."""
         return sum(state == "done" for state in self._moves.values())
 
     def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
@@ -165,23 +165,23 @@ class Heads:
         return max(self._led.get((topic, number), {}).values(), key=lambda queue: queue.generation, default=None)
 
     def was_forced(self, topic: str, number: int) -> bool:
-        """Say whether the leader of a queue opened it behind one that could not be asked."""
+        """Return whether the leader of a queue opened it by force, because the old leader could not be reached."""
         queue = self.find_queue(topic, number)
-        assert queue is not None, "somebody leads it"
+        assert queue is not None, "a leader of the queue is known"
         before = queue.segments[: queue.segments.index(queue.leader)]
         return bool(before) and before[-1].forced
 
     def leaders(self, topic: str) -> dict[int, str]:
-        """Return who leads each queue of *topic*, in truth."""
+        """Return the real leader of each queue of *topic*."""
         queues = {number: self.find_queue(name, number) for name, number in self._led if name == topic}
         return {number: queue.leader.broker for number, queue in queues.items() if queue is not None}
 
     def heads(self, topic: str) -> dict[int, str]:
-        """Return who holds which queue of *topic* open now."""
+        """Return the broker that holds each queue of *topic* open now."""
         return {key[1]: name for key, name in self._holders.items() if key[0] == topic}
 
     def may_lack(self, queue: MessageQueue, start: int, end: int, holed: set[str]) -> bool:
-        """Say whether offsets of a logical queue may have no message.
+        """Return whether offsets of a logical queue may have no message.
 
         They may in the gap of a forced move, and inside a segment whose broker lost power.
         """
@@ -189,7 +189,7 @@ class Heads:
         homes = [home for home in known.segments if home.is_decided] if known is not None else []
         if not homes:
             return False
-        # Homes that never held anything are not listed for ever.
+        # Segments that never held a message are removed from the list at some time.
         at = start if start >= homes[0].first or homes[0].cut else homes[0].first
         while at < end:
             place = max((place for place, home in enumerate(homes) if home.first <= at), default=None)
@@ -204,10 +204,10 @@ class Heads:
                 return False
         return True
 
-    # When all is quiet.
+    # Queries for the end of a run.
 
     def find_unresolved(self) -> list[str]:
-        """Return what is neither done nor taken back, in words."""
+        """Return a description of every move that is neither done nor cancelled, and of every queue in between."""
         found: list[str] = []
         for name, rooms in self._find().items():
             mappings = rooms.mappings
@@ -227,7 +227,7 @@ class Heads:
 
 
 def _judge_ends(topic: str, queue: LogicalQueue, name: str, rooms: Rooms) -> None:
-    """See that readers find the end of every closed home of a broker: nobody passes over what is missing before it."""
+    """Check that each sealed segment of a broker has all records before its end: readers would skip missing ones."""
     for home in queue.readable:
         if home.broker == name and home.is_sealed:
             log = rooms.mappings.find_log(topic, home.queue_id)

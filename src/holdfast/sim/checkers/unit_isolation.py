@@ -1,7 +1,7 @@
-"""Whoever belongs to a unit writes there and nowhere else, whatever is open; in the end all name servers say the same.
+"""Check that a producer writes only to its own unit, and that all name servers agree on the openings at the end.
 
-attempted: by a producer of west, to a queue of west        to any other: it was led astray
-audited:   what a queue of west holds was sent in west      anything else: somebody wrote it there for others
+attempted: by a producer of west, to a queue of west        to any other queue: it was misdirected
+audited:   a message in a queue of west was sent in west     any other message: a producer of another unit wrote it
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.sim.world.world import Violation
 
 
 class Borders:
-    """Who sent what."""
+    """Records which unit each message was sent in."""
 
     def __init__(self) -> None:
         self._homes: dict[str, str] = {}
 
     def attempted(self, uid: str, unit: str, queue: MessageQueue) -> None:
-        """Take note that a producer of *unit* sends a message to *queue*."""
+        """Record that a producer of *unit* sends a message to *queue*."""
         if not unit:
             return
         home = self._homes[uid] = mock_broker(unit)
@@ -30,7 +30,7 @@ class Borders:
             raise Violation("a producer writes in its own unit", f"{uid} of {unit} goes to {queue}")
 
     def audit(self, records: Iterable[Audited]) -> None:
-        """Compare with everything that is stored in static topics."""
+        """Compare the recorded units with everything that is stored in static topics."""
         for record in records:
             home = self._homes.get(record.uid)
             if home is not None and is_mock_broker(record.place.broker) and record.place.broker != home:
@@ -38,7 +38,7 @@ class Borders:
 
 
 def find_difference(switches: dict[str, Switch]) -> str | None:
-    """Return how name servers differ about what is open; None when they do not."""
+    """Return how the name servers' records of the openings differ; None if they agree."""
     if len(set(switches.values())) < 2:
         return None
     return "; ".join(f"{name}: version {switch.version}" for name, switch in sorted(switches.items()))

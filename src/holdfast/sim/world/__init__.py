@@ -1,12 +1,15 @@
-"""The simulated world: virtual clock, network, disk, and the plan of a run.
+"""The simulated world: virtual clock, network and disk, the processes on them, and the plan of a run.
 
-trace     What happened, one aligned line per step, and a digest of all of it
-world     The one clock, the one agenda and the one source of chance of a simulated cluster
-network   A virtual network of hosts, with the manners of TCP
-disk      A disk in memory that tears and forgets
-shell     One simulated process
-node      A host on which one process runs, ends, and is started again on what is left of its disk
-layout    Requests that lay a static topic out
-workload  What shall be sent, and what is known of each message
-plan      What a seed decides before anything happens
+A node is a host, a shell is the process on it, and a machine is the role that the process runs. All randomness comes
+from the seed of the run.
+
+    trace     the trace of a run, one aligned line per step, and its digest
+    world     the clock, the agenda and the random number generators of a simulated cluster
+    network   a virtual network of hosts that behaves like TCP
+    disk      a disk in memory that tears and loses unsynced writes when the power fails
+    shell     one simulated process: runs a machine in the virtual world
+    node      a host whose process can be killed, stopped and restarted on the data that its disk kept
+    layout    the requests that create or grow a static topic
+    workload  the messages to send, and what is special about each
+    plan      the size, load and faults of a run, drawn from its seed
 """

@@ -1,13 +1,13 @@
-"""A disk in memory that tears and forgets: what a real one may do when the power goes.
+"""A disk in memory that tears and loses writes the way a real disk may when the power fails.
 
-    write   changes pages at once, and remembers what each dirty page held when it was last synced
-    sync    makes the pages of one file, and its name, last; that of the disk does so for all files
-    crash   every dirty page keeps its new content, falls back to its old one, or is torn between the two;
-            a new file whose name was never synced may be gone, a removed one may be back
+    write   changes pages at once, and remembers the last synced content of each dirty page
+    sync    of a file: makes its pages and its name durable; of the disk: does so for all files
+    crash   every dirty page keeps its new content, reverts to its old content, or is torn between the two;
+            a new file whose name was never synced may be gone, a removed file may be back
 
 Files are sparse, so large ones cost nothing. `before` and `after` are called around every call that reaches the disk,
-with its name and path: they may raise `DiskFailed`, or whatever means that the power has gone. Knows no clock: it is
-told the time by setting `now_ms`.
+with its name and path: they may raise `DiskFailed`, or any error that simulates a power loss. The disk has no clock:
+its owner sets `now_ms`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Hook = Callable[[str, str], None]
 
 
 class _Content:
-    """The pages of one file, as they are and as they were when last synced."""
+    """The pages of one file, with the last synced content of those that are dirty."""
 
     def __init__(self, size: int, *, is_named: bool) -> None:
         self.size = size
-        self.is_named = is_named  # Whether a crash leaves the name.
+        self.is_named = is_named  # Whether the name survives a crash.
         self.modified_ms = 0
         self.pages: dict[int, bytearray] = {}
         self.synced: dict[int, bytes] = {}  # Of dirty pages only.
@@ -63,7 +63,7 @@ class _Content:
         self.is_named = True
 
     def crashed(self, random: Random) -> _Content:
-        """Return what is left after the power has gone."""
+        """Return the content that is left after a power loss."""
         left = _Content(self.size, is_named=True)
         left.modified_ms = self.modified_ms
         left.pages = {number: bytearray(page) for number, page in self.pages.items()}
@@ -73,7 +73,7 @@ class _Content:
 
 
 def _torn(random: Random, old: bytes, new: bytearray) -> bytearray:
-    """Return a page that was on its way to disk: the old one, the new one, or some sectors of each."""
+    """Return a page that was being written when the power failed: the old one, the new one, or some sectors of each."""
     match random.randrange(3):
         case 0:
             return bytearray(old)
@@ -88,7 +88,7 @@ def _torn(random: Random, old: bytes, new: bytearray) -> bytearray:
 
 
 class SimFile:
-    """One open file. After a crash it writes into nothing."""
+    """One open file. After a crash its writes are lost."""
 
     def __init__(self, disk: SimDisk, path: str, content: _Content) -> None:
         self.path = path
@@ -100,47 +100,49 @@ class SimFile:
         return f"<SimFile {self.path} {self.size}>"
 
     def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
-        """Write *pieces* one behind the other."""
+        """Write *pieces* one after the other."""
         data = b"".join(pieces)
-        assert size is None or size == len(data), "whoever tells a size knows it"
+        assert size is None or size == len(data), "the declared size must match the pieces"
         if at < 0 or at + len(data) > self.size:
-            raise DiskFailed(f"write to {self.path} reaches from {at} to {at + len(data)}, it has {self.size} bytes")
+            raise DiskFailed(
+                f"write to {self.path} from {at} to {at + len(data)} is out of range: it has {self.size} bytes"
+            )
         with self._disk.call("write", self.path):
             self._content.write(at, data)
             self._content.modified_ms = self._disk.now_ms
 
     def view(self, start: int, end: int) -> memoryview:
-        """Return the bytes of [start, end) as they are now."""
+        """Return the bytes of [start, end). Later writes do not change them."""
         return memoryview(self.read(start, end))
 
     def read(self, start: int, end: int) -> bytes:
         """Return a copy of the bytes of [start, end)."""
         if not 0 <= start <= end <= self.size:
-            raise DiskFailed(f"read of {self.path} reaches from {start} to {end}, it has {self.size} bytes")
+            raise DiskFailed(f"read of {self.path} from {start} to {end} is out of range: it has {self.size} bytes")
         with self._disk.call("read", self.path):
             return self._content.read(start, end)
 
     def sync(self) -> None:
-        """Make everything written last, and the name."""
+        """Make all writes and the name durable."""
         with self._disk.call("sync", self.path):
             if not self._content.is_named:
                 self._disk.settle_folder(self.path)
             self._content.sync()
 
     def erase(self, start: int, end: int) -> None:
-        """Make [start, end) zeros."""
+        """Overwrite [start, end) with zeros."""
         with self._disk.call("erase", self.path):
             self._content.erase(start, min(end, self.size))
 
     def reserve(self, start: int, end: int) -> None:
-        """Do nothing: no write finds this disk full."""
+        """Do nothing: this disk is never full for a write."""
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: an open file holds no resources."""
 
 
 class SimDisk:
-    """A folder of such files."""
+    """A folder of simulated files."""
 
     def __init__(self, *, total: int = 1 << 50, before: Hook | None = None, after: Hook | None = None) -> None:
         self.now_ms = 0
@@ -153,7 +155,7 @@ class SimDisk:
 
     @contextmanager
     def call(self, name: str, path: str) -> Iterator[None]:
-        """Surround one call that reaches the disk with the hooks."""
+        """Run the hooks before and after one call that reaches the disk."""
         if self.before is not None:
             self.before(name, path)
         yield
@@ -161,7 +163,7 @@ class SimDisk:
             self.after(name, path)
 
     def crash(self, random: Random) -> None:
-        """Let the power go. Files that are open are dead; what is left can be opened again."""
+        """Simulate a power loss. Open files are dead; the files that survive can be opened again."""
         left: dict[str, _Content] = {}
         for path, content in self._files.items():
             if content.is_named or random.random() < 0.5:
@@ -174,18 +176,18 @@ class SimDisk:
 
     @property
     def can_sync(self) -> bool:
-        """Say that `sync` may be called."""
+        """Return that `sync` is supported."""
         return True
 
     def sync(self) -> None:
-        """Make everything last: pages, names, removals."""
+        """Make everything durable: pages, names, removals."""
         with self.call("sync", ""):
             for content in self._files.values():
                 content.sync()
             self._removed.clear()
 
     def settle_folder(self, path: str) -> None:
-        """Make removals beside *path* last: syncing a name syncs its folder."""
+        """Make removals in the folder of *path* durable: syncing a name syncs its folder."""
         folder = path.rpartition("/")[0]
         for known in [known for known in self._removed if known.rpartition("/")[0] == folder]:
             del self._removed[known]
@@ -204,7 +206,7 @@ class SimDisk:
             return content.size if content is not None else None
 
     def modified_ms(self, path: str) -> int:
-        """Return when the file was last written to."""
+        """Return the time of the last write to the file."""
         with self.call("modified_ms", path):
             return self._get(path).modified_ms
 
@@ -214,7 +216,7 @@ class SimDisk:
             return SimFile(self, path, self._get(path))
 
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
-        """Create a file of zeros; with *reserve* its name lasts at once."""
+        """Create a file of zeros. With *reserve* its name is durable at once."""
         with self.call("create", path):
             content = self._files[path] = _Content(size, is_named=reserve)
             content.modified_ms = self.now_ms
@@ -223,13 +225,13 @@ class SimDisk:
             return SimFile(self, path, content)
 
     def read_file(self, path: str) -> bytes | None:
-        """Return a whole small file, or None when it does not exist."""
+        """Return the content of a small file, or None when it does not exist."""
         with self.call("read_file", path):
             content = self._files.get(path)
             return content.read(0, content.size) if content is not None else None
 
     def replace(self, path: str, data: bytes) -> None:
-        """Put *data* under *path*; it lasts at once."""
+        """Write *data* to *path*, durable at once."""
         with self.call("replace", path):
             content = _Content(len(data), is_named=True)
             content.write(0, data)
@@ -239,11 +241,11 @@ class SimDisk:
             self._files[path] = content
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file, or a folder with everything in it; it lasts at once."""
+        """Move a file, or a folder with everything in it, durable at once."""
         with self.call("rename", source):
             inside = [path for path in self._files if path.startswith(source + "/")]
             if inside and any(path.startswith(target + "/") for path in self._files):
-                raise DiskFailed(f"{target} is there already")
+                raise DiskFailed(f"{target} already exists")
             for path in inside or [source]:
                 self._files[target + path[len(source) :]] = self._get(path)
                 del self._files[path]
@@ -257,7 +259,7 @@ class SimDisk:
                     self._removed[known] = content
 
     def space(self) -> tuple[int, int]:
-        """Return (used bytes, total bytes), as they were set."""
+        """Return (used bytes, total bytes), as configured."""
         return self.used, self.total
 
     def _get(self, path: str) -> _Content:

@@ -1,4 +1,4 @@
-"""Requests that lay a static topic out: which broker is told what (513), at its creation and when it grows."""
+"""The requests (513) that create or grow a static topic on each of its brokers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def layout_commands(
     *,
     attributes: str = "",
 ) -> dict[str, Command]:
-    """Return what each broker is told so that new queues get their first homes.
+    """Return the request for each broker that gives new queues their first segments.
 
     Args:
-        topic: Its name.
-        moves: The new queues, and who leads them.
-        records: Broker to what it records of the topic now; empty records for a topic that is new.
-        hosted: Broker to how many physical queues of the topic it has.
-        epoch: Of the change.
-        attributes: What the topic is to be for a broker that has not heard of it.
+        topic: The name of the topic.
+        moves: The new queues, each with its leader.
+        records: By broker, its current record of the topic; empty records for a new topic.
+        hosted: By broker, its number of physical queues of the topic.
+        epoch: The epoch of the change.
+        attributes: The attributes of the topic, for a broker that does not have it yet.
     """
     counts = dict(hosted)
     added = list(moves)

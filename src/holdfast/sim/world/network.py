@@ -1,14 +1,14 @@
-"""A virtual network of hosts, with the manners of TCP.
+"""A virtual network of hosts that behaves like TCP.
 
     connect ─> a pair of sockets ─> bytes, in order, cut and merged anywhere ─> closed at one end, and then at the other
 
-Inside a living connection no byte is lost, doubled or reordered. But connections break, hosts go dark, links are cut in
-one direction or in both, and then each end finds out at a time of its own, or only when it sends something:
+Within a living connection no byte is lost, duplicated or reordered. But connections break, hosts lose power, and links
+are cut in one direction or in both. Each end then notices at its own time, or only when it sends something:
 
-    process killed     what was sent may still arrive; then the other end sees the close
+    process killed     bytes already sent may still arrive; then the other end sees the close
     power lost         the other end sees nothing: its bytes wait, and are answered by a reset once the host is back
     link cut           bytes wait until it is mended; the sender gives up after a while, the other end never hears of it
-    connection delayed what was sent on it arrives much later, after what was sent on others since
+    connection delayed its bytes arrive much later, after bytes sent later on other connections
     connection broken  one end sees a reset, the other one too, or not until it sends
 """
 
@@ -27,38 +27,38 @@ _FIRST_PORT: Final = 40_000
 
 
 class SocketOwner(Protocol):
-    """Who is told what happens on its sockets."""
+    """A process that receives the events of its sockets."""
 
     host: str
 
     def accepted(self, socket: Socket) -> None:
-        """Take a connection that somebody made to us."""
+        """Handle an incoming connection."""
         ...
 
     def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
-        """Take the connection that we asked for."""
+        """Handle a connection that this process opened."""
         ...
 
     def refused(self, dialed: str, reason: str, purpose: str) -> None:
-        """Take note that the connection that we asked for cannot be made."""
+        """Handle the failure of a connection that this process tried to open."""
         ...
 
     def received(self, socket: Socket, data: bytes) -> None:
-        """Take one read."""
+        """Handle the bytes of one read."""
         ...
 
     def closed(self, socket: Socket, reason: str) -> None:
-        """Take note that the connection is gone."""
+        """Handle the end of a connection."""
         ...
 
 
 class Weather(msgspec.Struct):
-    """How the network is today. The nemesis changes it.
+    """The current state of the network. The nemesis changes it.
 
     Attributes:
-        delay_ms: Range of the time that bytes take.
-        spike: How likely they take much longer.
-        cut: How likely a read brings only a part of what is there.
+        delay_ms: The range of the transmission time.
+        spike: The probability of a much longer transmission time.
+        cut: The probability that a read delivers only a part of the available bytes.
     """
 
     delay_ms: tuple[int, int] = (0, 4)
@@ -73,11 +73,11 @@ class Socket:
     Attributes:
         shown: `host:port` of the other end.
         tag: The owner's number for it.
-        is_open: Whether the owner still has it.
-        buffer: What the owner sent and the other end has not got.
+        is_open: Whether the owner still uses it.
+        buffer: Bytes that the owner sent and the other end has not received.
         is_ending: Whether a close follows the buffer.
-        is_delayed: Whether nothing of it arrives for now.
-        purpose: What the address is for that the other end connected to; empty where it speaks frames.
+        is_delayed: Whether its bytes are held back for now.
+        purpose: The purpose of the address that the other end connected to; empty if it carries frames.
     """
 
     __slots__ = (
@@ -123,15 +123,15 @@ class Network:
         self._dark: set[str] = set()
         self._port = _FIRST_PORT
 
-    # What processes do.
+    # Calls by processes.
 
     def listen(self, address: str, owner: SocketOwner, purpose: str = "") -> None:
-        """Let connections to *address* go to *owner*; they speak frames, unless it is for another purpose."""
+        """Route connections to *address* to *owner*. They carry frames, unless a *purpose* is given."""
         self._listeners[address] = owner
         self._purposes[address] = purpose
 
     def connect(self, owner: SocketOwner, address: str, purpose: str = "") -> None:
-        """Try to connect; *owner* is told how it ended."""
+        """Try to connect, and notify *owner* of the result."""
         host = address.rpartition(":")[0]
         if self._is_cut(owner.host, host):
             self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
@@ -139,7 +139,7 @@ class Network:
             self._later(self._delay_ms(), lambda: self._arrive(owner, address, purpose))
 
     def _arrive(self, owner: SocketOwner, address: str, purpose: str) -> None:
-        """Let the wish to connect reach its target."""
+        """Deliver a connection attempt to its target."""
         host = address.rpartition(":")[0]
         listener = self._listeners.get(address)
         if self._is_cut(owner.host, host) or self._is_cut(host, owner.host):
@@ -160,22 +160,22 @@ class Network:
     def _establish(near: Socket, address: str, purpose: str) -> None:
         if near.is_open:
             near.owner.connected(near, address, purpose)
-        else:  # It broke before the news of it arrived.
+        else:  # It broke before the caller learned of it.
             near.owner.refused(address, "connection reset", purpose)
 
     def send(self, socket: Socket, data: bytes) -> None:
-        """Send *data*; on a socket that is closed or closing it is lost."""
+        """Send *data*. Data sent on a closed or closing socket is lost."""
         if socket.is_open and data:
             socket.buffer += data
             self._move(socket)
 
     def close(self, socket: Socket) -> None:
-        """Close after what was sent has left. The owner is told like of any other close."""
+        """Close after the buffered bytes were sent. The owner is notified, as of any other close."""
         if socket.is_open:
             self._end(socket, "closed here")
 
     def kill(self, owner: SocketOwner) -> None:
-        """End a process: its kernel closes what it had open. What it sent last may be lost."""
+        """End a process: its kernel closes its sockets. The bytes it sent last may be lost."""
         for socket in self._of(owner):
             socket.is_open = False
             if self._chance.random() < 0.5:
@@ -184,7 +184,7 @@ class Network:
             self._move(socket)
 
     def power_off(self, owner: SocketOwner) -> None:
-        """End a host: everything it had is gone, and nobody is told."""
+        """End a host: all its connections are gone, and no peer is notified."""
         for socket in self._of(owner):
             socket.is_open = False
             socket.buffer.clear()
@@ -192,32 +192,32 @@ class Network:
         self._dark.add(owner.host)
 
     def power_on(self, host: str) -> None:
-        """Bring a host back."""
+        """Restore the power of a host."""
         self._dark.discard(host)
         self._resume()
 
     def _of(self, owner: SocketOwner) -> list[Socket]:
-        """Return the open sockets of a process that ends, and let nobody connect to it any more."""
+        """Return the open sockets of a process that ends, and stop accepting connections for it."""
         self._listeners = {address: other for address, other in self._listeners.items() if other is not owner}
         return [socket for socket in self._sockets if socket.owner is owner and socket.is_open]
 
-    # What the nemesis does.
+    # Calls by the nemesis.
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing through from one host to another."""
+        """Stop all traffic from one host to another."""
         self._cut.add((source, target))
 
     def mend(self, links: Iterable[tuple[str, str]] | None = None) -> None:
-        """Let everything through again, or just what goes over *links*."""
+        """Restore all links, or only *links*."""
         self._cut -= set(links) if links is not None else set(self._cut)
         self._resume()
 
     def connections(self) -> list[Socket]:
-        """Return both ends of every connection that both ends believe in."""
+        """Return both ends of every connection that both ends consider open."""
         return [socket for socket in self._sockets if socket.is_open and socket.peer.is_open]
 
     def break_connection(self, socket: Socket, *, is_seen_by_both: bool) -> None:
-        """Lose the connection: one end sees a reset, the other one too, or not until it sends."""
+        """Break a connection: one end sees a reset; the other end too, or not until it sends."""
         for end in (socket, socket.peer):
             end.buffer.clear()
         self._reset(socket, "connection reset")
@@ -225,7 +225,7 @@ class Network:
             self._reset(socket.peer, "connection reset")
 
     def delay(self, socket: Socket, span_ms: int) -> None:
-        """Let what is sent on *socket* arrive only in a while, also when it is closed meanwhile."""
+        """Hold back the bytes sent on *socket* for a while, even if it is closed meanwhile."""
         socket.is_delayed = True
 
         def end() -> None:
@@ -243,7 +243,7 @@ class Network:
             self._later(self._delay_ms(), lambda: self._deliver(socket))
 
     def _deliver(self, socket: Socket) -> None:
-        """Let some of what a socket sent reach the other end."""
+        """Deliver some of a socket's buffered bytes to the other end."""
         socket.is_moving = False
         peer = socket.peer
         if socket not in self._sockets or socket.is_delayed:
@@ -254,7 +254,7 @@ class Network:
             return
         socket.stalled_ms = None
         if not peer.is_open:
-            # Nobody is there: the other host's kernel says so.
+            # The process is gone: the other host's kernel sends a reset.
             socket.buffer.clear()
             self._reset(socket, "connection reset")
             return
@@ -273,7 +273,7 @@ class Network:
                 self._end(peer, "closed by the other end")
 
     def _stall(self, socket: Socket) -> None:
-        """Let bytes wait for better times, but not for ever."""
+        """Hold back bytes until the link is mended, or give up after a while."""
         self._stalled[socket] = None
         if socket.stalled_ms is None:
             since_ms = socket.stalled_ms = self._world.now_ms
@@ -291,14 +291,14 @@ class Network:
             self._move(socket)
 
     def _end(self, socket: Socket, reason: str) -> None:
-        """Close one end in order: the other sees it behind the last byte."""
+        """Close one end in order: the other end sees the close after the last byte."""
         socket.is_open = False
         socket.is_ending = True
         self._later(0, lambda: socket.owner.closed(socket, reason))
         self._move(socket)
 
     def _reset(self, socket: Socket, reason: str) -> None:
-        """Close one end without a word to the other."""
+        """Close one end without notifying the other."""
         self._forget(socket)
         if socket.is_open:
             socket.is_open = False

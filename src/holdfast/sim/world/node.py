@@ -1,4 +1,4 @@
-"""A host on which one process runs, ends, and is started again on what is left of its disk."""
+"""A host whose process can be killed, stopped, and restarted on the data that its disk kept."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Booted(msgspec.Struct, frozen=True):
     """A machine that is ready to run.
 
     Attributes:
-        close: Is called with the time after an orderly stop.
-        synced: Up to where its log is on disk.
+        close: Called with the time after an orderly stop.
+        synced: The position up to which its log is on disk.
     """
 
     machine: Machine
@@ -28,20 +28,20 @@ class Booted(msgspec.Struct, frozen=True):
 
 
 Boot = Callable[[Surroundings, int], Booted]
-"""Makes a machine from what is on a host, at a time of its clock."""
+"""Makes a machine from the data on a host, at a time of the host's clock."""
 
 
 class Node:
-    """One host and the process on it.
+    """One host and its process.
 
     Attributes:
-        shell: The process; None while there is none.
-        disk: None for a role that keeps nothing.
-        synced: Up to where its log was on disk at the latest news.
-        on_power_lost: Is called before the disk forgets.
-        on_ended: Is called when the process has ended, with the moment at which it was told to, and saved what it knew;
-            None if it was not told.
-        is_held: Somebody keeps it from being started.
+        shell: The process; None while it does not run.
+        disk: None for a role that stores nothing.
+        synced: The last known position up to which its log was on disk.
+        on_power_lost: Called before the disk loses unsynced writes.
+        on_ended: Called when the process has ended, with the time of its orderly stop, at which it saved its state;
+            None after a kill or power loss.
+        is_held: Whether starting it is forbidden.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What the trace calls it."""
+        """Its name in the trace."""
         return self.around.name
 
     @property
@@ -86,11 +86,11 @@ class Node:
 
     @property
     def synced(self) -> int:
-        """Up to where its log was known to be on disk."""
+        """The last known position up to which its log was on disk."""
         return max(self._synced, self.shell.synced if self.shell is not None else 0)
 
     def start(self) -> bool:
-        """Start the process, unless it runs; return whether it does now. A disk that fails meanwhile stops it."""
+        """Start the process unless it runs; return whether it runs now. A disk failure makes the start fail."""
         if self.shell is not None:
             return True
         if self.is_held:
@@ -115,7 +115,7 @@ class Node:
         return True
 
     def kill(self) -> None:
-        """End the process at once; its host and the page cache live on."""
+        """End the process at once; its host and the page cache survive."""
         shell = self._take_shell()
         if shell is not None:
             self._world.trace.note(self.name, "killed")
@@ -124,7 +124,7 @@ class Node:
                 self.on_ended(self, None)
 
     def power_off(self) -> None:
-        """Let the host lose its power, whether the process runs or not."""
+        """Cut the power of the host, whether the process runs or not."""
         if self._is_dark:
             return
         self._world.trace.note(self.name, "power lost", f"synced to {self.synced}")
@@ -140,7 +140,7 @@ class Node:
             self.disk.crash(self.around.chance)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """End the process in order; *then* is called when it has ended."""
+        """Stop the process in order, then call *then*."""
         shell = self.shell
         if shell is None:
             then()

@@ -1,7 +1,7 @@
-"""What a seed decides before anything happens: how large the cluster is, what is sent, and what will go wrong.
+"""The plan of a run, drawn from its seed: how large the cluster is, which messages are sent, and which faults occur.
 
-Every run is of its own kind. Some are calm, so that whatever goes wrong there has no excuse; in the others only a few
-kinds of faults are drawn, because a run in which everything breaks at once gets nowhere.
+Every run is different. Some are calm, so that no fault can excuse a failure. The others draw only a few kinds of
+faults, because a run in which everything breaks at once makes no progress.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FAULTS: Final = (
     "client",
 )
 MOVE_FAULTS: Final = ("ambush", "ambush", "break peers", "force", "detour")
-"""What happens only where queues move: to those who take part in a move, to what brokers tell each other and the name
-servers, to a leader that is given up."""
+"""Faults that occur only where queues move: they strike the brokers of a move, the messages between brokers and to name
+servers, and a leader that is declared dead."""
 UNIT_FAULTS: Final = ("sever", "lose unit")
-"""What happens only where there are units: they are cut off from each other, or one is lost and comes back."""
+"""Faults that occur only where there are units: they are cut off from each other, or one is lost and comes back."""
 DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 
@@ -39,19 +39,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
-        faults: Which kinds of faults happen, one as often as it is named; none in a calm run.
-        pause_ms: How long the nemesis rests between two of them, on average.
-        static: The topics that have logical queues; *queues* is how many at first.
-        operators: How many of them move queues at once.
-        order_pause_ms: How long each rests between two orders, on average.
-        old_producers: How many of the producers know nothing of mappings.
-        old_consumers: How many of each group's members do.
+        faults: The kinds of faults; a kind is drawn as often as it is listed. Empty in a calm run.
+        pause_ms: The average pause between two faults.
+        static: The topics that have logical queues, *queues* of them at first.
+        operators: How many operators move queues concurrently.
+        order_pause_ms: The average pause of an operator between two orders.
+        old_producers: How many producers do not support mappings.
+        old_consumers: How many members of each group do not support mappings.
         grows: Whether static topics get more queues.
-        leases: Whether leaders of logical queues need leases, and are replaced by themselves when those are over.
-        resets: Whether an operator sends a group back and forth in static topics.
-        units: The clusters, each with static topics of its own, among which brokers and clients are dealt out; none:
-            all brokers are one cluster.
-        switch_pause_ms: How long the operator rests who opens units to each other and closes them, on average.
+        leases: Whether leaders of logical queues need leases, and are replaced automatically when these expire.
+        resets: Whether an operator resets the offsets of a group in static topics, forward and back.
+        units: The clusters, each with its own static topics, to which brokers and clients are assigned. Empty: all
+            brokers form one cluster.
+        switch_pause_ms: The average pause of the operator that opens units to each other and closes them.
     """
 
     name_servers: int = 1
@@ -116,7 +116,7 @@ def draw_plan(chance: Random) -> Plan:
 
 
 def _draw_static(plan: Plan, chance: Random) -> Plan:
-    """Return the plan with logical queues in it, and operators that move them."""
+    """Return the plan with logical queues, and operators that move them."""
     faults = plan.faults
     if faults:
         faults += tuple(chance.sample(MOVE_FAULTS, chance.randint(0, 3)))
@@ -124,14 +124,14 @@ def _draw_static(plan: Plan, chance: Random) -> Plan:
     old_consumers = chance.choice((0, 0, 0, 1))
     taste = plan.taste
     if old_producers:
-        # A half message is where its queue is led, and only the broker there can ask its sender.
+        # The leader of a queue stores its half messages, and only that broker can ask their sender.
         taste = msgspec.structs.replace(taste, transactions=0.0)
     if old_consumers:
         taste = msgspec.structs.replace(taste, failing=0.0, poisoned=0.0)
     return msgspec.structs.replace(
         plan,
         brokers=max(2, plan.brokers),
-        # What a broker may forget blurs what a move may not lose.
+        # Async flush permits losses that would hide the losses of a move.
         flush="sync" if chance.random() < 0.7 else plan.flush,
         faults=faults,
         static=chance.choice(((PLAIN_TOPIC, ORDERED_TOPIC), (PLAIN_TOPIC, ORDERED_TOPIC), (ORDERED_TOPIC,))),
@@ -146,7 +146,7 @@ def _draw_static(plan: Plan, chance: Random) -> Plan:
 
 
 def _draw_whole_batches(plan: Plan, chance: Random) -> Plan:
-    """Return the plan with batches that are kept whole, in some runs; some of those who read them cannot open them."""
+    """Return the plan, in some runs with batches that are kept whole and consumers that cannot unpack them."""
     if not plan.taste.batches or chance.random() < 0.6:
         return plan
     taste = msgspec.structs.replace(plan.taste, keeps_batches=True, batches=chance.choice((0.1, 0.4)))
@@ -155,7 +155,7 @@ def _draw_whole_batches(plan: Plan, chance: Random) -> Plan:
 
 
 def _draw_units(plan: Plan, chance: Random) -> Plan:
-    """Return the plan with two units, in some runs with static topics: each has some of everybody."""
+    """Return the plan, in some runs with static topics split into two units: each has brokers and clients."""
     units = chance.choice(((), ("east", "west"), (), ()))
     if not plan.static or not units:
         return plan
@@ -169,21 +169,21 @@ def _draw_units(plan: Plan, chance: Random) -> Plan:
         producers=max(2, plan.producers),
         workers=max(2, plan.workers),
         orderlies=max(2, plan.orderlies),
-        # They say no good-bye: a queue would wait for them longer than a run.
+        # Old consumers do not unregister: a queue would wait for them longer than a run.
         old_consumers=0,
         resets=False,
     )
 
 
 def _draw_leases(plan: Plan, chance: Random) -> Plan:
-    """Return the plan with leases, in some runs; often with name servers of which a majority is not all."""
+    """Return the plan, in some runs with leases, and often with enough name servers that a majority is not all."""
     if chance.random() < 0.7:
         return plan
     return msgspec.structs.replace(plan, leases=True, name_servers=chance.choice((1, 2, 3, 3)))
 
 
 def _draw_faults(chance: Random) -> tuple[str, ...]:
-    """Return the kinds of faults of a run: none, those that durability hangs on, or any few."""
+    """Return the kinds of faults of a run: none, those that threaten durability, or a few of any kind."""
     draw = chance.random()
     if draw < 0.1:
         return ()

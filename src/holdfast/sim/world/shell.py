@@ -1,11 +1,11 @@
-"""One simulated process: runs a machine, performs its effects in the virtual world, feeds it what happens.
+"""One simulated process: runs a machine, performs its effects in the virtual world, and feeds it events.
 
-The twin of `runtime.server`: it decides nothing either, and takes the same liberties. Reads bring frames split and
-merged anywhere; disk work ends later and in any order; a sync may have been done long before its end is told, or only
-then.
+This is the twin of `runtime.server`. It decides nothing either, and takes the same liberties: reads deliver frames
+split and merged anywhere, and disk work completes later and in any order. A sync may reach the disk long before its
+completion is reported, or only then.
 
-A process ends in one of three ways: `stop` in order, `kill` at once, `power_off` together with its host. Whatever was
-on the agenda for it then comes to nothing.
+A process ends in one of three ways: `stop` in order, `kill` at once, `power_off` together with its host. Its remaining
+actions on the agenda then have no effect.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class DiskPace(msgspec.Struct):
 
 
 class Surroundings(msgspec.Struct):
-    """What a process finds on its host, and what outlives it.
+    """The host of a process: everything that outlives the process.
 
     Attributes:
         skew_ms: How far the host's clock is ahead of the world's.
-        disk: None for a role that keeps nothing.
+        disk: None for a role that stores nothing.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Shell:
     """One process, from its start to its end.
 
     Attributes:
-        synced: Up to where the log is known to be on disk.
-        turns: How many events the machine has taken.
+        synced: The log position up to which the log is known to be on disk.
+        turns: The number of events that the machine has handled.
     """
 
     def __init__(self, world: World, network: Network, around: Surroundings, machine: Machine) -> None:
@@ -73,7 +73,7 @@ class Shell:
         self._is_stopping = False
         self._channels: dict[int, Socket] = {}
         self._unfinished: dict[int, bytes] = {}
-        self._streams: set[Socket] = set()  # connections that speak no frames
+        self._streams: set[Socket] = set()  # connections that carry a byte stream, not frames
         self._stream_calls: set[tuple[str, str]] = set()
         self._channel_count = 0
         self._timers: dict[str, int] = {}
@@ -98,18 +98,18 @@ class Shell:
 
     @property
     def now_ms(self) -> int:
-        """What this host's clock shows."""
+        """The time on this host's clock."""
         return self._world.now_ms + self._around.skew_ms
 
     @property
     def is_idle(self) -> bool:
-        """Whether no disk work is under way."""
+        """Whether no disk work is in progress."""
         return not self._working and not self._is_syncing
 
     # Life and death.
 
     def start(self, *addresses: str, streams: Mapping[str, str] | None = None) -> None:
-        """Listen, and tell the machine that it is up. *streams* are addresses with a purpose that speak no frames."""
+        """Listen and start the machine. *streams* maps addresses that carry no frames to their purposes."""
         for address in addresses:
             self._network.listen(address, self)
         for address, purpose in (streams or {}).items():
@@ -117,17 +117,17 @@ class Shell:
         self.feed(events.Started(self.now_ms))
 
     def kill(self) -> None:
-        """End the process at once. Its files are as it left them: the page cache outlives it."""
+        """End the process at once. The page cache outlives it, so its files keep every write."""
         self._is_alive = False
         self._network.kill(self)
 
     def power_off(self) -> None:
-        """End the process together with its host. What its disk makes of that is the disk's business."""
+        """End the process together with its host. The disk decides which writes survive."""
         self._is_alive = False
         self._network.power_off(self)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """End in order: the machine's last words, the disk work it asked for, then the channels; then *then*."""
+        """Stop in order: notify the machine, finish its disk work, close the channels, then call *then*."""
         self.feed(events.Stopping(self.now_ms))
         self._is_stopping = True
         self._timers.clear()
@@ -147,11 +147,11 @@ class Shell:
         wait()
 
     def feed(self, event: events.Event, lent: bytearray | None = None) -> None:
-        """Hand *event* to the machine and perform what it answers. The bytes that it was lent are its own no longer."""
+        """Pass *event* to the machine and perform its effects. The machine must not keep views of the *lent* bytes."""
         self.turns += 1
         answers = self.machine.handle(event)
         if lent is not None:
-            # The views are dead now: whoever kept one shall see that it did.
+            # The views are invalid now. Overwrite the bytes, so that code that kept a view fails.
             lent[:] = bytes([_SCRIBBLE]) * len(lent)
         for effect in answers:
             self._perform[type(effect)](effect)
@@ -160,7 +160,7 @@ class Shell:
         self._world.trace.note(self._around.name, what, detail)
 
     def _later(self, span_ms: tuple[int, int], action: Callable[[], None]) -> None:
-        """Let *action* happen in a while, unless the process ends before."""
+        """Run *action* after a random time, unless the process ends before."""
 
         def act() -> None:
             if self._is_alive:
@@ -168,16 +168,16 @@ class Shell:
 
         self._world.schedule(act, delay_ms=self._around.chance.randint(*span_ms))
 
-    # What happens on sockets.
+    # Socket events.
 
     def accepted(self, socket: Socket) -> None:
-        """Number a connection that somebody made to us."""
+        """Number an incoming connection."""
         if socket.purpose:
             self._streams.add(socket)
         self._take(socket, None, socket.purpose)
 
     def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
-        """Number a connection that we asked for."""
+        """Number a connection that this process opened."""
         if (dialed, purpose) in self._stream_calls:
             self._streams.add(socket)
         self._take(socket, dialed, purpose)
@@ -192,13 +192,13 @@ class Shell:
         self.feed(events.ChannelOpened(events.ChannelId(socket.tag), socket.shown, self.now_ms, dialed, purpose))
 
     def refused(self, dialed: str, reason: str, purpose: str) -> None:
-        """Tell the machine that a connection could not be made."""
+        """Notify the machine that a connection could not be made."""
         if self._is_alive:
             self._note("refused", f"{dialed} {reason}")
             self.feed(events.ChannelFailed(dialed, reason, self.now_ms, purpose))
 
     def received(self, socket: Socket, data: bytes) -> None:
-        """Hand over the whole frames of one read."""
+        """Pass the complete frames of one read to the machine."""
         if not self._is_alive or socket.tag not in self._channels:
             return
         if socket in self._streams:
@@ -220,13 +220,13 @@ class Shell:
         self.feed(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms), lent=buffer)
 
     def _received_stream(self, socket: Socket, data: bytes) -> None:
-        """Hand over one read as it is."""
+        """Pass one read to the machine without splitting it into frames."""
         self._note("stream", f"channel {socket.tag}, {len(data)} bytes {crc32(data):08x}")
         buffer = bytearray(data)
         self.feed(events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms), lent=buffer)
 
     def closed(self, socket: Socket, reason: str) -> None:
-        """Forget a connection and tell the machine."""
+        """Forget a connection and notify the machine."""
         self._streams.discard(socket)
         if self._is_alive and self._channels.pop(socket.tag, None) is not None:
             self._unfinished.pop(socket.tag, None)
@@ -247,7 +247,7 @@ class Shell:
 
     @staticmethod
     def _raise(effect: effects.Fault) -> None:
-        raise effect.error  # A mistake of ours: that is what is being looked for.
+        raise effect.error  # A bug in our code: finding these is the purpose of the simulator.
 
     def _open_channel(self, effect: effects.OpenChannel) -> None:
         if effect.is_stream:
@@ -259,7 +259,7 @@ class Shell:
         ticket = self._timers[effect.name] = self._timer_count
 
         def fire() -> None:
-            # The time to wait was measured when the timer was set: a clock that jumps meanwhile changes nothing.
+            # The delay was computed when the timer was set, so a clock that jumps meanwhile does not change it.
             if self._is_alive and self._timers.get(effect.name) == ticket:
                 del self._timers[effect.name]
                 self._note("timer", effect.name)
@@ -281,18 +281,18 @@ class Shell:
             self._begin_sync()
 
     def _begin_sync(self) -> None:
-        """Sync everything that was asked for so far; what is asked for meanwhile comes next, together."""
+        """Sync everything requested so far. Requests that arrive meanwhile are combined into the next sync."""
         self._is_syncing = True
         files, self._sync_files = list(self._sync_files), {}
         position = self._sync_position
-        # A disk may be done at once and the news take its time, or be done only at the last moment. Both happen.
+        # A disk may finish early and report late, or finish just before it reports. Simulate both.
         is_early = self._around.chance.random() < 0.5
         fault = _sync(files) if is_early else None
 
         def end() -> None:
             problem = fault if is_early else _sync(files)
             if problem is not None:
-                # As a real shell does: a disk that failed once is never asked again.
+                # Like the real shell: never use a disk again after it has failed.
                 self._fault(problem)
                 self._sync_files.clear()
                 self._is_syncing = not self._is_stopping
@@ -326,7 +326,7 @@ class Shell:
 
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._around.disk
-        assert disk is not None, "a role that writes files is given a disk"
+        assert disk is not None, "a role that writes files needs a disk"
         self._newest_writes[effect.path] = effect
 
         def retry() -> None:
@@ -346,7 +346,7 @@ class Shell:
         self._work(f"wrote {effect.path}", write)
 
     def _work(self, what: str, job: Callable[[], events.Event]) -> None:
-        """Do *job* in a while and feed the machine what came of it."""
+        """Run *job* after a random time and feed its event to the machine."""
         self._working += 1
 
         def end() -> None:
@@ -367,7 +367,7 @@ class Shell:
 
 
 def _sync(files: list[File]) -> str | None:
-    """Sync *files*; return why that failed, if it did."""
+    """Sync *files*; return the reason if that failed."""
     try:
         for file in files:
             file.sync()

@@ -1,10 +1,10 @@
-"""What happened, one aligned line per step, and a digest of all of it.
+"""The trace of a run, one aligned line per step, and its digest.
 
        step      time  actor        what              detail
          17       203  broker-a     frames            channel 3, 2 frames, 412 bytes 8f3a11c0
 
-Times are milliseconds since the world began. Two runs are the same run exactly when their digests are equal, so every
-byte that a machine is given is in it, as a checksum.
+Times are milliseconds since the world began. Two runs are identical exactly if their digests are equal: the trace
+contains a checksum of every byte that a machine receives.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ KEPT: Final = 400
 
 
 class Trace:
-    """The story of one run.
+    """The trace of one run.
 
     Args:
-        show: Takes every line as it is written; None keeps only the last ones.
+        show: Receives every line as it is written; None keeps only the last lines.
     """
 
     def __init__(self, show: Callable[[str], None] | None = None) -> None:
@@ -41,5 +41,5 @@ class Trace:
             self._show(line)
 
     def digest(self) -> str:
-        """Return what stands for everything written so far."""
+        """Return a digest of everything written so far."""
         return self._digest.hexdigest()

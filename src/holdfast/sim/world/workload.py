@@ -1,8 +1,8 @@
-"""What shall be sent, and what is known of each message: the application's own database, which no crash reaches.
+"""The messages to send, and what is special about each: the application's own database, which survives every crash.
 
-A lane is a row of messages that one producer sends. In a lane with a key the next message goes out when the one before
-was acknowledged, however often that takes to try; in the others a few are under way at once. A producer that was killed
-begins again with whatever was not acknowledged: it cannot know.
+A lane is a series of messages that one producer sends. A lane with a key sends the next message only after the previous
+one was acknowledged, however many attempts that takes. Other lanes have a few messages in flight. After a kill, a
+producer sends every unacknowledged message again, because it cannot know which were stored.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ PLAIN_TOPIC: Final = "plain"
 ORDERED_TOPIC: Final = "ordered"
 PRODUCER_GROUP: Final = "makers"
 RECONSUME_MAX: Final = 3
-"""How often a message may come back before it is a dead letter."""
+"""How often a message is redelivered before it becomes a dead letter."""
 
 _SEPARATOR: Final = b"|"
 _DELAY_LEVELS: Final = (1, 2)
 
 
 class Kind(Enum):
-    """What is special about a message."""
+    """The kinds of messages."""
 
     PLAIN = "plain"
     KEYED = "keyed"
@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True):
 
     Attributes:
         key: Messages of one key stay in order; *number* counts them.
-        is_silent: The producer of this transaction says nothing until it is asked.
+        is_silent: The producer of this transaction reports the outcome only when a broker asks for it.
         failures: How often consuming it fails before it succeeds; None for always.
         parts: The messages of a batch, which is sent as one; empty for a single message.
     """
@@ -65,53 +65,53 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """What the message says: its name, and then so much of nothing."""
+        """The body of the message: its uid, then padding."""
         return (self.uid.encode() + _SEPARATOR).ljust(self.size, b".")
 
 
 def uid_of(body: bytes) -> str:
-    """Return the name of the message with this body; what is no message of ours has a strange one."""
+    """Return the uid in a message body. The body of any other message yields a uid that no job has."""
     return body.partition(_SEPARATOR)[0].decode(errors="replace")
 
 
 class Lane:
-    """A row of messages that one producer sends.
+    """A series of messages that one producer sends.
 
     Attributes:
-        pause_ms: How long it waits at most between two messages.
+        pause_ms: The longest pause between two messages.
     """
 
     def __init__(self, jobs: list[Job], *, window: int, pause_ms: int) -> None:
         self.pause_ms = pause_ms
         self._window = window
         self._waiting = deque(jobs)
-        self._under_way: dict[str, Job] = {}
+        self._in_flight: dict[str, Job] = {}
 
     def take(self) -> Job | None:
-        """Return the next message to send, or None when there is none or too many are under way."""
-        if not self._waiting or len(self._under_way) >= self._window:
+        """Return the next message to send, or None if there is none or too many are in flight."""
+        if not self._waiting or len(self._in_flight) >= self._window:
             return None
         job = self._waiting.popleft()
-        self._under_way[job.uid] = job
+        self._in_flight[job.uid] = job
         return job
 
     def finish(self, job: Job) -> None:
-        """Take note that *job* was acknowledged."""
-        self._under_way.pop(job.uid, None)
+        """Record that *job* was acknowledged."""
+        self._in_flight.pop(job.uid, None)
 
     def resume(self) -> None:
-        """Put back what a producer that is gone had not finished."""
-        self._waiting.extendleft(reversed(self._under_way.values()))
-        self._under_way.clear()
+        """Put back the messages that a dead producer had not finished."""
+        self._waiting.extendleft(reversed(self._in_flight.values()))
+        self._in_flight.clear()
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was acknowledged."""
-        return not self._waiting and not self._under_way
+        """Whether every message was acknowledged."""
+        return not self._waiting and not self._in_flight
 
 
 class Taste(msgspec.Struct, frozen=True, kw_only=True):
-    """What kinds of messages there are in a run, as shares of the plain topic's.
+    """The mix of messages in a run, as shares of the plain topic's messages.
 
     Attributes:
         keeps_batches: The plain topic is indexed by record, and batches are kept whole.
@@ -130,7 +130,7 @@ class Orders:
     """Every message of a run, and the lanes of every producer.
 
     Attributes:
-        keeps_batches: Batches are sent as one record.
+        keeps_batches: Whether a batch is sent as one record.
     """
 
     def __init__(self, chance: Random, *, producers: list[str], messages: int, storm_ms: int, taste: Taste) -> None:
@@ -153,11 +153,11 @@ class Orders:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was acknowledged."""
+        """Whether every message was acknowledged."""
         return all(lane.is_done for lanes in self.lanes.values() for lane in lanes)
 
     def add(self, job: Job) -> Job:
-        """Make *job* known."""
+        """Register *job* and return it."""
         self.jobs[job.uid] = job
         return job
 
@@ -221,11 +221,14 @@ class Orders:
         return Job(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
 
     def _part_failures(self) -> int:
-        """Return how often a message of a batch fails: where those are kept whole it must come again alone."""
+        """Return how often a message of a batch fails.
+
+        It may fail only if batches are kept whole: it then returns as a single message.
+        """
         return int(self.keeps_batches and self._chance.random() < self._taste.failing)
 
     def _size(self) -> int:
-        # Mostly small, now and then larger than a page of the disk.
+        # Mostly small, sometimes larger than a page of the disk.
         if self._chance.random() < 0.02:
             return self._chance.randrange(4096, 9000)
         return self._chance.randrange(20, self._taste.size_max)

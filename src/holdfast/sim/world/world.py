@@ -1,8 +1,8 @@
-"""The one clock, the one agenda and the one source of chance of a simulated cluster.
+"""The clock, the agenda and the random number generators of a simulated cluster.
 
     schedule(action, delay) ─> agenda, by time and then by ticket ─> run: the next action, every check, the next action
 
-Nothing happens but what is on the agenda. Knows neither networks nor machines.
+Nothing happens except actions on the agenda. This module knows neither networks nor machines.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Action = Callable[[], None]
 Check = Callable[[], None]
 
 EPOCH_MS: Final = 1_700_000_000_000
-"""When every world begins, so that times in records look like times."""
+"""The time at which every world begins, so that timestamps in records look realistic."""
 
 
 class Violation(AssertionError):
-    """A promise of the system was broken, and which one."""
+    """A broken promise of the system."""
 
     def __init__(self, promise: str, evidence: str) -> None:
         super().__init__(f"{promise}: {evidence}")
@@ -30,7 +30,7 @@ class Violation(AssertionError):
 
 
 class World:
-    """A whole cluster in one thread. Owns the only clock and the only chance there is."""
+    """A whole cluster in one thread. Owns the only clock and the only source of randomness."""
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         self.seed = seed
@@ -42,22 +42,22 @@ class World:
 
     @property
     def elapsed_ms(self) -> int:
-        """How long this world exists."""
+        """The time since this world began."""
         return self.now_ms - EPOCH_MS
 
     def chance(self, of: str) -> Random:
-        """Return the chance that is *of* somebody: its own sequence, so that others' questions do not shift it."""
+        """Return a random number generator for *of*. Each has its own sequence, so that other draws do not shift it."""
         return Random(f"{self.seed}/{of}")
 
     def schedule(self, action: Action, *, delay_ms: int) -> None:
-        """Let *action* happen *delay_ms* of virtual time from now."""
+        """Run *action* after *delay_ms* of virtual time."""
         assert delay_ms >= 0, "the past cannot be changed"
         self._ticket += 1
         # The ticket breaks ties by arrival, never by memory address.
         heappush(self._agenda, (self.now_ms + delay_ms, self._ticket, action))
 
     def run(self, *, until_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Live through the agenda up to *until_ms*, or until *until* says so; return whether it did."""
+        """Run the agenda up to *until_ms*, or until *until* returns true; return whether it did."""
         agenda, trace = self._agenda, self.trace
         while agenda and agenda[0][0] <= until_ms:
             if until is not None and until():

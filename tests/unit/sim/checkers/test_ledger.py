@@ -44,7 +44,7 @@ def test_messages_of_a_batch_lie_at_one_spot():
 
 def test_what_was_acknowledged_must_be_there():
     """The first promise of all."""
-    with pytest.raises(Violation, match="what was acknowledged is there"):
+    with pytest.raises(Violation, match="an acknowledged message is stored"):
         audit(a_ledger())
 
 
@@ -61,7 +61,7 @@ def test_what_was_acknowledged_must_be_where_its_sender_was_told(record: Audited
     ledger = a_ledger()
     ledger.attempted(msgspec.structs.replace(JOB, uid="two"), 0)
 
-    with pytest.raises(Violation, match="what was acknowledged is there"):
+    with pytest.raises(Violation, match="an acknowledged message is stored"):
         audit(ledger, record)
 
 
@@ -80,7 +80,7 @@ def test_what_is_delayed_must_come():
     waiting = Audited(Place("broker-a", "SCHEDULE_TOPIC_XXXX", 0, 0), SPOT, "one")
 
     audit(ledger, waiting, Audited(PLACE, Spot("a:1", 200), "one"))
-    with pytest.raises(Violation, match="what is delayed comes"):
+    with pytest.raises(Violation, match="a delayed message arrives"):
         audit(ledger, waiting)
 
     ledger.forgive("a:1", 0, 9)
@@ -125,7 +125,7 @@ def test_an_acknowledgement_that_was_on_its_way_when_power_was_lost_promises_not
     assert ledger.expected() == []
 
     ledger.acknowledged(JOB, Ack(PLACE, SPOT), 10)
-    with pytest.raises(Violation, match="what was acknowledged is there"):
+    with pytest.raises(Violation, match="an acknowledged message is stored"):
         audit(ledger)
 
 
@@ -141,7 +141,7 @@ def test_a_send_that_fails_is_a_violation_where_nothing_is_broken():
     ledger.failed(JOB, "refused")
 
     ledger.is_undisturbed = True
-    with pytest.raises(Violation, match="no send fails for no reason"):
+    with pytest.raises(Violation, match="no send fails without a reason"):
         ledger.failed(JOB, "refused")
 
 

@@ -42,7 +42,7 @@ def test_a_pull_that_hears_nothing_of_a_reset_that_waits_no_more_is_a_violation(
     leader.take(5)
     leader.waiting = None
 
-    with pytest.raises(Violation, match="told with the next pull"):
+    with pytest.raises(Violation, match="the next pull reports a reset"):
         leader.resets.pulled(ROW, 9, 1, moved_to)
 
 
