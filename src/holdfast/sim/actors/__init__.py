@@ -1,16 +1,18 @@
-"""What acts on a simulated cluster: producers, consumers, operators and tools.
+"""The simulated clients of a cluster: producers, consumers, operators and tools.
 
-client          What every simulated client shares
-reset_consumer  A member of a group that operators send back and forth while it consumes
-operator        People who move logical queues
-forcer          Moves the queues of a dead leader by force
-switcher        An operator who opens units to the consumers of others, and closes them again, as `holdfast dr`
-does
-producer        A simulated producer
-consumer        A simulated member of a consumer group, concurrent or ordered
-probe           Sends one message to every queue of a quiet cluster, to see how long they take to be consumed
-search          Looks up some messages by their unique key
-admin           Two simulated tools
-survey          Asks every name server who serves the topics of a run, and compares with who is really there
-witness         Sees what consumers see and do, and asks the checkers whether it can be
+Each is a machine like the broker, so that a shell runs it and the nemesis can strike it. What they see goes to the
+checkers.
+
+    client          the base class of all clients: connections, requests with deadlines, routes and heartbeats
+    reset_consumer  a consumer whose group's offsets are reset while it consumes
+    operator        an operator that moves, resumes, drains, resets and grows; a repairer of static topics
+    forcer          an operator that moves the queues of a dead leader by force
+    switcher        an operator that opens units to consumers of other units, and closes them again
+    witness         receives what consumers see and do, and passes it to the checkers
+    producer        a producer that sends until everything is acknowledged
+    consumer        a member of a consumer group, concurrent or ordered
+    probe           a sender of one message to every queue of a quiet cluster
+    search          a tool that looks up messages by their unique key
+    admin           two tools: one creates the topics, the other reads every stored message
+    survey          a tool that compares the routes of every name server with the running brokers
 """

@@ -1,4 +1,4 @@
-"""Two simulated tools: one creates the topics of a run, the other reads everything that is stored at the end of it."""
+"""Two simulated tools: one creates the topics of a run, the other reads every stored message at the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.wire.requests.admin import CreateTopicFields
 _PAUSE_MS: Final = 200
 _PATIENCE_MS: Final = 20_000
 _GROUP: Final = "auditors"
-# With these the next offset is ahead: what lies between has no message, and the checkers know whether that may be.
+# With these codes the next offset is ahead. The offsets between have no message; the checkers know whether they may.
 _READABLE: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
@@ -44,14 +44,14 @@ _AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TO
 
 
 class TopicMaker(SimClient):
-    """Creates both topics on every broker and tries until each has said yes.
+    """Creates both topics on every broker and retries until each has accepted.
 
     Args:
-        addresses: Broker to where it listens.
-        queues: How many queues a topic has: on every broker, or logical ones altogether.
+        addresses: The address of each broker.
+        queues: The number of queues of a topic: on every broker, or logical queues in total.
         static: The topics that get logical queues.
         batched: The topics that keep batches whole.
-        unit: Where logical queues are fixed; empty for everywhere.
+        unit: The scope of the logical queues; empty for global.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class TopicMaker(SimClient):
 
     @property
     def is_done(self) -> bool:
-        """Whether every broker has both."""
+        """Whether every broker has both topics."""
         return not self._left
 
     def started(self) -> None:
-        """Ask every broker."""
+        """Send the requests to every broker."""
         for topic in (PLAIN_TOPIC, ORDERED_TOPIC):
             for broker, command in self._commands(topic).items():
                 self._create(broker, topic, command)
@@ -116,11 +116,11 @@ class Auditor(SimClient):
     """Reads every queue of every topic that holds messages, from its beginning to its end.
 
     Args:
-        is_old: As a client that cannot read mappings.
+        is_old: Whether to read as a client without mapping support.
 
     Attributes:
-        records: What it found.
-        ends: The end of every queue it has read.
+        records: All messages found.
+        ends: The end of every queue that was read.
     """
 
     def __init__(self, name_servers: str, chance: Random, *, places: Places, is_old: bool = False) -> None:
@@ -138,7 +138,7 @@ class Auditor(SimClient):
         return self._topics is not None and not self._topics and not self._open
 
     def started(self) -> None:
-        """Ask which topics there are."""
+        """Request the list of topics."""
         self._begun_ms = self._begun_ms or self.now_ms
         address = self._name_servers.current
 
@@ -155,7 +155,7 @@ class Auditor(SimClient):
         self.ask(address, Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), answered)
 
     def route_changed(self, topic: str) -> None:
-        """Read the queues of a topic once it is known where they are."""
+        """Read the queues of a topic once its route is known."""
         route = self.routes.find(topic)
         if self._topics is None or topic not in self._topics or route is None:
             return
@@ -184,7 +184,7 @@ class Auditor(SimClient):
                 self.ends[queue] = offset
                 self._open.discard(queue)
             elif is_mock_broker(queue.broker_name) and self.now_ms - self._begun_ms < _PATIENCE_MS:
-                # Another broker holds this part, and a connection to it may have been dead without anybody knowing.
+                # Another broker holds this segment, and the connection to it may be dead without either end knowing.
                 self.after(_PAUSE_MS, lambda: self._read(queue, offset))
             else:
                 raise Violation(
@@ -201,7 +201,7 @@ class Auditor(SimClient):
     def _take(self, queue: MessageQueue, offset: int, answer: Command) -> None:
         next_offset = int(answer.fields["nextBeginOffset"])
         delta = int(answer.fields.get("offsetDelta", "0"))
-        # Records say where they lie; only clients that cannot read mappings are told where they would look.
+        # Records carry their physical queue id; only clients without mapping support get the logical one.
         is_physical = is_mock_broker(queue.broker_name) and not self.is_old
         for record in decode_records(answer.body):
             if record.topic != queue.topic or not (is_physical or record.queue_id == queue.queue_id):
@@ -211,7 +211,7 @@ class Auditor(SimClient):
         row = []
         for message in read_messages(answer.body, queue, offset_delta=delta):
             if message.offset < offset:
-                continue  # Of a batch that begins before, and was seen.
+                continue  # It belongs to a batch that begins before, and was read already.
             uid, spot = uid_of(message.body), spot_of(message)
             row.append((message.offset, uid, spot))
             place = Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)

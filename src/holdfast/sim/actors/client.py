@@ -1,7 +1,7 @@
-"""What every simulated client shares: connections, requests with deadlines, routes and heartbeats.
+"""The base class of all simulated clients: connections, requests with deadlines, routes and heartbeats.
 
-A client is a machine like the roles, so that the same shell runs it and the same nemesis strikes it. What it decides is
-decided by the pure half of `holdfast.client`; what is here stands in for the asyncio half.
+A client is a machine like the broker, so that the same shell runs it and the same nemesis strikes it. The pure half of
+`holdfast.client` makes its decisions; this module replaces the asyncio half.
 
     ask(address, request, then) ─> dial if need be ─> then(answer)
                                                  └──> then(error): not sent, lost on the way, or no answer in time
@@ -51,11 +51,11 @@ _PARTING_MS: Final = 1_000
 
 
 class _Link(msgspec.Struct):
-    """The way to one address.
+    """The connection to one address.
 
     Attributes:
-        waiting: What is sent as soon as the connection is there.
-        heard_ms: When the other end last said something.
+        waiting: Requests to send as soon as the connection is open.
+        heard_ms: When the other end last sent something.
     """
 
     address: str
@@ -66,13 +66,13 @@ class _Link(msgspec.Struct):
 
 
 class SimClient:
-    """A client that does nothing yet.
+    """A client without any work to do; subclasses add it.
 
     Args:
         name: Its client id.
         name_servers: `host:port;host:port`.
-        is_old: It knows nothing of mappings, cannot open batches, and does not say otherwise.
-        unit: Whose queues it sees; empty for everybody's.
+        is_old: It supports neither mappings nor inner batches, and does not claim to.
+        unit: The unit whose queues it sees; empty for all queues.
     """
 
     def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False, unit: str = "") -> None:
@@ -91,25 +91,25 @@ class SimClient:
         self._looking_up: set[str] = set()
         self._refreshing: set[str] = set()
 
-    # What a kind of client adds.
+    # Hooks for subclasses.
 
     def started(self) -> None:
-        """Begin."""
+        """Start the work of this client."""
 
     def heartbeat(self) -> Command | None:
-        """Return what brokers are told every few seconds."""
+        """Return the heartbeat for brokers; None to send none."""
         return None
 
     def requested(self, address: str, command: Command) -> None:
-        """Take what a broker asks of us."""
+        """Handle a request from a broker."""
 
     def route_changed(self, topic: str) -> None:
-        """Take note of a new route."""
+        """Handle a new route."""
 
     # The machine.
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take note of *event* and return what shall be done about it, in order."""
+        """Handle *event* and return the effects to perform, in order."""
         self.now_ms = event.now_ms
         match event:
             case FramesReceived():
@@ -133,7 +133,7 @@ class SimClient:
         return effects
 
     def after(self, delay_ms: int, action: Action) -> None:
-        """Do *action* in a while."""
+        """Run *action* after *delay_ms*."""
         self._timer_count += 1
         name = f"{self._timer_count}"
         self._timers[name] = action
@@ -148,19 +148,19 @@ class SimClient:
             for then in late:
                 then(RequestTimeout(f"no answer from {link.address} in time"))
             if late and link.channel is not None and link.heard_ms + REQUEST_TIMEOUT_MS <= self.now_ms:
-                # Taken for dead, as the real client does: a half-open connection would swallow all that follows.
+                # Close it, as the real client does: a half-open connection would swallow all later requests.
                 self._effects.append(CloseChannel(link.channel))
                 self._closed(link.channel)
         self._effects.append(SetTimer(_TICK, self.now_ms + _TICK_MS))
 
-    # Asking.
+    # Requests.
 
     def ask(self, address: str, command: Command, then: Then, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
-        """Send a request; *then* takes the answer or why there is none."""
+        """Send a request; *then* receives the answer, or the error if there is none."""
         self._put(address, command, then, timeout_ms)
 
     def tell(self, address: str, command: Command) -> None:
-        """Send a request that gets no answer."""
+        """Send a one-way request."""
         command.flag |= ONE_WAY
         self._put(address, command, None, 0)
 
@@ -188,7 +188,7 @@ class SimClient:
     # Connections.
 
     def _opened(self, event: ChannelOpened) -> None:
-        assert event.dialed is not None, "nobody connects to a client"
+        assert event.dialed is not None, "a client accepts no connections"
         link = self._links.get(event.dialed)
         if link is None or link.channel is not None:
             self._effects.append(CloseChannel(event.channel))
@@ -240,7 +240,7 @@ class SimClient:
     # Routes and heartbeats.
 
     def look_up(self, topic: str) -> None:
-        """Ask for the route of *topic*, unless that is under way."""
+        """Request the route of *topic*, unless a request is in flight."""
         if topic in self._looking_up:
             return
         self._looking_up.add(topic)
@@ -259,7 +259,7 @@ class SimClient:
         self.ask(address, route_query(topic, self.unit), answered)
 
     def refresh_leaders(self, topic: str) -> None:
-        """Ask every name server who leads the queues of *topic*, unless that is under way: the newest counts."""
+        """Ask every name server for the leaders of *topic*, unless requests are in flight, and keep the newest."""
         addresses = self._name_servers.addresses
         if self.is_old or topic in self._refreshing:
             self.look_up(topic)
@@ -284,12 +284,12 @@ class SimClient:
             self.ask(address, route_query(topic, self.unit), answered)
 
     def find_address(self, queue: MessageQueue) -> str | None:
-        """Return where whoever serves *queue* listens, as far as is known."""
+        """Return the address of the broker that serves *queue*, as far as it is known."""
         route = self.routes.find(queue.topic)
         return self.routes.find_address(queue.broker_name if route is None else route.broker_of(queue))
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Return what is known of *topic*; ask when nothing is."""
+        """Return the known route of *topic*; request it if there is none."""
         found = self.routes.find(topic)
         if found is None:
             self.routes.watch(topic)
@@ -302,14 +302,14 @@ class SimClient:
         self.after(ROUTE_POLL_MS, self._poll)
 
     def beat(self) -> None:
-        """Tell every known broker who we are."""
+        """Send a heartbeat to every known master."""
         command = self.heartbeat()
         if command is not None:
             for address in self.routes.broker_addresses(masters_only=True):
                 self.ask(address, msgspec.structs.replace(command), _ignore)
 
     def part(self, goodbye: Command) -> None:
-        """Say good-bye in a moment to brokers that no route has any more: their unit is open no longer."""
+        """After a moment, unregister from brokers that are in no route any more because their unit was closed."""
         self.after(_PARTING_MS, lambda: self._part(goodbye))
 
     def _part(self, goodbye: Command) -> None:
@@ -326,15 +326,15 @@ class SimClient:
 
 
 def refusal(answer: Command, address: str) -> BrokerRefused:
-    """Return the error that a failure code stands for."""
+    """Return the error for an answer with a failure code."""
     return BrokerRefused(answer.code, answer.remark or "", address=address)
 
 
 def route_query(topic: str, unit: str = "") -> Command:
-    """Return the question who serves *topic*, as one of a unit asks it, if one is named."""
+    """Return the request for the route of *topic*, as seen from *unit* if one is given."""
     fields = {"topic": topic, MAPPING_FIELD: "1"} | ({SCOPE_FIELD: unit} if unit else {})
     return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
 
 
 def _ignore(_answer: Command | HoldfastError) -> None:
-    """Do nothing about the answer to a heartbeat: the next one follows soon."""
+    """Ignore the answer to a heartbeat: the next heartbeat follows soon."""

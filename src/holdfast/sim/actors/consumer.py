@@ -3,8 +3,9 @@
     members and routes ─> which queues are mine ─┬─ lost ───> commit, unlock, forget
                                                  └─ gained ─> lock (ordered) ─> committed offset ─> pull, consume ...
 
-Concurrent: messages are consumed in any order, a failure goes back to the broker (36) and comes again from the retry
-topic. Ordered: one after the other per queue while the lock holds, a failure is tried again in place.
+Concurrent: messages are consumed in any order, and a failed message is sent back to the broker (36) and redelivered
+from the retry topic. Ordered: messages of a queue are consumed one after the other while the lock holds, and a failed
+message is retried in place.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ _SUSPEND_MS: Final = 10_000
 _PULL_TIMEOUT_MS: Final = 14_000
 _PAUSE_MS: Final = 500
 _RENEW_MS: Final = 4_000
-_LOCK_LIFE_MS: Final = 20_000  # What a member believes; the broker's own time is longer.
+_LOCK_LIFE_MS: Final = 20_000  # The member's limit; the broker's is longer.
 _BATCH: Final = 16
 
 
 class _Claim(msgspec.Struct):
-    """A queue that is ours.
+    """A queue that this member owns.
 
     Attributes:
-        window: None until we know where to begin.
-        asked: Where a pull is under way; None when none is.
-        turn: Counts pulls: what an older one brings is too late.
-        locked_ms: When the broker last said that the queue is ours alone; ordered groups only.
-        backlog: Pulled and not yet consumed; ordered groups only.
+        window: None until the start offset is known.
+        asked: The address of the pull in flight; None if there is none.
+        turn: Counts pulls: the answer to an older pull is ignored.
+        locked_ms: When the broker last confirmed the lock; ordered groups only.
+        backlog: Messages pulled and not yet consumed; ordered groups only.
     """
 
     queue: MessageQueue
@@ -74,7 +75,7 @@ class Consumer(SimClient):
     """One member.
 
     Args:
-        witness: Is told of everything that is seen and done.
+        witness: Receives everything that this member sees and does.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -97,7 +98,7 @@ class Consumer(SimClient):
         topics = (topic,) if is_ordered else (topic, retry_topic(group))
         self._subscriptions = {name: Subscription(topic=name) for name in topics}
         self._claims: dict[MessageQueue, _Claim] = {}
-        self._shares: dict[str, int] = {}  # Topic to how many queues were shared out last.
+        self._shares: dict[str, int] = {}  # By topic, the number of queues at the last rebalance.
         self._book = OffsetBook()
 
     def started(self) -> None:
@@ -110,7 +111,7 @@ class Consumer(SimClient):
             self.after(_RENEW_MS, self._renew_regularly)
 
     def heartbeat(self) -> Command | None:
-        """Return what brokers are told: a member of the group, and what it wants."""
+        """Return the heartbeat of a group member, with its subscriptions."""
         data = consumer_data(
             self._group,
             self._subscriptions.values(),
@@ -120,13 +121,13 @@ class Consumer(SimClient):
         )
         return heartbeat_command(self.name, consumer=data)
 
-    def requested(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may say so
-        """Look again who has which queues when a broker says that the members changed."""
+    def requested(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may send it
+        """Rebalance when a broker reports that the members changed."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._rebalance()
 
     def route_changed(self, topic: str) -> None:
-        """Meet the brokers that are new, and look again. A queue that is led elsewhere is pulled there."""
+        """Send heartbeats to new brokers and rebalance. Pull a queue whose leader changed from the new leader."""
         self.beat()
         self._rebalance()
         for claim in list(self._claims.values()):
@@ -178,18 +179,18 @@ class Consumer(SimClient):
             self.tell(address, Command(code=RequestCode.UNLOCK_BATCH_MQ, body=java_json.encode(body)))
 
     def _doubt(self, queue: MessageQueue, answer: Command | HoldfastError) -> None:
-        """Ask who leads a queue if that may have changed."""
+        """Refresh the leader of a queue if it may have changed."""
         if isinstance(answer, HoldfastError) or answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
             route = self.routes.find(queue.topic)
             if route is not None and route.leaders:
                 self.refresh_leaders(queue.topic)
 
     def _again(self, claim: _Claim) -> None:
-        """Try once more in a while to begin with a queue."""
+        """Retry later to claim a queue."""
         self.after(_PAUSE_MS, lambda: self._claim(claim))
 
     def _claim(self, claim: _Claim) -> None:
-        """Make a queue ours: lock it if need be, then ask where to begin."""
+        """Claim a queue: lock it if the group is ordered, then request its committed offset."""
         if claim.is_dropped:
             return
         if not self._is_ordered:
@@ -293,7 +294,7 @@ class Consumer(SimClient):
                 try:
                     self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription), asked_ms)
                 except CorruptRecord as error:
-                    raise Violation("what is read is what was written", f"{claim.queue}: {error}") from error
+                    raise Violation("a pull returns the bytes that were written", f"{claim.queue}: {error}") from error
                 except BrokerRefused:
                     self.beat()  # Perhaps the broker has forgotten us.
                 else:
@@ -326,7 +327,7 @@ class Consumer(SimClient):
     # Consuming.
 
     def _begin(self, claim: _Claim, message: ReceivedMessage) -> None:
-        """Consume one message of a concurrent group, some time from now."""
+        """Consume one message of a concurrent group, after a short random time."""
         assert claim.window is not None
         generation = claim.window.generation
         self.after(self.chance.randrange(60), lambda: self._consume(claim, message, generation))
@@ -349,7 +350,7 @@ class Consumer(SimClient):
             self._book.record(claim.queue, window.commit_offset)
 
     def _send_back(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:
-        """Give a message back, and be done with it once the broker has taken it."""
+        """Send a message back, and finish it once the broker has accepted it."""
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
@@ -364,7 +365,7 @@ class Consumer(SimClient):
             self.after(1000, lambda: self._consume(claim, message, generation))
 
     def _way_back(self, queue: MessageQueue, message: ReceivedMessage) -> tuple[str, Command] | None:
-        """Return who takes a message back, and the request; None when nobody is known."""
+        """Return the address and the request for sending a message back; None if no broker is known."""
         if is_mock_broker(queue.broker_name) and not self.is_old:
             route = self.route(retry_topic(self._group))
             if route is None or not route.publishable:
@@ -377,7 +378,7 @@ class Consumer(SimClient):
             fields = SendBackFields(
                 offset=message.position,
                 group=self._group,
-                # Messages of a batch lie at the same place: only their own ids tell them apart.
+                # Messages of a batch share one position: only their own ids distinguish them.
                 origin_msg_id=message.message_id if self._witness.keeps_batches else message.offset_id,
                 origin_topic=message.topic,
                 max_reconsume_times=RECONSUME_MAX,
@@ -386,7 +387,7 @@ class Consumer(SimClient):
         return None if address is None else (address, command)
 
     def _consume_next(self, claim: _Claim) -> None:
-        """Consume the next message of an ordered queue, unless one is being consumed or the lock is gone."""
+        """Consume the next message of an ordered queue, unless one is being consumed already."""
         if claim.is_busy or not claim.backlog or claim.is_dropped:
             return
         claim.is_busy = True
@@ -430,6 +431,6 @@ class Consumer(SimClient):
 
 
 def place_of(message: ReceivedMessage) -> Place:
-    """Return where *message* was pulled from."""
+    """Return the place that *message* was pulled from."""
     queue = message.queue
     return Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)

@@ -1,10 +1,10 @@
-"""Moves the queues of a dead leader by force: kills it, keeps it dead, opens its queues elsewhere, lets it come back.
+"""Moves the queues of a dead leader by force: opens its queues on another broker, then lets it come back.
 
-    hold the leader ─> last known homes, from the living and the name server ─> 7005 to another broker
+    the leader is held down ─> last known segments, from the living and the name server ─> 7005 to another broker
                                                                      ... long after that ─> release the leader
 
-A forced move is the operator's word that the leader is dead, so it stays dead until nothing of the order can be on its
-way any more. Its host is known to nobody who cuts links.
+With a forced move the operator asserts that the leader is dead. So it stays dead until no part of the order can be in
+flight any more. The nemesis does not know the forcer's host, so it cuts none of its links.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _SETTLE_MS: Final = 12_000
 
 
 class Forcer(ScriptedClient):
-    """One forced move of everything that one broker leads.
+    """One forced move of all queues that one broker leads.
 
     Args:
-        addresses: Broker to where it listens.
+        addresses: The address of each broker.
         victim: The leader, which is dead.
-        target: Who shall lead.
-        then: Is called when the leader may come back.
+        target: The new leader.
+        then: Called when the old leader may come back.
 
     Attributes:
-        count: How many queues were opened elsewhere.
+        count: How many queues were opened on the new leader.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -62,7 +62,7 @@ class Forcer(ScriptedClient):
         self._then = then
 
     def started(self) -> None:
-        """Do it, wait, and let the leader come back."""
+        """Force the move, wait, and let the old leader come back."""
         self.run(self._force(), self._then)
 
     def _force(self) -> Script:

@@ -1,13 +1,14 @@
-"""People who move logical queues: each reads what there is, orders something, and does not wait to see it through.
+"""Operators that move logical queues: each reads the mappings and orders a change, without waiting for its completion.
 
-    read the mappings (7007) ─> choose ─┬─ move some queues of a leader (7001), perhaps think better of it (7003)
-                                        ├─ take up again what failed or was cancelled (7004)
+    read the mappings (7007) ─> choose ─┬─ move some queues of a leader (7001), perhaps cancel the move (7003)
+                                        ├─ resume a move that failed or was cancelled (7004)
                                         ├─ drain a broker
-                                        ├─ send a group elsewhere (222)
+                                        ├─ reset the offsets of a group (222)
                                         └─ let a topic grow (513)
 
-What they are told may be old by the time they order: then they are refused, and look again. They can be killed like any
-other process; what they ordered goes on without them. `Repairer` puts right what was left half told.
+The mappings may be outdated by the time of the order: then the order is refused, and the operator reads them again.
+Operators can be killed like any other process; their orders continue without them. `Repairer` completes changes that
+reached only some brokers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from holdfast.wire.requests.offsets import QueueFields
 
 Asking = tuple[str, Command]
 Script = Generator[Asking | int, Any, None]
-"""Yields a question and its address, or milliseconds to wait; is sent the answer, or why there is none."""
+"""Yields an address and a request, or milliseconds to wait; receives the answer, or the error."""
 Reading = Generator[Asking | int, Any, "View"]
 
 TOTAL_MAX: Final = 10
@@ -50,11 +51,11 @@ _OPEN_STATES: Final = frozenset({"planned", "granted", "prepared"})
 
 
 class View(msgspec.Struct):
-    """What the brokers said.
+    """The brokers' records of static topics.
 
     Attributes:
-        records: Topic to broker to its record.
-        hosted: Topic to broker to how many physical queues it has.
+        records: By topic and broker, its mapping record.
+        hosted: By topic and broker, its number of physical queues.
         silent: Brokers that did not answer.
     """
 
@@ -65,7 +66,7 @@ class View(msgspec.Struct):
     silent: set[str] = set()
 
     def merge(self, topic: str) -> MergedTopic | None:
-        """Return what all records of *topic* say together."""
+        """Return the merged records of *topic*."""
         records = self.records.get(topic)
         return merge(records) if records else None
 
@@ -90,10 +91,10 @@ def read_view(addresses: Mapping[str, str]) -> Reading:
 
 
 class ScriptedClient(SimClient):
-    """A client that works through scripts, one at a time."""
+    """A client that runs scripts, one at a time."""
 
     def run(self, script: Script, then: Callable[[], None]) -> None:
-        """Work through *script*, and then do *then*."""
+        """Run *script*, then call *then*."""
 
         def resume(result: Command | HoldfastError | None) -> None:
             try:
@@ -110,13 +111,13 @@ class ScriptedClient(SimClient):
 
 
 class Duties(msgspec.Struct, frozen=True):
-    """What an operator is there for.
+    """The tasks of an operator.
 
     Attributes:
-        topics: What it may move.
-        pause_ms: How long it rests between two orders, on average.
-        may_grow: Whether it makes topics larger; one operator does at a time.
-        resets: Is told of what it resets; None where it may not.
+        topics: The topics whose queues it moves.
+        pause_ms: The average pause between two orders.
+        may_grow: Whether it lets topics grow; only one operator may at a time.
+        resets: The checker that receives its resets; None if it may not reset.
     """
 
     topics: tuple[str, ...]
@@ -126,12 +127,12 @@ class Duties(msgspec.Struct, frozen=True):
 
 
 class Operator(ScriptedClient):
-    """Orders one thing after the other until it is told that it is enough.
+    """Orders one change after the other until the run asks it to stop.
 
     Args:
-        addresses: Broker to where it listens.
-        is_over: Says whether it is enough.
-        on_order: Is told of every order for a move: source, target.
+        addresses: The address of each broker.
+        is_over: Returns whether to stop.
+        on_order: Called with (source, target) for every ordered move.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Operator(ScriptedClient):
         self._on_order = on_order
 
     def started(self) -> None:
-        """Begin in a while."""
+        """Start after a pause."""
         self._rest()
 
     def _rest(self) -> None:
@@ -202,7 +203,7 @@ class Operator(ScriptedClient):
             yield from self._send(merged.topic, queues, source, target)
 
     def _send(self, topic: str, queues: list[int], source: str, target: str) -> Script:
-        """Order a move; now and then think better of it."""
+        """Order a move, and sometimes cancel it."""
         order = MoveOrder(topic=topic, queues=sorted(queues), target=target)
         self._on_order(source, target)
         address = self._addresses[source]
@@ -230,7 +231,7 @@ class Operator(ScriptedClient):
         yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
 
     def _reset(self, merged: MergedTopic, resets: Resets) -> Script:
-        """Send the wanderers somewhere in each queue of a leader, forward or back, and perhaps move it at once."""
+        """Reset the wanderers in each queue of a leader, forward or back, and perhaps move these queues at once."""
         leaders = sorted(set(merged.leaders.values()))
         if not leaders:
             return
@@ -262,10 +263,10 @@ class Operator(ScriptedClient):
 
 
 class Repairer(ScriptedClient):
-    """Brings the records of static topics together, as an operator does when a change reached only some brokers.
+    """Makes the records of static topics agree, as an operator does when a change reached only some brokers.
 
     Attributes:
-        is_done: Whether every broker says the same.
+        is_done: Whether the records of all brokers agree.
     """
 
     def __init__(
@@ -277,7 +278,7 @@ class Repairer(ScriptedClient):
         self._topics = topics
 
     def started(self) -> None:
-        """Look, put right, and look again."""
+        """Read the records, repair them, and repeat until they agree."""
         self.run(self._repair(), lambda: None if self.is_done else self.after(_TRY_PAUSE_MS, self.started))
 
     def _repair(self) -> Script:
@@ -293,7 +294,7 @@ class Repairer(ScriptedClient):
             merged = merge(records)
             epoch, total = merged.epoch, max(record.total for record in records.values())
             if total > merged.total:
-                epoch = next_epoch(epoch, self.now_ms)  # It grew on some brokers, and something newer was told since.
+                epoch = next_epoch(epoch, self.now_ms)  # It grew on some brokers only, and a newer change came since.
             known = {name: (record.epoch, record.total) for name, record in records.items()}
             late = [name for name in self._addresses if known.get(name) != (epoch, total)]
             if merged.unled and not merged.contradictions:
@@ -310,7 +311,7 @@ class Repairer(ScriptedClient):
 def tell_layout(
     addresses: Mapping[str, str], view: View, merged: MergedTopic, wishes: list[Wish], now_ms: int
 ) -> Script:
-    """Tell every broker of new queues, each a few times if need be."""
+    """Send every broker the request for new queues, several times if it does not answer."""
     topic = merged.topic
     records = {
         broker: view.records[topic].get(broker) or TopicMapping(topic=topic, broker=broker, scope=merged.scope)

@@ -1,4 +1,4 @@
-"""Sends one message to every queue of a quiet cluster, to see how long they take to be consumed."""
+"""Sends one message to every queue of a quiet cluster, to measure how soon each is consumed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSE_MS = 300
 
 
 class Prober(SimClient):
-    """Sends to every queue of the plain topic, once."""
+    """Sends one message to every queue of the plain topic."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Prober(SimClient):
         unit: str = "",
     ) -> None:
         super().__init__(f"prober{unit}", name_servers, chance, unit=unit)
-        self.left = 1  # until we know better
+        self.left = 1  # until the route is known
         self._orders = orders
         self._ledger = ledger
         self._progress = progress
@@ -46,25 +46,25 @@ class Prober(SimClient):
 
     @property
     def is_sent(self) -> bool:
-        """Whether every queue has acknowledged."""
+        """Whether every message was acknowledged."""
         return not self.left
 
     @property
     def unconsumed(self) -> list[str]:
-        """What the group has not consumed yet."""
+        """The messages that the group has not consumed yet."""
         return [uid for uid in self._uids if not self._progress.is_finished(self._group, uid)]
 
     @property
     def is_consumed(self) -> bool:
-        """Whether the group has everything."""
+        """Whether the group has consumed every message."""
         return not self.unconsumed
 
     def started(self) -> None:
-        """Find the queues."""
+        """Request the route."""
         self.route(PLAIN_TOPIC)
 
     def route_changed(self, topic: str) -> None:
-        """Send to every queue."""
+        """Send one message to every queue."""
         route = self.routes.find(topic)
         assert route is not None
         if self._uids:

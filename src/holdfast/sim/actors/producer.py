@@ -1,4 +1,4 @@
-"""A simulated producer: sends what its lanes hold until everything is acknowledged, whatever happens."""
+"""A simulated producer: sends the messages of its lanes until all are acknowledged, despite every fault."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactio
 from holdfast.wire.requests.send import SendFields
 
 _NO_ROUTE_PAUSE_MS: Final = 300
-_WHOLE_SIZE_MAX: Final = 10_000  # Brokers take records of that size; larger batches they split.
+_WHOLE_SIZE_MAX: Final = 10_000  # Brokers accept records of this size; larger batches are sent to be split.
 _PACKING: Final = Packing(compress_over=None)
 
 
@@ -46,7 +46,7 @@ class Producer(SimClient):
     """Sends the lanes of one producer.
 
     Args:
-        pins: The queue of each key, chosen once: an application that wants order says itself where a key goes.
+        pins: The queue of each key, chosen once: an application that needs order chooses the queue of a key itself.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -71,19 +71,19 @@ class Producer(SimClient):
         self._turn = RoundRobin(chance)
 
     def started(self) -> None:
-        """Begin where the process before left off."""
+        """Continue where the previous process stopped."""
         for lane in self._lanes:
             lane.resume()
             self.after(self.chance.randrange(1000), lambda lane=lane: self._pump(lane))  # type: ignore[misc]
 
     def heartbeat(self) -> Command | None:
-        """Return what brokers are told: a member of the producer group, which may be asked about transactions."""
+        """Return the heartbeat of a group member that brokers may ask about transactions."""
         return heartbeat_command(self.name, producer=PRODUCER_GROUP)
 
     # Sending.
 
     def _pump(self, lane: Lane) -> None:
-        """Send one message, and look again in a while."""
+        """Send one message, and schedule the next."""
         job = lane.take()
         if job is not None:
             self._attempt(job, lane, 1, None)
@@ -117,7 +117,7 @@ class Producer(SimClient):
         if route is None or not route.publishable:
             return None
         if job.key is None:
-            # If no leader is up, anybody's: one of them will be back before the others.
+            # If no leader is up, try any queue: one leader will be back before the others.
             queues = route.sendable or route.publishable
             others = tuple(queue for queue in queues if route.broker_of(queue) != avoid)
             return self._turn.choose(job.topic, others or queues)
@@ -147,7 +147,7 @@ class Producer(SimClient):
         return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=packed[0].body)
 
     def _whole(self, job: Job, items: bytes, fields: SendFields) -> Command:
-        """Return a batch that stays one record. The ids of its messages do not follow its own: they are keys of it."""
+        """Return a batch that stays one record. Its messages have unrelated ids, which are keys of the batch."""
         keys, codec = [single.uid for single in job.parts], self.chance.choice((None, Codec.LZ4))
         whole = wrap_items(items, len(keys), job.uid, keys=keys, tags={"t"}, codec=codec)
         fields.sys_flag, fields.properties, fields.batch = whole.sys_flag, whole.properties, False
@@ -155,7 +155,7 @@ class Producer(SimClient):
 
     def _retry(self, job: Job, lane: Lane, attempt: int, queue: MessageQueue, error: HoldfastError) -> None:
         if not is_retryable(error):
-            raise Violation("a sound message is taken", f"{job.uid}: {error}")
+            raise Violation("a valid message is accepted", f"{job.uid}: {error}")
         self._ledger.failed(job, str(error))
         route = self.routes.find(job.topic)
         avoid = queue.broker_name if route is None else route.broker_of(queue)
@@ -176,7 +176,7 @@ class Producer(SimClient):
             spots *= len(job.singles)
         queue_id = int(answer.fields["queueId"])
         if len(spots) != len(job.singles) or queue_id != queue.queue_id:
-            raise Violation("an answer is that of its request", f"{job.uid}: {answer.fields}")
+            raise Violation("an answer matches its request", f"{job.uid}: {answer.fields}")
         for step, (single, spot) in enumerate(zip(job.singles, spots, strict=True)):
             place = Place(queue.broker_name, job.topic, queue_id, offset + step)
             self._ledger.acknowledged(single, Ack(place, spot), asked_ms)
@@ -190,7 +190,7 @@ class Producer(SimClient):
                 msg_id=job.uid,
                 transaction_id=answer.fields.get("transactionId"),
             )
-            # Who answered may only have passed it on: who has it decides. An old client does not know that.
+            # The broker that answered may only have relayed it; the storing broker decides. Old clients ignore that.
             holder = spots[0].home if is_mock_broker(queue.broker_name) and not self.is_old else address
             self.after(self.chance.randrange(300), lambda: self._decide(holder, fields))
 
@@ -200,7 +200,7 @@ class Producer(SimClient):
         self.tell(address, Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields)))
 
     def requested(self, address: str, command: Command) -> None:
-        """Answer a broker that asks how a transaction ended; any member of the group can."""
+        """Answer a broker that asks for the outcome of a transaction; any member of the group can."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         asked = from_fields(CheckTransactionFields, command.fields)
@@ -220,13 +220,13 @@ class Producer(SimClient):
 
 
 def read_spots(answer: Command) -> list[Spot]:
-    """Return where the messages of a send that was taken lie, by what its sender is told."""
+    """Return the positions of the messages of a successful send, as its answer lists them."""
     ids = [parse_message_id(text) for text in answer.fields["msgId"].split(",")]
     return [Spot(found.address, found.position) for found in ids]
 
 
 def _pack(job: Job) -> Outgoing:
-    """Return one message as it goes out."""
+    """Return one message in wire form."""
     extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: PRODUCER_GROUP}
     message = Message(job.topic, job.body, tags="t", key=job.key, delay_level=job.delay_level)
     return pack(message, job.uid, _PACKING, extra if job.kind in TRANSACTIONAL else None)

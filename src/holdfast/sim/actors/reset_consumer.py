@@ -1,9 +1,9 @@
-"""A member of a group that operators send back and forth while it consumes.
+"""A consumer whose group's offsets operators reset while it consumes.
 
-    every queue of its topics:   pull, without waiting ─> go where the answer says ─> rest, commit, rest ─> pull ...
+    every queue of its topics:   pull without waiting ─> continue where the answer says ─> rest, commit, rest ─> pull ...
 
-It is alone in its group and takes its time, so that a reset often waits for it, and the queue moves meanwhile. Nobody
-minds what it misses or gets twice; what counts is that it hears where it was sent.
+It is the only member of its group and consumes slowly, so that a reset often waits for it while the queue moves. Missed
+or repeated messages do not matter; the checker only verifies that it receives every reset.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _UNTOLD: Final = frozenset({ResponseCode.NOT_LEADER_FOR_QUEUE, ResponseCode.SYST
 
 
 class Wanderer(SimClient):
-    """The only member.
+    """The only member of the group.
 
     Args:
-        topics: Static ones.
-        resets: Is told of what it hears.
+        topics: The static topics to consume.
+        resets: The checker that receives every answer.
     """
 
     def __init__(self, name: str, name_servers: str, chance: Random, *, topics: Iterable[str], resets: Resets) -> None:
@@ -44,13 +44,13 @@ class Wanderer(SimClient):
         self._next: dict[MessageQueue, int] = {}
 
     def started(self) -> None:
-        """Find the queues."""
+        """Request the routes."""
         self._resets.began(self.now_ms)
         for topic in self._subscriptions:
             self.route(topic)
 
     def route_changed(self, topic: str) -> None:
-        """Begin with the queues that are new."""
+        """Start to pull new queues."""
         route = self.routes.find(topic)
         for queue in () if route is None or topic not in self._subscriptions else route.readable:
             if queue not in self._next:
@@ -107,7 +107,7 @@ class Wanderer(SimClient):
 
 
 def _is_untold(error: HoldfastError) -> bool:
-    """Say whether a pull that failed in this way cannot have told of a reset: its answer did not get lost."""
+    """Return whether a pull that failed with *error* cannot have reported a reset: no answer was lost."""
     if isinstance(error, ConnectionLost):
         return not error.was_sent
     return isinstance(error, BrokerRefused) and error.code in _UNTOLD

@@ -1,4 +1,4 @@
-"""Looks up some messages by their unique key: whatever was acknowledged can be found."""
+"""Looks up some messages by their unique key: every acknowledged message must be found."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.wire.requests.offsets import QueryMessageFields
 
 _SAMPLE_MAX: Final = 12
 _PAUSE_MS: Final = 200
-_INDEX_MS: Final = 5_000  # The index follows the log; it need not be there in the same moment.
+_INDEX_MS: Final = 5_000  # The index follows the log with a delay.
 
 
 class Searcher(SimClient):
-    """Looks for a few messages on the brokers that hold them."""
+    """Queries a few messages from the brokers that store them."""
 
     def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger) -> None:
         super().__init__("searcher", name_servers, chance)
@@ -34,11 +34,11 @@ class Searcher(SimClient):
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was found."""
+        """Whether every message was found."""
         return not self._left
 
     def started(self) -> None:
-        """Ask for all of them."""
+        """Query all messages."""
         self._begun_ms = self.now_ms
         for uid, ack in list(self._left.items()):
             self._ask(uid, ack)
@@ -59,6 +59,6 @@ class Searcher(SimClient):
             elif self.now_ms - self._begun_ms < _INDEX_MS:
                 self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
             else:
-                raise Violation("what was acknowledged is found by its key", f"{uid}: {ack.place}, {answer.remark}")
+                raise Violation("an acknowledged message is found by its key", f"{uid}: {ack.place}, {answer.remark}")
 
         self.ask(ack.spot.home, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)

@@ -1,4 +1,4 @@
-"""Asks every name server who serves the topics of a run, and compares with who is really there."""
+"""Asks every name server for the routes of a run's topics, and compares them with the running brokers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TOPICS: Final = (PLAIN_TOPIC, ORDERED_TOPIC)
 
 
 class Surveyor(SimClient):
-    """Asks when it is told to.
+    """Requests routes every second and checks them on demand.
 
     Args:
-        leaders: Returns who leads each queue of a static topic, in truth; nothing for a normal topic.
-        unit: Whose routes it asks for; empty for all.
+        leaders: Returns the real leader of each queue of a static topic; nothing for a normal topic.
+        unit: The unit whose routes it requests; empty for all.
 
     Attributes:
-        found: The route that each name server knows of each topic; None where there was no answer.
+        found: The route of each topic at each name server; None if there was no answer.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Surveyor(SimClient):
         self._leaders = leaders
 
     def started(self) -> None:
-        """Ask every name server about every topic, and again every second."""
+        """Ask every name server about every topic, and repeat every second."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
                 self._ask(address, topic)
@@ -54,14 +54,14 @@ class Surveyor(SimClient):
         self.ask(address, route_query(topic, self.unit), answered)
 
     def find_wrong(self, alive: list[str]) -> str | None:
-        """Return what is wrong with the routes when just the brokers *alive* are there; None when they are true."""
+        """Return the error in the routes if exactly the brokers *alive* are up; None if the routes are true."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
                 route = self.found.get((address, topic))
                 if route is None:
-                    return f"{address} says nothing of {topic}"
+                    return f"{address} does not answer about {topic}"
                 named = sorted(broker.broker_name for broker in route.broker_datas)
-                # Of a unit without brokers nothing can be told, but that it waits for them.
+                # A unit without running brokers has no leaders; its route must name no broker.
                 leaders = self._leaders(topic) if alive else {}
                 if leaders:
                     wrong = _find_wrong_leader(route, topic, leaders, named, alive)
@@ -75,7 +75,7 @@ class Surveyor(SimClient):
 def _find_wrong_leader(
     route: Route, topic: str, leaders: dict[int, str], named: list[str], alive: list[str]
 ) -> str | None:
-    """Return what is wrong with the route of a static topic: who leads, or who can be reached."""
+    """Return the error in the route of a static topic, in its leaders or its brokers; None if it is true."""
     told = {queue.queue_id: leader.broker for queue, leader in route.leaders(topic).items()}
     if told != leaders:
         return f"says that {topic} is led by {told}, it is led by {leaders}"

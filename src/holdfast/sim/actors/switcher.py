@@ -1,8 +1,9 @@
-"""An operator who opens units to the consumers of others, and closes them again, as `holdfast dr` does.
+"""An operator that opens units to the consumers of other units, and closes them again, as `holdfast dr` does.
 
-    what do name servers say? ─> the newest of it ─> open something, or close it ─> tell name servers, then brokers
+    read the switch of all name servers ─> keep the newest ─> open or close a unit ─> notify name servers, then brokers
 
-Whoever cannot be reached is told by brokers when it is back. The operator may be killed after it has told some.
+Brokers pass the switch on to a server that was unreachable once it is back. The operator may be killed after it has
+notified only some servers.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _TRY_PAUSE_MS: Final = 700
 
 
 class Switching(msgspec.Struct):
-    """What is known of it.
+    """The state that the operator shares with the checkers.
 
     Attributes:
-        units: All there are.
-        pause_ms: How long the operator rests between two orders, on average.
-        changed_ms: When it last ordered a change, or one was last on its way.
-        opened: How often something was opened.
+        units: All units.
+        pause_ms: The average pause between two orders.
+        changed_ms: The last time when a change was ordered or still in flight.
+        opened: How many openings were ordered.
     """
 
     units: tuple[str, ...]
@@ -42,11 +43,11 @@ class Switching(msgspec.Struct):
 
 
 class Switcher(ScriptedClient):
-    """Opens and closes until it is told that it is enough.
+    """Opens and closes units until the run asks it to stop.
 
     Args:
-        addresses: Broker to where it listens.
-        is_over: Says whether it is enough.
+        addresses: The address of each broker.
+        is_over: Returns whether to stop.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Switcher(ScriptedClient):
         self._is_over = is_over
 
     def started(self) -> None:
-        """Begin in a while."""
+        """Start after a pause."""
         self._rest()
 
     def _rest(self) -> None:
@@ -82,7 +83,7 @@ class Switcher(ScriptedClient):
         try:
             wanted = self._choose(known)
         except SwitchRefused:
-            return  # It is open as a part of something larger, or already.
+            return  # The unit is already open, alone or as a part of something larger.
         self._switching.changed_ms = self.now_ms
         yield from tell_switch(self._name_servers.addresses, self._addresses, wanted)
         self._switching.changed_ms = self.now_ms
@@ -96,10 +97,10 @@ class Switcher(ScriptedClient):
 
 
 class Closer(ScriptedClient):
-    """Closes everything, when all can be reached.
+    """Closes all units once every server can be reached.
 
     Attributes:
-        is_done: Whether all name servers were told.
+        is_done: Whether all name servers have been notified.
     """
 
     def __init__(self, name_servers: str, chance: Random, *, addresses: Mapping[str, str]) -> None:
@@ -108,7 +109,7 @@ class Closer(ScriptedClient):
         self._addresses = addresses
 
     def started(self) -> None:
-        """Look, close, and look again."""
+        """Read the switch, close every opening, and repeat until none is left."""
         self.run(self._close(), lambda: None if self.is_done else self.after(_TRY_PAUSE_MS, self.started))
 
     def _close(self) -> Script:
@@ -125,7 +126,7 @@ class Closer(ScriptedClient):
 
 
 def read_switch(name_servers: Sequence[str]) -> Generator[Asking | int, Any, Switch | None]:
-    """Ask all name servers what is open; return the newest, or None when none of them answers."""
+    """Ask all name servers for the switch; return the newest, or None if none answers."""
     newest, is_known = CLOSED, False
     for address in name_servers:
         answer = yield address, Command(code=RequestCode.GET_SWITCH)
@@ -136,6 +137,6 @@ def read_switch(name_servers: Sequence[str]) -> Generator[Asking | int, Any, Swi
 
 
 def tell_switch(name_servers: Sequence[str], brokers: Mapping[str, str], switch: Switch) -> Script:
-    """Tell whoever can be reached: name servers first."""
+    """Send the switch to every server that can be reached, name servers first."""
     for address in (*name_servers, *brokers.values()):
         yield address, Command(code=RequestCode.SET_SWITCH, body=encode_switch(switch))

@@ -10,6 +10,6 @@ from the seed of the run.
     shell     one simulated process: runs a machine in the virtual world
     node      a host whose process can be killed, stopped and restarted on the data that its disk kept
     layout    the requests that create or grow a static topic
-    workload  the messages to send, and what is special about each
+    workload  the messages to send, with their keys, delays, outcomes and failures
     plan      the size, load and faults of a run, drawn from its seed
 """

@@ -1,4 +1,4 @@
-"""The messages to send, and what is special about each: the application's own database, which survives every crash.
+"""The messages to send, with their properties: the application's own database, which survives every crash.
 
 A lane is a series of messages that one producer sends. A lane with a key sends the next message only after the previous
 one was acknowledged, however many attempts that takes. Other lanes have a few messages in flight. After a kill, a
