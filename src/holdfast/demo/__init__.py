@@ -1,15 +1,15 @@
-"""The demos: a cluster goes from 2 brokers to 4 and to 1 under load, and every message is accounted for.
+"""The demos: a cluster grows from 2 brokers to 4 and shrinks to 1 under load, and every message is accounted for.
 
 `make demo` runs `clicks`, a streaming click count in Spark whose last broker is also killed. `make demo-core` runs
 `orders`, an ordered consumer group that needs neither Spark nor Java.
 
-    clicks    `make demo`
-    ledger    A keyed load, and the books about it
-    orders    `make demo-core`
-    picture   The timeline and the proof as one picture, in SVG
-    proof     What the demo with Spark promises, counted
-    queries   The two queries of the demo with Spark, and the dashboard that shows what they count
-    screen    Says what happens while it happens, and keeps it for the end
-    stage     The cluster of a demo, and what is done to it
-    timeline  What happened when, as it is told at the end
+    ledger    a keyed load, and the record of acknowledged and arrived messages
+    timeline  the events of a demo, the uptime of its brokers, and its message counts over time
+    screen    the progress output, which also feeds the timeline
+    stage     the cluster of a demo: start, grow, shrink, kill
+    orders    the demo without Spark: `make demo-core`
+    proof     the promises of the Spark demo, checked by counting
+    queries   the two Spark queries, and the dashboard that shows their counts
+    picture   the timeline and the proof as one SVG picture
+    clicks    the demo with Spark: `make demo`
 """

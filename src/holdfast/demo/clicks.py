@@ -1,10 +1,10 @@
 """`make demo`: a streaming click count that never restarts while its cluster is replaced under it.
 
-    2 brokers ── 4 ── 1, the others removed and ended ── that one is killed -9 and comes back
+    2 brokers ── 4 ── 1, the others removed and stopped ── the last one is killed (kill -9) and comes back
 
-At the end every click that was acknowledged must be in the counts and in Parquet, once. A click that was on its way
-when the broker was killed may be there or not, as its sender was told. See `queries` for what runs, and `proof` for
-what must hold. Writes a picture of it all into a folder, and beside it whatever Spark and the brokers had to say.
+At the end every acknowledged click must be in the counts and in Parquet, exactly once. A click in flight when the
+broker was killed may be stored or not; its sender got an error that says so. See `queries` for the Spark queries, and
+`proof` for the promises. Writes a picture into the output folder, and beside it the log of Spark and the brokers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SAMPLE_S: Final = 0.25
 
 
 class Play:
-    """One performance."""
+    """One run of the demo."""
 
     def __init__(self, spark: SparkSession, stage: Stage, folder: Path, screen: Screen) -> None:
         self._stage = stage
@@ -52,7 +52,7 @@ class Play:
             screen.timeline.begin(f"query {name}", screen.now_s)
 
     async def run(self, admin: Admin) -> tuple[int, int]:
-        """Click while brokers come and go. Return how often queries were begun anew, and what is left of brokers."""
+        """Send clicks while brokers come and go. Return the query restarts, and the remains of removed brokers."""
         *leaving, _ = self._stage.plan.brokers
         async with self._dashboard.consumer(self._stage.plan.namesrv):
             watching, clicking = asyncio.create_task(self._watch()), asyncio.create_task(self._load.run())
@@ -73,7 +73,7 @@ class Play:
         return restarts, len(await self._stage.find_left(admin, [broker.name for broker in leaving]))
 
     def prove(self, restarts: int, leftovers: int) -> Proof:
-        """Compare what was sent with what arrived. To be called when the brokers are at rest: it reads their logs."""
+        """Compare sent and archived clicks. Call it after the brokers have stopped: it reads their logs."""
         clicks, counts = self._queries.archived(CLICKS), self._queries.archived(COUNTS)
         counted, miscounted = check_counts(clicks, counts)
         stored, copied = copied_bytes(self._stage.plan, {CLICKS, COUNTS})
@@ -90,7 +90,7 @@ class Play:
         )
 
     async def _phase(self, what: str) -> None:
-        """Let the clicks go on until some of them are counted, and for a while."""
+        """Let the clicks continue for a while, and until some of them are counted."""
         before = self._dashboard.total
         self._ledger.take_shares()
         await asyncio.sleep(PHASE_S)
@@ -100,7 +100,7 @@ class Play:
         self._screen.event(f"{what}: {counted:,} clicks counted so far, the newest stored by {shares}")
 
     async def _watch(self) -> None:
-        """Note how things stand, several times a second."""
+        """Record the current counts several times a second."""
         timeline, screen = self._screen.timeline, self._screen
         while True:
             timeline.sample(screen.now_s, self._ledger.stored, self._dashboard.total)
@@ -112,8 +112,8 @@ class Play:
 
 
 async def run(folder: Path, screen: Screen) -> Proof:
-    """Play it all and return the sums."""
-    # Here and not in another thread: Spark looks for sinks in the session of the thread that starts a query.
+    """Run the whole demo and return its proof."""
+    # Create the session in this thread: Spark looks up sinks in the session of the thread that starts a query.
     spark = session("click-count", config={"spark.log.level": "OFF"})
     spark.sparkContext.setLogLevel("OFF")
     screen.event("Spark is up")
@@ -124,14 +124,14 @@ async def run(folder: Path, screen: Screen) -> Proof:
             play = Play(spark, stage, folder, screen)
             screen.event("both queries run: one counts clicks into a topic, one archives both topics as Parquet")
             restarts, leftovers = await play.run(admin)
-        screen.event("the queries have ended, the cluster has stopped; now the books are compared")
+        screen.event("the queries have ended, the cluster has stopped; comparing sent and archived messages")
         return play.prove(restarts, leftovers)
     finally:
         spark.stop()
 
 
 def keep_noise_apart(path: Path) -> None:
-    """Send what child processes say on standard error to a file: brokers that come and go are what is shown here."""
+    """Redirect the standard error of child processes to a file, so that only the demo's own events are shown."""
     shown = os.dup(2)
     noise = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(noise, 2)
@@ -141,7 +141,7 @@ def keep_noise_apart(path: Path) -> None:
 
 
 def main() -> int:
-    """Run the demo; 0 when the proof holds, 1 when it does not."""
+    """Run the demo; return 0 if the proof holds, else 1."""
     OUTPUT.mkdir(exist_ok=True)
     noise, picture = OUTPUT / "log.txt", OUTPUT / "timeline.svg"
     keep_noise_apart(noise)
@@ -150,7 +150,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
             proof = asyncio.run(run(Path(folder), screen))
     except HoldfastError as error:
-        screen.event(f"THE DEMO FAILED: {error}. What was said meanwhile is in {noise}")
+        screen.event(f"THE DEMO FAILED: {error}. The log of the brokers and of Spark is in {noise}")
         return 1
     finally:
         screen.close()

@@ -1,14 +1,14 @@
-"""A keyed load, and the books about it: what was acknowledged, what arrived, and whether the two agree.
+"""A keyed load, and the record of which messages were acknowledged and which arrived.
 
-    refused, in doubt   sends that were told no, or nothing: sent again, or there or not as it may be
+    refused, in doubt   failed sends: not stored, so sent again; or perhaps stored
     lost                acknowledged, but never arrived
     repeated            arrived again
     unexpected          arrived, but never sent
-    out of order        arrived behind a later number of its key
-    holes               offsets of a queue at which nothing was
+    out of order        arrived after a later number of its key
+    holes               offsets of a queue without a message
 
-Every key has its own counter and never more than one send in flight: 0, 1, 2, ... and nothing twice. The ledger asks no
-broker anything.
+Every key has its own counter and at most one send in flight: 0, 1, 2, ... without repetition. The ledger asks no broker
+anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.message import Message
 from holdfast.wire.records.message_id import parse_message_id
 
-# Between two sends of a key: a demo need not heat the room.
+# Pause between two sends of a key, which keeps the load of the machine low.
 PACE_S: Final = 0.03
 
 Item = tuple[str, int]
@@ -34,7 +34,7 @@ Item = tuple[str, int]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of a ledger."""
+    """The totals of a ledger."""
 
     acknowledged: int
     arrived: int
@@ -49,17 +49,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether everything that was promised arrived, once and in order, and anything was at all."""
+        """Whether every acknowledged message arrived, once and in order, and there was at least one."""
         faults = (self.lost, self.repeated, self.unexpected, self.out_of_order, self.holes)
         return self.acknowledged > 0 and not any(faults)
 
 
 class Ledger:
-    """What was acknowledged and what arrived, by key and number.
+    """The acknowledged and the arrived messages, by key and number.
 
     Attributes:
-        stored: How many messages each broker took.
-        refused: How many sends were told no.
+        stored: How many messages each broker acknowledged.
+        refused: How many sends failed.
     """
 
     def __init__(self) -> None:
@@ -78,22 +78,22 @@ class Ledger:
         self._looked: Counter[str] = Counter()
 
     def refuse(self) -> None:
-        """Write down that a send was told no."""
+        """Record a failed send."""
         self.refused += 1
 
     def doubt(self, key: str, number: int) -> None:
-        """Write down that nobody said whether a message is kept."""
+        """Record that it is unknown whether a message was stored."""
         self._in_doubt.add((key, number))
 
     def acknowledge(self, key: str, number: int, broker: str, pause_ms: float) -> None:
-        """Write down that *broker* promised to keep a message, *pause_ms* after it was to be sent."""
+        """Record that *broker* acknowledged a message, *pause_ms* after its first attempt began."""
         self.stored[broker] += 1
         self._pause_max_ms = max(self._pause_max_ms, pause_ms)
         self._acknowledged.add((key, number))
         self._missing += (key, number) not in self._arrived
 
     def arrive(self, key: str, number: int, queue: int, offset: int) -> None:
-        """Write down that a message arrived, and from where."""
+        """Record that a message arrived, with its queue and offset."""
         if (key, number) in self._arrived:
             self._repeated += 1
             return
@@ -107,28 +107,28 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """How many messages were promised to be kept."""
+        """The number of acknowledged messages."""
         return len(self._acknowledged)
 
     @property
     def arrived(self) -> int:
-        """How many different messages arrived."""
+        """The number of different messages that arrived."""
         return len(self._arrived)
 
     @property
     def missing(self) -> int:
-        """How many acknowledged messages have not arrived yet."""
+        """The number of acknowledged messages that have not arrived yet."""
         return self._missing
 
     def take_shares(self) -> str:
-        """Return who stored how much since the last look."""
+        """Return the share of each broker in the messages stored since the last call."""
         new = self.stored - self._looked
         self._looked = self.stored.copy()
         total = new.total() or 1
-        return ", ".join(f"{name} {count * 100 // total} %" for name, count in sorted(new.items())) or "nobody"
+        return ", ".join(f"{name} {count * 100 // total} %" for name, count in sorted(new.items())) or "no broker"
 
     def close(self) -> Verdict:
-        """Return the sums; what is missing now is lost."""
+        """Return the totals; messages still missing count as lost."""
         return Verdict(
             acknowledged=self.acknowledged,
             arrived=self.arrived,
@@ -144,13 +144,13 @@ class Ledger:
 
 
 class Load:
-    """A keyed producer that runs until it is told to stop.
+    """A keyed producer that runs until `stop` is called.
 
     Args:
         plan: The cluster.
-        ledger: Where it writes down what it was told.
-        topic: Where messages go.
-        keys: Under which keys.
+        ledger: Receives the result of every send.
+        topic: The topic of the messages.
+        keys: The keys of the messages.
     """
 
     def __init__(self, plan: ClusterPlan, ledger: Ledger, topic: str, keys: list[str]) -> None:
@@ -162,11 +162,11 @@ class Load:
         self._is_over = False
 
     def stop(self) -> None:
-        """Let the sends in flight be the last."""
+        """Stop after the sends in flight."""
         self._is_over = True
 
     async def run(self) -> None:
-        """Send every key's numbers in order."""
+        """Send the numbers of every key in order."""
         async with Producer(self._namesrv, "load", retries=0) as producer:
             await asyncio.gather(*(self._count_up(producer, key) for key in self._keys))
 
@@ -179,7 +179,7 @@ class Load:
             await asyncio.sleep(PACE_S)
 
     async def _is_used_up(self, producer: Producer, key: str, number: int, begun_s: float) -> bool:
-        """Send a message; say whether its number is used up: not if it is certain that it is not there."""
+        """Send a message; return whether its number is used up: not if the message is certainly not stored."""
         try:
             result = await producer.send(Message(self._topic, b"%d" % number, key=key))
         except HoldfastError as error:
@@ -188,6 +188,6 @@ class Load:
                 return False
             self._ledger.doubt(key, number)
             return True
-        broker = self._names.get(parse_message_id(result.offset_id).address, "somebody")
+        broker = self._names.get(parse_message_id(result.offset_id).address, "unknown")
         self._ledger.acknowledge(key, number, broker, (time.monotonic() - begun_s) * 1000)
         return True

@@ -1,7 +1,8 @@
-"""`make demo-core`: a producer and an ordered group work on while their cluster goes from 2 brokers to 4 and to 1.
+"""`make demo-core`: a producer and an ordered group keep working while their cluster goes from 2 brokers to 4 and to 1.
 
-The topic is static: 8 logical queues, whoever leads them. Nothing is killed here, so nothing may be noticed: no send is
-refused, and at the end the books of both sides agree (see `ledger`). Needs neither Spark nor Java.
+The topic is static: it always has 8 logical queues, whichever brokers lead them. Nothing is killed here, so clients
+must not notice anything: no send is refused, and at the end the records of both sides agree (see `ledger`). Needs
+neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PHASE_S: Final = 3.0
 
 
 def consumer_of(namesrv: str, ledger: Ledger) -> PushConsumer:
-    """Return a member of the ordered group that writes into the ledger."""
+    """Return a member of the ordered group that records every arrival in the ledger."""
 
     async def listen(message: ReceivedMessage) -> None:
         ledger.arrive(message.key or "", int(message.body), message.queue.queue_id, message.offset)
@@ -39,21 +40,21 @@ def consumer_of(namesrv: str, ledger: Ledger) -> PushConsumer:
 
 
 async def watch(ledger: Ledger, screen: Screen) -> None:
-    """Show how things stand, every second."""
+    """Show the current counts every second."""
     while True:
         await asyncio.sleep(1)
         screen.now(f"acknowledged {ledger.acknowledged:,}  arrived {ledger.arrived:,}  refused {ledger.refused:,}")
 
 
 async def phase(ledger: Ledger, screen: Screen, what: str) -> None:
-    """Let the load go on for a while, and tell who stored it."""
+    """Let the load run for a while, then report which brokers stored it."""
     ledger.take_shares()
     await asyncio.sleep(PHASE_S)
     screen.event(f"{what}: messages went to {ledger.take_shares()}")
 
 
 async def run(folder: Path, screen: Screen) -> Verdict:
-    """Play the whole demo and return the ledger's sums."""
+    """Run the whole demo and return the totals of the ledger."""
     ledger = Ledger()
     async with running_cluster(folder, screen) as stage, Admin(stage.plan.namesrv) as admin:
         await stage.create(admin, TOPIC)
@@ -72,27 +73,27 @@ async def run(folder: Path, screen: Screen) -> Verdict:
             screen.event("the producer is done")
             await wait_until(lambda: not ledger.missing, PATIENCE_S)
             tasks[1].cancel()
-        screen.event("the consumers have left; the cluster stops")
+        screen.event("the consumers have stopped; stopping the cluster")
     return ledger.close()
 
 
 def ledger_rows(verdict: Verdict) -> Sequence[tuple[str, int, str]]:
-    """Return the ledger as people read it."""
+    """Return the totals as rows of the printed table."""
     return [
         ("acknowledged", verdict.acknowledged, "a broker promised to keep them"),
         ("arrived", verdict.arrived, "different messages that were consumed"),
-        ("refused", verdict.refused, "sends that were told no: must be 0"),
+        ("refused", verdict.refused, "sends that failed: must be 0"),
         ("lost", verdict.lost, "acknowledged but never consumed: must be 0"),
         ("repeated", verdict.repeated, "arrived again: must be 0"),
         ("unexpected", verdict.unexpected, "arrived but never sent: must be 0"),
-        ("out of order", verdict.out_of_order, "behind a later message of the same key: must be 0"),
+        ("out of order", verdict.out_of_order, "after a later message of the same key: must be 0"),
         ("holes", verdict.holes, "offsets of a queue without a message: must be 0"),
         ("longest send", round(verdict.pause_max_ms), "milliseconds, through every move"),
     ]
 
 
 def main() -> int:
-    """Run the demo; 0 when the ledger is right, 1 when it is not."""
+    """Run the demo; return 0 if the ledger is right, else 1."""
     screen = Screen()
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:

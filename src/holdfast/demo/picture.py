@@ -1,8 +1,8 @@
-"""The timeline and the proof as one picture, in SVG: who was up, who stored what, how far Spark was, what happened.
+"""The timeline and the proof as one SVG picture: uptime, clicks per broker, progress of Spark, events.
 
     title
     lanes      broker-a ▬▬▬▬▬▬▬▬        when it was up; queries with a mark for every batch
-    stored     clicks per second, one above the other, by the broker that stored them
+    stored     clicks per second, stacked, by the broker that stored them
     totals     clicks sent, and clicks counted
     events     numbered, as marked by the lines above        proof
 
@@ -28,7 +28,7 @@ _BIN_S: Final = 1.0
 _TEXT: Final = "#222"
 _FAINT: Final = "#bbb"
 _DOWN: Final = "#d55e00"
-# Told apart also by who sees few colours.
+# Readers with a colour vision deficiency can distinguish these.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 _QUERY: Final = "#555"
 
@@ -39,12 +39,12 @@ def draw(timeline: Timeline, proof: Proof) -> str:
 
 
 class _Picture:
-    """One drawing; grows downward."""
+    """One drawing that grows downward."""
 
     def __init__(self, timeline: Timeline, proof: Proof) -> None:
         self._timeline = timeline
         self._proof = proof
-        # What came before the first message is setting up, and would take half of the picture.
+        # Leave out the setup before the first message: it would fill half of the picture.
         self._start_s = timeline.samples[0].at_s - _BIN_S if timeline.samples else 0.0
         self._end_s = max(timeline.end_s, self._start_s + 1.0)
         self._brokers = sorted(name for name in timeline.lanes if not name.startswith("query "))
@@ -100,10 +100,10 @@ class _Picture:
         self._parts.append(f'<rect x="{x:.1f}" y="{self._y + 3}" width="{width:.1f}" height="16" fill="{colour}"/>')
 
     def _stored(self) -> None:
-        """Draw who stored how many clicks in each second, one above the other."""
+        """Draw the clicks per second that each broker stored, stacked."""
         bins = _rates(self._timeline.samples, self._brokers)
         most = max((sum(rates.values()) for _, rates in bins), default=0.0) or 1.0
-        self._panel("clicks/s, by", "who stored them", f"{most:,.0f}")
+        self._panel("clicks/s, by", "storing broker", f"{most:,.0f}")
         base = [0.0] * len(bins)
         for name in self._brokers:
             top = [low + rates.get(name, 0.0) for low, (_, rates) in zip(base, bins, strict=True)]
@@ -141,7 +141,7 @@ class _Picture:
             self._text(self._x(at_s), self._y + 16, f"{at_s} s", anchor="middle", colour="#777")
 
     def _marks(self, top: int, bottom: int) -> None:
-        """Draw a numbered line for every event; numbers that would lie on each other stand above one another."""
+        """Draw a numbered line for every event; numbers that would overlap are drawn above each other."""
         last_x, row = -100.0, 0
         for number, event in enumerate(self._timeline.events, 1):
             if event.at_s < self._start_s:
@@ -182,7 +182,7 @@ class _Picture:
 
 
 def _rates(samples: Sequence[Sample], brokers: Sequence[str]) -> list[tuple[float, dict[str, float]]]:
-    """Return what each broker stored per second, one entry for about a second each."""
+    """Return the messages per second that each broker stored, with about one entry per second."""
     found: list[tuple[float, dict[str, float]]] = []
     before = samples[0] if samples else None
     for sample in samples[1:]:

@@ -1,6 +1,6 @@
-"""What the demo with Spark promises, counted: all that was sent, all that was archived, all that was counted.
+"""The promises of the demo with Spark, checked by counting sent, archived and counted clicks.
 
-Pure: rows and sums in, a verdict out. That every number comes from who can know it is for the caller to see to.
+Pure: takes rows and totals, returns a verdict. The caller must get each number from the component that knows it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.demo.ledger import Ledger, Verdict
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A message as Parquet has it."""
+    """A message as archived in Parquet."""
 
     key: str
     number: int
@@ -23,10 +23,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums at the end.
+    """The totals at the end.
 
     Attributes:
-        clicks: The books about clicks, from their sender to Parquet.
+        clicks: The record of clicks, from their sender to Parquet.
         counted: Clicks, by the last count of every page in Parquet.
         shown: Clicks, by the last counts that the dashboard consumed.
         miscounted: Pages whose last count is not the number of their clicks, and counts that were written again.
@@ -34,7 +34,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         stored: Different messages in the logs of all brokers together.
         rows: Messages of both topics in Parquet.
         copied: Bytes of messages that are in these logs a second time.
-        left: What is left of brokers that are gone.
+        left: Remains of removed brokers: processes, names, segments.
     """
 
     clicks: Verdict
@@ -49,22 +49,22 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> Sequence[tuple[str, int, str, bool]]:
-        """What is promised: its name, the number, what it means, and whether it is as it must be."""
+        """Each promise: its name, the number, the explanation, and whether the number is right."""
         books = self.clicks
         none = [
             ("lost", books.lost, "acknowledged and not in Parquet"),
             ("repeated", books.repeated, "in Parquet again"),
             ("unexpected", books.unexpected, "in Parquet and never sent"),
-            ("out of order", books.out_of_order, "behind a later click of the same page"),
-            ("holes", books.holes, "offsets of a queue at which there is no click"),
+            ("out of order", books.out_of_order, "after a later click of the same page"),
+            ("holes", books.holes, "offsets of a queue without a click"),
             ("miscounted", self.miscounted, "pages with a wrong count, counts written twice"),
             ("query restarts", self.restarts, "runs of the two queries beyond their first"),
             ("bytes copied", self.copied, "of messages that are in the logs of brokers twice"),
-            ("left behind", self.left, "processes, names and segments of removed brokers"),
+            ("left over", self.left, "processes, names and segments of removed brokers"),
         ]
         return [
             ("clicks", books.acknowledged, "acknowledged", books.acknowledged > 0),
-            ("in doubt", books.in_doubt, "on their way when the broker was killed: there or not", True),
+            ("in doubt", books.in_doubt, "in flight when the broker was killed: stored or not", True),
             ("archived", books.arrived, "clicks in Parquet", books.arrived >= books.acknowledged),
             ("counted", self.counted, "by Spark, exactly once: must be the same", self.counted == books.arrived),
             ("shown", self.shown, "by the dashboard: must be the same", self.shown == books.arrived),
@@ -74,24 +74,24 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_all_stored(self) -> bool:
-        """Whether the logs hold what was archived, no more and no less."""
+        """Whether the logs hold exactly the archived messages."""
         return self.stored == self.rows
 
     @property
     def is_good(self) -> bool:
-        """Whether everything is as it was promised."""
+        """Whether every number is right."""
         return all(is_right for *_, is_right in self.lines)
 
 
 def close_books(sent: Ledger, clicks: Iterable[Row]) -> Verdict:
-    """Compare what was sent with the rows that arrived, in the order of their offsets."""
+    """Compare the sent clicks with the archived rows, in the order of their offsets."""
     for row in sorted(clicks, key=lambda row: (row.queue, row.offset)):
         sent.arrive(row.key, row.number, row.queue, row.offset)
     return sent.close()
 
 
 def check_counts(clicks: Iterable[Row], counts: Iterable[Row]) -> tuple[int, int]:
-    """Return what the last counts add up to, and how many are wrong: they rise, and end at the number of clicks."""
+    """Return the sum of the last counts, and how many counts are wrong: they must rise to the number of clicks."""
     pages = Counter(row.key for row in clicks)
     latest: dict[str, int] = {}
     again = 0

@@ -1,4 +1,4 @@
-"""The two queries of the demo with Spark, and the dashboard that shows what they count.
+"""The two queries of the demo with Spark, and the dashboard that shows their counts.
 
 clicks ─┬─> count: clicks per page ──> counts ──> dashboard          both topics are static;
         │                                │                           counts are written exactly once
@@ -30,13 +30,13 @@ _START_S: Final = 180.0
 
 
 class Dashboard:
-    """Shows the newest count of every page, as the topic of counts tells it."""
+    """Shows the newest count of every page, consumed from the topic of counts."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
     def consumer(self, namesrv: str) -> PushConsumer:
-        """Return the consumer that keeps it up to date."""
+        """Return the consumer that updates it."""
 
         async def listen(message: ReceivedMessage) -> None:
             self.counts[message.key or ""] = int(message.body)
@@ -47,17 +47,18 @@ class Dashboard:
 
     @property
     def total(self) -> int:
-        """All clicks that were counted."""
+        """The sum of the newest counts of all pages."""
         return sum(self.counts.values())
 
 
 class Queries:
-    """The queries, from their start to their end.
+    """The two queries, from their start to their end.
 
     Args:
-        spark: Where they run. They are started in the thread that made it: Spark looks for sinks there.
+        spark: The session to run them in. Create this object in the thread that made the session: Spark looks up sinks
+            there.
         namesrv: The cluster.
-        folder: For checkpoints, and for what is archived.
+        folder: The folder for checkpoints and archived files.
     """
 
     def __init__(self, spark: SparkSession, namesrv: str, folder: Path) -> None:
@@ -67,7 +68,7 @@ class Queries:
         counts = source.option("subscribe", CLICKS).option("groupId", GROUP).load().groupBy("key").count()
 
         def tell(changed: DataFrame, number: int) -> None:
-            """Write the counts that changed. Spark's Python sinks take no updates; a named write does, once."""
+            """Write the counts that changed. Spark's Python sinks support no updates; a named write is exactly once."""
             sink = changed.selectExpr("key", "cast(count as string) body").write.format("holdfast").mode("append")
             sink = sink.option("namesrv", namesrv).option("topic", COUNTS).option("exactlyOnce", "true")
             sink.option("txnAppId", "click-count").option("txnVersion", str(number)).save()
@@ -82,10 +83,10 @@ class Queries:
         self._runs = [query.runId for query in self._queries]
 
     def check(self) -> bool:
-        """Say that both run.
+        """Return True if both queries run.
 
         Raises:
-            DemoFailed: one does not.
+            DemoFailed: A query has ended.
         """
         for query in self._queries:
             if (error := query.exception()) is not None or not query.isActive:
@@ -94,11 +95,11 @@ class Queries:
 
     @property
     def batches(self) -> dict[str, int]:
-        """By query, how many batches it has done."""
+        """The number of completed batches of each query."""
         return {query.name: (query.lastProgress or {"batchId": -1})["batchId"] + 1 for query in self._queries}
 
     def finish(self) -> int:
-        """Let both read what there is, one behind the other, and end them. Return how often one was begun anew."""
+        """Let each query read all available messages, then stop both. Return how often a query was restarted."""
         for query in self._queries:
             query.processAllAvailable()
         self.check()
@@ -111,19 +112,20 @@ class Queries:
         return sum(len({str(run) for run in each}) - 1 for each in runs)
 
     def archived(self, topic: str) -> Sequence[Row]:
-        """Return what Parquet has of a topic."""
+        """Return the archived rows of a topic."""
         found = self._spark.read.parquet(self._files).where(f"topic = '{topic}'")
         columns = found.selectExpr("key", "cast(cast(body as string) as bigint) number", "queue", "offset")
         return [Row(*row) for row in columns.collect()]
 
 
 def _start(writer: DataStreamWriter) -> StreamingQuery:
-    """Start a query and return it when it has done a batch.
+    """Start a query and return it after its first batch.
 
-    Spark gives its own Python ten seconds to begin, which is not always enough on a busy machine: then once more.
+    Spark gives its Python process ten seconds to connect, which is not always enough on a busy machine. Start the query
+    again if that fails.
 
     Raises:
-        DemoFailed: it does not begin.
+        DemoFailed: The query does not begin.
     """
     deadline_s = time.monotonic() + _START_S
     query = writer.start()

@@ -1,6 +1,6 @@
-"""Says what happens while it happens, and keeps it for the end.
+"""Prints the progress of a demo and keeps it for the timeline.
 
-A line for every event, and in between one that is rewritten, where there is a terminal.
+Prints a line for every event. On a terminal, a status line below is rewritten between events.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from holdfast.demo.timeline import Timeline
 
 
 class Screen:
-    """Speaks on standard error.
+    """Prints to standard error.
 
     Attributes:
-        timeline: What was said.
+        timeline: All events so far.
     """
 
     def __init__(self) -> None:
@@ -29,20 +29,20 @@ class Screen:
 
     @property
     def now_s(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._started_s
 
     def event(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line, and add it to the timeline."""
         self.timeline.tell(self.now_s, text)
         self._console.print(f"{self.now_s:6.1f} s  {text}", markup=False, soft_wrap=True)
 
     def now(self, text: str) -> None:
-        """Show how things stand, where that can be rewritten."""
+        """Show the current state in the status line, if there is a terminal."""
         if self._status is not None:
             self._status.update(text)
 
     def close(self) -> None:
-        """Leave the terminal alone."""
+        """Remove the status line."""
         if self._status is not None:
             self._status.stop()

@@ -1,4 +1,4 @@
-"""The cluster of a demo, and what is done to it.
+"""The cluster of a demo, and the operations on it.
 
 2 brokers ── 2 more, which get their share ── 3 are emptied, removed and stopped ── 1 broker ── which may be killed
 """
@@ -40,16 +40,16 @@ _QUIET: Final = ["--log-level", "error"]
 
 
 class DemoFailed(HoldfastError):
-    """Something did not happen that should have."""
+    """An expected result did not happen."""
 
 
 class Stage:
     """A name server and brokers.
 
     Args:
-        plan: All brokers that there will ever be.
-        supervisor: Who starts and stops them.
-        screen: Where it is told.
+        plan: All brokers that the demo may start.
+        supervisor: Starts and stops the processes.
+        screen: Receives the events.
 
     Attributes:
         copied: Bytes of messages in moved queues from before their new leaders opened them.
@@ -62,30 +62,30 @@ class Stage:
         self._screen = screen
 
     async def start(self, count: int) -> None:
-        """Let *count* brokers run."""
+        """Start brokers until the first *count* of them run."""
         wanted = self.plan.brokers[:count]
         new = [broker for broker in wanted if not self._supervisor.has_child(broker.name)]
         await self._supervisor.start([self.plan.broker_spec(broker, _QUIET) for broker in new])
         await wait_until_registered(msgspec.structs.replace(self.plan, brokers=wanted))
 
     async def create(self, admin: Admin, *topics: str) -> None:
-        """Make static topics."""
+        """Create static topics."""
         for name in topics:
             view = await admin.static.read()
             await admin.changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
 
     async def grow(self, admin: Admin) -> None:
-        """Start the other brokers and give each its share."""
+        """Start the other brokers and move a share of the queues to each."""
         await self.start(MOST)
         for broker in self.plan.brokers[FIRST:]:
             moved = await self._move(admin, await admin.moves.plan_spread(broker.name))
             self._screen.event(f"{broker.name} took over {moved}")
 
     async def shrink(self, admin: Admin, topics: Sequence[str], groups: Sequence[str]) -> None:
-        """Take all brokers but the last away: their queues first, then what *groups* have consumed, then themselves.
+        """Remove all brokers but the last: move their queues, expire what *groups* have consumed, then stop them.
 
         Raises:
-            DemoFailed: something of them is left.
+            DemoFailed: A part of a removed broker is left.
         """
         *leaving, last = self.plan.brokers
         for topic in topics:
@@ -96,15 +96,15 @@ class Stage:
             await admin.draining.remove(broker.name)
             await self._supervisor.stop([broker.name])
             self._screen.timeline.end(broker.name, self._screen.now_s)
-            self._screen.event(f"{broker.name} held nothing any more that {' or '.join(groups)} needs: removed, ended")
+            self._screen.event(f"{broker.name} holds no messages that {' or '.join(groups)} needs: removed, stopped")
         if left := await self.find_left(admin, [broker.name for broker in leaving]):
             raise DemoFailed("; ".join(left))
 
     async def kill(self) -> None:
-        """Kill the last broker as a crash would; whoever keeps it running starts it again.
+        """Kill the last broker as a crash would; the supervisor starts it again.
 
         Raises:
-            DemoFailed: it does not come back.
+            DemoFailed: It does not come back.
         """
         child = self._supervisor.get_child(self.plan.brokers[-1].name)
         before = child.restarts
@@ -114,7 +114,7 @@ class Stage:
             raise DemoFailed(f"{child.name} did not come back in {PATIENCE_S:g} s")
 
     async def find_left(self, admin: Admin, brokers: Collection[str]) -> list[str]:
-        """Return what is left of brokers that should be gone: processes, names, segments that are not expired."""
+        """Return the remains of brokers that should be gone: processes, names, segments that are not expired."""
         found = [f"{name} still runs" for name in brokers if self._supervisor.get_child(name).pid is not None]
         found += [f"{each.name} is still listed" for each in await admin.cluster.statuses() if each.name in brokers]
         view = await admin.static.read()
@@ -128,7 +128,7 @@ class Stage:
         return found
 
     async def _move(self, admin: Admin, plan: MovePlan) -> str:
-        """Carry *plan* out and return, in words, what was moved."""
+        """Execute *plan* and return a description of the moved queues."""
         made = await admin.moves.follow(await admin.moves.start(plan))
         for move in made:
             if move.state != "done":
@@ -138,7 +138,7 @@ class Stage:
         return f"{count} logical queue{'' if count == 1 else 's'}"
 
     async def _empty(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
-        """Drop what *groups* have consumed, until nothing is left."""
+        """Expire the segments that *groups* have consumed, until none is left on the broker."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             _, kept = await admin.draining.discard_consumed(broker, groups)
@@ -154,7 +154,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
-    """Run a name server and the first brokers on free ports for the time of the block."""
+    """Run a name server and the first brokers on free ports for the duration of the block."""
     write = start_logging(level="error")
 
     def emit(line: Log) -> None:
@@ -181,11 +181,11 @@ async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
 
 
 def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:
-    """Look at every record in the logs of all brokers, also of those that are gone.
+    """Read every record in the logs of all brokers, including removed ones.
 
     Returns:
-        How many different messages of *topics* there are, and how many bytes there are of them again: each message
-        has properties of its own, by which a second copy of it is known, wherever that is.
+        The number of different messages of *topics*, and the bytes of their second copies. Each message has unique
+            properties, which identify a second copy on any broker.
     """
     seen: set[tuple[bytes, bytes]] = set()
     again = 0
@@ -199,7 +199,7 @@ def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:
 
 
 async def wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
-    """Return True when *done* says so, or False after *timeout_s*."""
+    """Return True once *done* returns true, or False after *timeout_s*."""
     deadline_s = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline_s:

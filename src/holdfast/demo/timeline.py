@@ -1,6 +1,6 @@
-"""What happened when, as it is told at the end: events, who was up, and how the sums grew.
+"""The timeline of a demo: its events, when each broker was up, and how the message counts grew.
 
-Numbers and texts only. Whoever has a clock says what time it is.
+Contains numbers and texts only, and no clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened."""
+    """One event."""
 
     at_s: float
     text: str
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """How things stood.
+    """The counts at one moment.
 
     Attributes:
         stored: How many messages each broker had acknowledged.
-        arrived: How many had come out at the other end.
+        arrived: How many messages had reached the consumer.
     """
 
     at_s: float
@@ -31,24 +31,24 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def sent(self) -> int:
-        """How many messages were acknowledged by anybody."""
+        """The number of messages that any broker had acknowledged."""
         return sum(self.stored.values())
 
 
 class Span(msgspec.Struct):
-    """A time during which something was up; the end is None while it is."""
+    """A period in which a broker or query was up; the end is None while it is up."""
 
     start_s: float
     end_s: float | None = None
 
 
 class Timeline:
-    """Everything that is drawn.
+    """Everything that the picture shows.
 
     Attributes:
-        events: In the order in which they happened.
-        lanes: By broker or query, when it was up.
-        batches: By query, when each of its batches was done.
+        events: All events in order of time.
+        lanes: By broker or query, the periods in which it was up.
+        batches: By query, the completion time of each batch.
     """
 
     def __init__(self) -> None:
@@ -58,25 +58,25 @@ class Timeline:
         self.batches: dict[str, list[float]] = {}
 
     def tell(self, at_s: float, text: str) -> None:
-        """Something happened."""
+        """Record an event."""
         self.events.append(Event(at_s, text))
 
     def sample(self, at_s: float, stored: Mapping[str, int], arrived: int) -> None:
-        """Note how things stand."""
+        """Record the current counts."""
         self.samples.append(Sample(at_s, dict(stored), arrived))
 
     def begin(self, lane: str, at_s: float) -> None:
-        """Note that somebody is up."""
+        """Record that a broker or query is up."""
         self.lanes.setdefault(lane, []).append(Span(at_s))
 
     def end(self, lane: str, at_s: float) -> None:
-        """Note that somebody is not up any more; nothing when that was known."""
+        """Record that a broker or query is down; do nothing if it already was."""
         spans = self.lanes.get(lane)
         if spans and spans[-1].end_s is None:
             spans[-1].end_s = at_s
 
     @property
     def end_s(self) -> float:
-        """When the last thing happened."""
+        """The time of the last event or sample."""
         times = [event.at_s for event in self.events] + [sample.at_s for sample in self.samples]
         return max(times, default=0.0)

@@ -284,7 +284,7 @@ class SimClient:
             self.ask(address, route_query(topic, self.unit), answered)
 
     def find_address(self, queue: MessageQueue) -> str | None:
-        """Return the address of the broker that serves *queue*, as far as it is known."""
+        """Return the address of the broker that serves *queue*; None if it is unknown."""
         route = self.routes.find(queue.topic)
         return self.routes.find_address(queue.broker_name if route is None else route.broker_of(queue))
 

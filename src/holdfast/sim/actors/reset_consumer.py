@@ -1,6 +1,6 @@
 """A consumer whose group's offsets operators reset while it consumes.
 
-    every queue of its topics:   pull without waiting ─> continue where the answer says ─> rest, commit, rest ─> pull ...
+    every queue of its topics:   pull without waiting ─> resume where the answer says ─> rest, commit, rest ─> pull ...
 
 It is the only member of its group and consumes slowly, so that a reset often waits for it while the queue moves. Missed
 or repeated messages do not matter; the checker only verifies that it receives every reset.

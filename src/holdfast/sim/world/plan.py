@@ -39,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
-        faults: The kinds of faults; a kind is drawn as often as it is listed. Empty in a calm run.
+        faults: The kinds of faults; listing a kind twice doubles its frequency. Empty in a calm run.
         pause_ms: The average pause between two faults.
         static: The topics that have logical queues, *queues* of them at first.
         operators: How many operators move queues concurrently.

@@ -22,7 +22,7 @@ class Trace:
     """The trace of one run.
 
     Args:
-        show: Receives every line as it is written; None keeps only the last lines.
+        show: Receives every line at once; None keeps only the last lines.
     """
 
     def __init__(self, show: Callable[[str], None] | None = None) -> None:
