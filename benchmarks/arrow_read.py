@@ -1,4 +1,4 @@
-"""One Python process that reads a topic into Arrow columns, several times, and says how many seconds each time took.
+"""One Python process that reads a topic into Arrow columns several times, and prints the seconds of each read.
 
 python arrow_read.py NAMESRV TOPIC TIMES [COLUMN ...]
 
@@ -15,7 +15,7 @@ from holdfast import arrow
 
 
 def main() -> None:
-    """Read everything that is there, each time anew. The first time is not counted: it loads what pyarrow needs."""
+    """Read the whole topic afresh each time. The first read is not counted: it loads the modules that pyarrow needs."""
     namesrv, topic, times, *columns = sys.argv[1:]
     messages, seconds = 0, []
     for number in range(1 + int(times)):

@@ -1,11 +1,11 @@
-"""The bare path of a send: what one Python core can do when nothing but the unavoidable work is left.
+"""The bare path of a send: the rate that one Python core reaches when it does only the unavoidable work.
 
     python benchmarks/bare_send.py PORT FOLDER
 
-Takes single sends (310) as `loadgen` makes them: decodes the header, checksums the body, builds the stored record,
-appends it to a file, writes the 20-byte index entry, answers. That is all: one topic, no sync, no limits, no reads, no
-recovery, a peer that is believed. A broker that is far from this figure spends its time on something else, and
-`profile_send.py` says on what.
+Accepts single sends (310) as `loadgen` makes them: decodes the header, checksums the body, builds the stored record,
+appends it to a file, writes the 20-byte index entry, answers. It does nothing else: one topic, no sync, no limits, no
+reads, no recovery, no validation of the peer. A broker that is far below this rate spends its time on other work, and
+`profile_send.py` shows on which.
 
     one read of a socket ─> every whole frame in it ─> one writev of all records ─> one write of all answers
 """
@@ -49,7 +49,7 @@ ANSWER: Final = (
 
 
 class SendFields(msgspec.Struct, gc=False):
-    """Those of a send's fields that decide what is stored."""
+    """The fields of a send that decide the stored record."""
 
     queue_id: int = msgspec.field(name="e")
     sys_flag: int = msgspec.field(name="f")
@@ -69,7 +69,7 @@ decode = msgspec.json.Decoder(Send, strict=False).decode
 
 
 class BareLog:
-    """One log file after the other, and an index that goes round."""
+    """A series of log files, and an index that is overwritten in a ring."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class BareLog:
         self._indexes = [self._open_index(folder / f"queue{queue}") for queue in range(QUEUES)]
 
     def take(self, received: memoryview) -> tuple[int, bytes]:
-        """Store every whole frame of *received*; return how many bytes they took, and the answers."""
+        """Store every whole frame of *received*; return the number of bytes consumed, and the answers."""
         at, filled, now_ms = 0, len(received), time.time_ns() // 1_000_000
         position, offsets = self._position, self._offsets
         pieces: list[bytes | memoryview] = []
@@ -116,7 +116,7 @@ class BareLog:
         return at, b"".join(answers)
 
     def _roll(self) -> None:
-        """Go on in a fresh file: fresh pages cost what they cost in a real log."""
+        """Continue in a new file, so that new pages cost as much as in a real log."""
         os.close(self._file)
         self._path.unlink()
         self._file = self._open_log()
@@ -164,7 +164,7 @@ class BareChannel(asyncio.BufferedProtocol):
 
 
 async def serve(port: int, folder: Path) -> None:
-    """Take sends until the process is ended."""
+    """Accept sends until the process is killed."""
     log = BareLog(folder)
     server = await asyncio.get_running_loop().create_server(lambda: BareChannel(log), "127.0.0.1", port, backlog=1024)
     print("ready", flush=True)

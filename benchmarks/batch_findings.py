@@ -1,4 +1,4 @@
-"""What the batches part found out, the sums behind it, and whether it is what was wanted."""
+"""The results of the batches part, the sums they come from, and the targets."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CLOSED: Final = "inner batch as our producer writes it, async flush"
 INNER_SYNC: Final = "inner batch of 100 x 1 KiB, sync flush"
 OUTER: Final = "outer batch of 100 x 1 KiB, async flush"
 
-# The two ways to produce of which one has to be fast enough; the rest is told beside them.
+# One of these two ways to produce must reach the target; the others are only reported.
 SEND_MANY: Final = "send_many, kept whole"
 SEND_NOWAIT: Final = "send_nowait, kept whole"
 SEND_MANY_SPLIT: Final = "send_many, split"
 SEND_NOWAIT_KEYED: Final = "send_nowait with keys, kept whole"
-# What is read into columns.
+# The sets of columns that are read.
 SLIM: Final = "queue, offset, key and body"
 ALL_COLUMNS: Final = "all columns"
 
@@ -36,19 +36,19 @@ Way = Literal["inner", "outer"]
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine can do with pieces of the size of a batch, in MB/s."""
+    """The speed of the machine with pieces of the size of a batch, in MB/s."""
 
     loopback: float
     write: float
 
     @property
     def both(self) -> float:
-        """What a byte may cost at most that goes through loopback and into a file, one after the other."""
+        """The highest rate for bytes that pass loopback and are then written to a file."""
         return 1 / (1 / self.loopback + 1 / self.write)
 
 
 class IndexCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic's index took on disk."""
+    """The size of a topic's index on disk."""
 
     kind: Kind
     way: Way
@@ -57,7 +57,7 @@ class IndexCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_per_message(self) -> float:
-        """Of the index alone."""
+        """Bytes of index entries per message."""
         return self.index_bytes / self.messages
 
 
@@ -65,7 +65,7 @@ class Visible(msgspec.Struct, frozen=True, kw_only=True):
     """From the acknowledgement of a batch to the answer of a pull that has all of it.
 
     Attributes:
-        is_busy: Whether others sent such batches meanwhile, as fast as they could.
+        is_busy: Whether other connections sent such batches at full speed meanwhile.
     """
 
     kind: Kind
@@ -75,11 +75,11 @@ class Visible(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Produced(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Python process sent, reading by reading.
+    """The rates of one Python producer process, reading by reading.
 
     Attributes:
-        client_cores: What the process used, median.
-        server_cores: What the broker used meanwhile, median.
+        client_cores: Processor use of the process, median.
+        server_cores: Processor use of the broker meanwhile, median.
     """
 
     messages_per_s: list[float]
@@ -88,7 +88,7 @@ class Produced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def median(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return statistics.median(self.messages_per_s)
 
 
@@ -102,19 +102,19 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def messages_per_s(self) -> float:
-        """The median."""
+        """The median rate."""
         return self.messages / statistics.median(self.seconds)
 
 
 class BatchFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that this part found out.
+    """All results of this part.
 
     Attributes:
         cells: Raw requests of the load generator, ours beside Java's.
         limits: One for each round.
-        produced: By the way in which messages were given.
+        produced: By the call that was used to send.
         size: Bytes of a message that was read into columns.
-        load: How many programs wanted a processor before it began.
+        load: The load average before the run.
     """
 
     cells: list[CellResult]
@@ -140,12 +140,12 @@ class BatchFindings(msgspec.Struct, frozen=True, kw_only=True):
         return max(summaries, key=lambda summary: summary.figure)
 
     def mb_per_s(self, group: str, kind: Kind) -> float:
-        """Return how many bytes the best shape of a group of cells carried."""
+        """Return the MB/s of the best shape of a group of cells."""
         return statistics.median(reading.load.up_mb_per_s for reading in self.best(group, kind).readings)
 
     @property
     def targets(self) -> list[Target]:
-        """What was wanted beside what was reached."""
+        """The targets, each with the measured figure."""
 
         def ratio(what: str, measured: float, wanted: float) -> Target:
             return Target(what=what, measured=measured, wanted=wanted, is_least=True)

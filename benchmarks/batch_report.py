@@ -1,4 +1,4 @@
-"""What batches reached, as Markdown tables."""
+"""The results of the batches part as Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAYS = {"inner": "kept whole (BatchCQ)", "outer": "split (SimpleCQ)"}
 
 
 def batch_sections(found: BatchFindings) -> list[str]:
-    """Return the note and the tables, one after the other."""
+    """Return the note and the tables, in order."""
     return [
         text
         for text in (
@@ -32,9 +32,10 @@ def _note(found: BatchFindings) -> str:
     limit = found.limit
     return (
         "The same frames for both brokers, from the load generator: 100 messages of 1 KiB in a request (320). Inner "
-        "batches carry an id of their own and go to a topic that is indexed by batch (`queue.type=BatchCQ`), where "
-        "each stays one record; as our producer writes them they say outside what is in them. Outer ones go to a "
-        "normal topic and are split. The limit is that of a byte that passes "
+        "batches carry their own id and go to a topic that is indexed by batch (`queue.type=BatchCQ`), where each "
+        "stays one record; our producer's batches also state in their properties how many messages they hold, and "
+        "that the ids follow that of the batch. Outer batches go to a normal topic and are split. The limit is the "
+        "rate of a byte that passes "
         f"loopback ({limit.loopback:,.0f} MB/s) and is written to a file ({limit.write:,.0f} MB/s), both in pieces of "
         f"110 KiB, one after the other: {limit.both:,.0f} MB/s. Ratios are of the best shapes. Load average before the "
         f"run: {found.load:.1f}."

@@ -1,12 +1,12 @@
-"""Batches: kept whole beside split, ours beside Java's, beside what the machine can do at most.
+"""Batches: kept whole beside split, ours beside Java's, beside the limit of the machine.
 
     rounds   limits of the machine, then each cell on either broker in turn
-    probes   a batch is sent; how soon is all of it in a pull?        at rest, and while others send batches, too
-    index    what the indexes of the topics took on disk
-    API      one Python process that sends with the library           our broker alone, afresh
+    probes   the time from sending a batch until a pull has all of it, at rest and under a load of such batches
+    index    the size of the topics' indexes on disk
+    API      one Python process that sends with the library           our broker alone, freshly started
     columns  a topic of small messages into Arrow
 
-Readings are short, because inner batches fill a disk at a gigabyte a second.
+Readings are short, because inner batches fill a disk at a gigabyte per second.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ MEMORY: Final = 3 << 29  # as much as a reading writes
 
 
 class BatchPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how much."""
+    """The durations and amounts."""
 
     rounds: int = 3
     seconds: float = 1.0
@@ -81,7 +81,7 @@ class BatchPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def batch_cells(seconds: float) -> list[Cell]:
-    """Return what is asked of both brokers."""
+    """Return the cells for both brokers."""
 
     def cell(group: str, role: Role, mode: Mode, connections: int, kinds: tuple[Kind, ...] = KINDS) -> Cell:
         load = Load(
@@ -127,7 +127,7 @@ class BatchBench:
         self._limits: list[Limit] = []
 
     def measure(self) -> BatchFindings:
-        """Return everything."""
+        """Measure everything."""
         pace, load = self._pace, os.getloadavg()[0]
         names: dict[Kind, Server] = {
             "holdfast": self._fleet.start_holdfast_name_server(),
@@ -170,14 +170,14 @@ class BatchBench:
     # Before the first reading.
 
     def _start(self, kind: Kind, flush: Flush, names: Server) -> Server:
-        """Start a broker with a topic of either index."""
+        """Start a broker with a topic of each index type."""
         server = (self._fleet.start_java if kind == "java" else self._fleet.start_holdfast)(names, flush)
         for way, topic in TOPICS.items():
             create_topic(server, names, topic, queues=QUEUES, batches=way == "inner")
         return server
 
     def _warm(self, kind: Kind, server: Server) -> None:
-        """Send as the readings will, but small messages: what a JVM compiles is the same, and the disk stays empty."""
+        """Send the load of the readings with small messages: a JVM compiles the same code, and the disk stays empty."""
         seconds = self._pace.java_warm_s if kind == "java" else 1.0
         self._say(f"   warming {kind}, {server.name}")
         ways: tuple[Way, ...] = ("inner", "outer")
@@ -187,7 +187,7 @@ class BatchBench:
         wait_until_quiet(server.pid)
 
     def _measure_limit(self, number: int) -> Mapping[str, str]:
-        """Take the machine's limits at the beginning of a round. Topics stay as they are."""
+        """Measure the limits of the machine at the beginning of a round. The topics do not change."""
         command = [str(self._programs.limits), f"dir={self._folder}", "seconds=0.7", "only=batch"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = msgspec.json.decode(done.stdout, type=dict[str, float])
@@ -196,7 +196,7 @@ class BatchBench:
         self._limits.append(limit)
         return {}
 
-    # How soon a batch can be consumed.
+    # The time until a batch can be consumed.
 
     def _probe(self, server: Server, kind: Kind, way: Way, *, is_busy: bool) -> Visible:
         others = threading.Thread(target=self._bench.load, args=(server, self._background(way))) if is_busy else None
@@ -221,10 +221,10 @@ class BatchBench:
             mode=way, topic=TOPICS[way], connections=2, in_flight=2, batch=BATCH, size=KIB, seconds=1.5, warm=0.0
         )
 
-    # What indexes take.
+    # The sizes of the indexes.
 
     def _measure_index(self, kind: Kind, server: Server) -> list[IndexCost]:
-        """Stop a broker, so that everything is on disk, and look."""
+        """Stop a broker, so that everything is on disk, and measure its indexes."""
         assert server.store is not None
         with Remote(server.port) as remote:
             messages = {
@@ -279,7 +279,7 @@ class BatchBench:
         return msgspec.json.decode(_run_python(command), type=dict[str, float])
 
     def _read_columns(self, names: Server, broker: Server) -> list[Columns]:
-        """Read topics of small messages that our producer wrote, a topic of each kind."""
+        """Read topics of small messages that our producer wrote, one topic of each index type."""
         if importlib.util.find_spec("pyarrow") is None:
             self._say("   no columns: `pip install 'holdfast[arrow]'` brings pyarrow")
             return []
@@ -311,7 +311,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Probe:
-    """Sends a batch and pulls until all of it is there."""
+    """Sends a batch and pulls until all of it has arrived."""
 
     def __init__(self, sender: Remote, puller: Remote, broker: str, way: Way) -> None:
         self._sender = sender
@@ -321,7 +321,7 @@ class Probe:
         self._topic = TOPICS[way]
 
     def take(self, number: int) -> float:
-        """Return how many milliseconds passed from the acknowledgement of a batch to a pull that has all of it."""
+        """Return the milliseconds from the acknowledgement of a batch to a pull that has all of it."""
         queue = number % QUEUES
         base = self._send(queue, number)
         acknowledged_s = time.perf_counter()
@@ -332,7 +332,7 @@ class Probe:
         raise BenchmarkFailed(f"a batch in {self._topic} cannot be consumed")
 
     def _send(self, queue: int, number: int) -> int:
-        """Return the offset of the first message of a batch."""
+        """Send a batch and return the offset of its first message."""
         batch_id = f"7F0000010000251A69D70A1B{number:08X}"
         texts = [f"UNIQ_KEY\x017F0000010000251A69D7{number:06X}{place:06X}\x02".encode() for place in range(BATCH)]
         fields = {
@@ -356,7 +356,7 @@ class Probe:
 
 
 def count_index_bytes(store: Path, way: Way, topic: str) -> int:
-    """Return how many bytes of entries the index of *topic* has. Its files are larger: zeros stand behind the last."""
+    """Return the bytes of entries in the index of *topic*. Its files are larger: zeros follow the last entry."""
     folder, entry_size = INDEXES[way]
     total = 0
     for file in (store / folder / topic).glob("*/*"):
@@ -371,10 +371,10 @@ def _settle() -> None:
 
 
 def _run_python(command: list[str]) -> str:
-    """Run a script of this folder, and return what it printed.
+    """Run a script of this folder, and return its output.
 
     Raises:
-        BenchmarkFailed: it failed; the text ends with what it said.
+        BenchmarkFailed: The script failed; the text ends with its error output.
     """
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, cwd=SOURCES.parent)
     if done.returncode != 0:

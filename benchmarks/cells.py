@@ -1,7 +1,7 @@
-"""What is measured, cell by cell, and what is wanted of it.
+"""The measurements, cell by cell, and the target of each.
 
-A cell is one load and the servers it is run against. Its figure is a rate: messages, requests or megabytes a second.
-The wanted ratios are to the Java broker of the same run, and for single sends also to the bare path of the same run.
+A cell is one load and the servers it is run against. Its figure is a rate: messages, requests or megabytes per second.
+The targets are ratios to the Java broker of the same run, and for single sends also to the bare path of the same run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HOT_FOUR = "HotFour"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell has to reach.
+    """The target of a cell.
 
     Attributes:
         of_java: Least ratio to Java's figure in the same cell.
-        of_java_best_pull: Least ratio of the best shape of this group to Java's best pull in bytes, whichever it was.
+        of_java_best_pull: Least ratio of the best shape of this group to Java's best pull in bytes, of any shape.
         of_bare: Least share of the bare path.
         p99_no_worse: Whether our p99 must not exceed Java's.
     """
@@ -42,7 +42,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One load, the server role that gets it, and the kinds that have one."""
+    """One load, the server role that receives it, and the kinds of servers that have this role."""
 
     group: str
     role: Role

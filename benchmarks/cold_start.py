@@ -1,4 +1,4 @@
-"""The first burst that a broker ever gets: what it refuses, and how fast it is before it is warm."""
+"""The first burst that a broker receives: how many sends it refuses, and how fast it is before it is warm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = 5.0
 
 
 class ColdStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of 4 connections with 256 sends in flight each, as the first thing after the start."""
+    """The result of 4 connections with 256 sends in flight each, as the first load after the start."""
 
     messages_per_s: float
     p99_us: float

@@ -3,7 +3,7 @@
     python -m benchmarks.columns        one core, some seconds; prints a table
 
 An answer has about a megabyte. Every message has an id, a key and a tag, as our producer writes them. Compressed bodies
-are words out of a few hundred, others are random. What is read is processor time, the best of some turns.
+are words out of a few hundred, others are random. The figure is processor time, the best of several turns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def measure(size: int, random: Random) -> Iterator[tuple[str, list[str]]]:
-    """Yield what answers of one kind are called, and how many messages a second become columns."""
+    """Yield the name of each kind of answer, and how many of its messages per second become columns."""
     words = [b"%08x" % random.getrandbits(32) for _ in range(300)]
 
     def even() -> bytes:
@@ -62,7 +62,7 @@ def measure(size: int, random: Random) -> Iterator[tuple[str, list[str]]]:
 
 
 def best_s(block: bytes, messages: int, columns: tuple[str, ...]) -> float:
-    """Return the seconds that an answer takes."""
+    """Return the best processor time for one answer, in seconds."""
     best = float("inf")
     for _ in range(TURNS):
         begun_s = time.process_time()
@@ -73,7 +73,7 @@ def best_s(block: bytes, messages: int, columns: tuple[str, ...]) -> float:
 
 
 def make_answer(count: int, body: Bodies, codec: Codec | None) -> tuple[bytes, int]:
-    """Return an answer with batches of *count*, or single records if that is 0, and how many messages it has."""
+    """Return an answer with batches of *count* messages (0: single records), and its number of messages."""
     records: list[bytes] = []
     size = offset = 0
     while size < ANSWER_BYTES:

@@ -1,4 +1,4 @@
-"""How the rate of sends grows with connections, queues and message size. One axis at a time, the rest as usual."""
+"""How the rate of sends grows with connections, queues and message size: one axis at a time, the others fixed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC: Final = "Growth"
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A value on an axis, how it is called there, and what is measured."""
+    """A value on an axis, its label, and its cell."""
 
     value: int
     label: str
@@ -23,7 +23,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that grows."""
+    """One quantity that grows."""
 
     name: str
     points: tuple[Point, ...]

@@ -1,10 +1,11 @@
-"""What a broker with ten thousand queues costs while nobody asks anything of it.
+"""The cost of a broker with ten thousand queues while it gets no requests.
 
     last message ── settling ──> caught up ── watched ──>       a reading every second, from the last message on
 
-A pause before work is not idleness: ours writes the files of its queues up to ten seconds after the message, and is
-quiet until then. So the watch begins when the broker says, at `/metrics`, that nothing is left. Java's says nothing of
-the kind: its watch begins when it was quiet for a while, or would not be.
+A broker that has yet to do deferred work is not idle: ours writes the files of its queues up to ten seconds after the
+message, and is quiet until then. So the watch begins when the broker reports at `/metrics` that no such work is left.
+Java's broker has no such report: its watch begins when it has been quiet for a while, or when the settling time is
+over.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         settling: Cores used in every second from the last message until the broker had caught up.
-        watched: The same from then on.
+        watched: Cores used in every second after that.
     """
 
     queues: int
@@ -49,25 +50,25 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cores(self) -> float:
-        """What it used while it was watched, on the average."""
+        """The average processor use during the watch."""
         return statistics.fmean(self.watched)
 
     @property
     def owed_cpu(self) -> float:
-        """Processor seconds that it still used after the last message."""
+        """Processor seconds used after the last message until the broker had caught up."""
         return sum(self.settling)
 
     @property
     def reached(self) -> bool:
-        """Whether it is as cheap as it should be."""
+        """Whether the targets are met."""
         return self.anonymous_mb < ANONYMOUS_MB_MAX and self.cores < CORES_MAX
 
 
 def measure_idle(bench: Bench, broker: Server, name_server: Server) -> Idle:
-    """Give every queue a message, wait until the broker has nothing left to do, then watch it.
+    """Give every queue a message, wait until the broker has caught up, then watch it.
 
     Raises:
-        BenchmarkFailed: a broker that can say so never says that it has caught up.
+        BenchmarkFailed: Our broker does not report in time that it has caught up.
     """
     create_topic(broker, name_server, TOPIC, queues=QUEUES)
     bench.load(broker, Load(mode="send", topic=TOPIC, queues=QUEUES, in_flight=16, requests=QUEUES))
@@ -78,18 +79,18 @@ def measure_idle(bench: Bench, broker: Server, name_server: Server) -> Idle:
 
 
 def has_caught_up(metrics: str) -> bool:
-    """Return whether a broker of ours has nothing left to write, by the text of its `/metrics`."""
+    """Return whether our broker has nothing left to write, according to the text of its `/metrics`."""
     values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line and not line.startswith("#"))
     return all(float(values[name]) == 0 for name in LEFT_TO_DO)
 
 
 def is_quiet(seconds: Sequence[float]) -> bool:
-    """Return whether a broker was quiet in the last of *seconds*, long enough to call it so."""
+    """Return whether a broker was quiet in the last of *seconds*, long enough to be considered idle."""
     return len(seconds) >= QUIET_S and statistics.fmean(seconds[-QUIET_S:]) < QUIET_CORES
 
 
 def _settle(broker: Server) -> list[float]:
-    """Wait until *broker* has come to rest; return the cores that it used, second by second."""
+    """Wait until *broker* is idle; return the cores that it used, second by second."""
     spent: list[float] = []
     says_so = broker.metrics_port is not None
     is_settled: Callable[[], bool] = (lambda: has_caught_up(_read(broker))) if says_so else (lambda: is_quiet(spent))

@@ -1,4 +1,4 @@
-"""Whether a figure reached what was wanted of it: ratios to Java and to the bare path of the same run."""
+"""Compares figures with their targets: ratios to Java and to the bare path of the same run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def best_java_pull(results: Sequence[CellResult]) -> float:
-    """Return the most bytes that any pull of any shape got out of Java, in MB/s."""
+    """Return the highest rate of any of Java's pulls, in MB/s."""
     figures = [
         result.summaries["java"].figure
         for result in results
@@ -43,7 +43,7 @@ def judge(results: Sequence[CellResult]) -> list[Verdict]:
 
 
 def _judge_best_pulls(results: Sequence[CellResult]) -> list[Verdict]:
-    """Compare the best shape of each group of pulls with the best that Java did in any."""
+    """Compare the best shape of each group of pulls with Java's best pull of any shape."""
     best = best_java_pull(results)
     groups: dict[str, tuple[float, float]] = {}
     for result in results:

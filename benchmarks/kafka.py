@@ -1,11 +1,11 @@
-"""Kafka and Spark's connector for it, which our source and sink are held against.
+"""Kafka and Spark's connector for it: the baseline for our source and sink.
 
     ~/.cache/holdfast-bench/kafka-4.2.0/            the jars of a broker, fetched with Maven
-                            connector-4.0.0/        what Spark lacks to speak Kafka
+                            connector-4.0.0/        the jars that Spark lacks to speak Kafka
                             spark-4.0.0/            a Python environment with the Spark that this connector is for
 
-Spark's Kafka connector is built for one version of Spark each, and 4.0.0 is the last of which Maven Central has all
-parts: so Kafka's side runs in an older Spark than ours. How much that matters, the run shows: both read the same file.
+Each release of Spark's Kafka connector fits one version of Spark, and 4.0.0 is the last of which Maven Central has all
+parts. So Kafka's side runs in an older Spark than ours. The run shows how much that matters: both read the same file.
 One broker that is its own controller, with the heap of Kafka's start script; everything else is Kafka's default.
 """
 
@@ -30,7 +30,7 @@ SPARK_VERSION: Final = "4.0.0"  # benchmarks/requirements-kafka.lock says the sa
 LOCK: Final = SOURCES / "requirements-kafka.lock"
 BROKER: Final = ("org.apache.kafka:kafka_2.13", "org.apache.kafka:kafka-tools")
 CONNECTOR: Final = ("org.apache.spark:spark-sql-kafka-0-10_2.13",)
-# The rest of what the connector depends on is in Spark itself.
+# The connector's other dependencies are part of Spark.
 CONNECTOR_JARS: Final = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
 JVM: Final = (
     "-Xms1g",
@@ -48,7 +48,7 @@ CLUSTER_ID: Final = "aG9sZGZhc3QtYmVuY2gtMQ"  # any 16 bytes will do
 
 @dataclass(frozen=True, slots=True)
 class KafkaFiles:
-    """What was fetched."""
+    """The fetched files."""
 
     broker: Path
     connector: Path
@@ -56,10 +56,10 @@ class KafkaFiles:
 
 
 def fetch(say: Callable[[str], None]) -> KafkaFiles:
-    """Return everything that Kafka's side needs, fetched unless it is cached.
+    """Return the files for Kafka's side; fetch those that are not cached.
 
     Raises:
-        BenchmarkFailed: it could not be fetched; the text says what to install.
+        BenchmarkFailed: A file could not be fetched; the text says which program to install.
     """
     home = cache_home() / "holdfast-bench"
     home.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def fetch(say: Callable[[str], None]) -> KafkaFiles:
 
 
 def _fill(final: Path, work: Callable[[Path], None]) -> None:
-    """Let *final* appear complete or not at all."""
+    """Run *work* so that *final* appears complete or not at all."""
     with tempfile.TemporaryDirectory(prefix=f"{final.name}.", dir=final.parent) as temporary:
         new = Path(temporary, "new")
         new.mkdir()
@@ -120,7 +120,7 @@ def _run(command: Sequence[str], complaint: str) -> None:
 
 
 class KafkaBroker:
-    """One running broker. Its store is below *folder*; it takes *port* and the next one."""
+    """One running broker. Its store is below *folder*; it uses *port* and the next one."""
 
     def __init__(self, files: KafkaFiles, folder: Path, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
@@ -134,7 +134,7 @@ class KafkaBroker:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{port + 1}",
             "log.dirs": str(folder / "data"),
-            # With one broker there is nobody to copy these to.
+            # One broker has no other broker to replicate these to.
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
@@ -163,7 +163,7 @@ class KafkaBroker:
         )
 
     def kill(self) -> None:
-        """End it; nobody reads its store again."""
+        """Kill the broker; its store is not needed any more."""
         self._child.kill()
 
     def _tool(self, main: str, *arguments: str) -> None:

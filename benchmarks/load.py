@@ -1,4 +1,4 @@
-"""One load: what `loadgen` is told, and what it says."""
+"""One load: the arguments of `loadgen`, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mode = Literal["send", "outer", "inner", "closed", "pull", "route"]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask of a server. The fields are the keys of `loadgen`; its head explains them."""
+    """The load for a server. The fields are the keys of `loadgen`; its head explains them."""
 
     mode: Mode
     connections: int = 1
@@ -33,7 +33,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     span: int = 100_000
 
     def arguments(self, port: int) -> list[str]:
-        """Return the command line behind the program's name."""
+        """Return the command line arguments after the program's name."""
         keys = [key for key in self.__struct_fields__ if key != "mode"]
         return [self.mode, f"port={port}", *(f"{key}={getattr(self, key)}" for key in keys)]
 
@@ -44,7 +44,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a load. Rates count answers with code 0 only."""
+    """The result of a load. Rates count answers with code 0 only."""
 
     seconds: float
     requests: int

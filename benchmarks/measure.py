@@ -1,12 +1,12 @@
-"""Readings: one load against one server, with what both cost; and rounds of them, interleaved.
+"""Readings: one load against one server, with the cost of both; and interleaved rounds of them.
 
     round 1   cell A: holdfast, java, bare    cell B: holdfast, java ...
     round 2   cell A: java, bare, holdfast    cell B: java, holdfast ...
     round 3   cell A: bare, holdfast, java    ...
 
-The order turns, so that nobody is always first after a pause or behind a heavy writer. A machine's speed drifts by a
-third within minutes, so only what stands close together in one run may be compared. Before a load that writes,
-everything dirty is synced: one server's write-back must not fall into another's reading.
+The order rotates, so that no server is always first after a pause or always follows a heavy writer. A machine's speed
+drifts by a third within minutes, so only adjacent readings of one run may be compared. Before a load that writes, all
+dirty pages are synced: one server's write-back must not fall into another's reading.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from benchmarks.load import Load, LoadResult, run_load
 from benchmarks.process_cost import Stopwatch, memory, wait_until_quiet
 from benchmarks.servers import Kind, Server
 
-# Cores that others may use before a reading is taken a second time; of the two the quieter one counts.
+# If other processes use more cores than this, the reading is repeated; of the two the quieter one counts.
 FOREIGN_MAX: Final = 0.35
-# Processor seconds owed per second of load that are worth a word.
+# Owed processor seconds per second of load from which on they are reported.
 OWED_MIN: Final = 0.05
 
 
@@ -82,7 +82,7 @@ class Bench:
 
     Args:
         loadgen: The generator.
-        say: Takes lines of progress.
+        say: Receives lines of progress.
         settle: Called before every load that writes.
     """
 
@@ -92,11 +92,11 @@ class Bench:
         self._settle = settle
 
     def load(self, server: Server, load: Load) -> LoadResult:
-        """Run *load* without keeping what it cost: to fill or to warm."""
+        """Run *load* without measuring its cost: to fill or to warm."""
         return run_load(self._loadgen, server.port, msgspec.structs.replace(load, broker=server.name))
 
     def read(self, server: Server, cell: Cell) -> Reading:
-        """Take one reading; a second one when others used the machine meanwhile."""
+        """Take one reading; repeat it if other processes used the machine meanwhile."""
         first = self._read_once(server, cell)
         if first.foreign_cores + first.stolen_cores <= FOREIGN_MAX:
             return first
@@ -108,7 +108,8 @@ class Bench:
     ) -> list[CellResult]:
         """Return every cell read *rounds* times on every kind that it names.
 
-        *prepare* is called before each round with its number, and tells which topics stand in for those of the cells.
+        *prepare* is called with the number of each round before it, and returns which topics replace those of the
+        cells.
         """
         readings: dict[tuple[str, Kind], list[Reading]] = {}
         for number in range(rounds):

@@ -1,8 +1,8 @@
-"""Sends to a topic that does not exist, as fast as our producer refuses them, and what the name server hears of it.
+"""Sends to a missing topic as fast as our producer refuses them, and counts the queries that reach the name server.
 
 python -m benchmarks.missing_loop NAMESRV SECONDS        -> a line of JSON, a `MissingLoop`
 
-tasks ─> producer ─> relay that notes each route query and its moment ─> name server
+tasks ─> producer ─> relay that records each route query and its time ─> name server
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _RECEIVE_SIZE: Final = 64 * 1024
 
 
 class Relay:
-    """Stands between one client and its name server.
+    """Relays bytes between one client and its name server.
 
     Attributes:
-        moments: When each topic was asked for.
+        moments: When each topic was queried.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -43,7 +43,7 @@ class Relay:
         self.moments: dict[str, list[float]] = defaultdict(list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what comes, both ways, until either end closes."""
+        """Copy bytes both ways until either end closes."""
         there, back = await asyncio.open_connection(self._host, self._port)
         copy = asyncio.create_task(self._copy(there, writer))
         self._copies.add(copy)
@@ -56,7 +56,7 @@ class Relay:
         back.close()
 
     def _note(self, data: bytes) -> bytes:
-        """Note the route queries in *data*; return what is no whole frame yet."""
+        """Record the route queries in *data*; return the bytes of an incomplete frame."""
         frames, used = split_frames(memoryview(data))
         for command in map(decode_command, frames):
             if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:

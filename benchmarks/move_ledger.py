@@ -1,4 +1,4 @@
-"""The sums of a load under which queues were moved: its rows, and the times of the commands, to one account.
+"""The totals of a load under which queues were moved, computed from its rows and the times of the commands.
 
     since ── before ──┬── during ──┬── (between) ──┬── during ──┬── after ──> until
                    command      everything       command       ...
@@ -31,10 +31,10 @@ class Ack(NamedTuple):
 
 
 class Rows(msgspec.Struct, kw_only=True):
-    """What a load program wrote.
+    """The rows that a load program wrote.
 
     Attributes:
-        acks: Of each key, in order.
+        acks: By key, in order.
         failures: (when, reason).
         seen: (key, number) in the order of delivery.
     """
@@ -52,7 +52,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients had of it in one part of the run."""
+    """The rates and latencies of clients in one part of the run."""
 
     seconds: float
     messages_per_s: float
@@ -62,13 +62,13 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums.
+    """The totals.
 
     Attributes:
-        pauses_ms: Of every queue that moved, the longest pause of its producer around the move; sorted.
-        first_s: Of every move, seconds from the command to the first message at the new broker.
-        last_s: The same to the first message of the last queue.
-        reasons: How many sends failed, by reason.
+        pauses_ms: For every queue that moved, the longest pause of its producer around the move; sorted.
+        first_s: For every move, seconds from the command to the first message at the new broker.
+        last_s: For every move, seconds from the command to the first message of its last queue.
+        reasons: The number of failed sends, by reason.
         holes: Offsets below the last one of a queue that no acknowledged message has.
     """
 
@@ -87,17 +87,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> int:
-        """How many sends an application saw fail."""
+        """The number of sends that failed for the application."""
         return sum(self.reasons.values())
 
     @property
     def is_unnoticed(self) -> bool:
-        """Whether nothing failed, or was lost, repeated, reordered or skipped."""
+        """Whether no send failed, and no message was lost, repeated, reordered or skipped."""
         return not (self.failed or self.lost or self.repeated or self.out_of_order or self.holes)
 
 
 def read_rows(lines: Iterable[str]) -> Rows:
-    """Return what the lines of a load program say."""
+    """Parse the lines of a load program."""
     acks: dict[int, list[Ack]] = defaultdict(list)
     failures, seen = [], []
     for line in lines:
@@ -113,13 +113,13 @@ def read_rows(lines: Iterable[str]) -> Rows:
 
 
 def percentile(numbers: Sequence[float], share: float) -> float:
-    """Return the smallest number that no more than the rest of *share* exceed; 0 of nothing."""
+    """Return the smallest number that is at least as large as *share* of all numbers; 0 if there are none."""
     ordered = sorted(numbers)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def account(rows: Rows, commands: Sequence[Command], *, since: float, until: float) -> Account:
-    """Return the sums of what happened from *since* on, when clients were warm, to *until*."""
+    """Return the totals from *since*, when clients were warm, to *until*."""
     nexts = [*(command.began for command in commands[1:]), until]
     moves = [_follow(rows, command.began, end) for command, end in zip(commands, nexts, strict=True)]
     both = list(zip(commands, moves, strict=True))
@@ -149,7 +149,7 @@ def account(rows: Rows, commands: Sequence[Command], *, since: float, until: flo
 
 
 def _follow(rows: Rows, began: float, ended: float) -> dict[int, float]:
-    """Return when each key that changed its broker from *began* to *ended* was first acknowledged by the new one."""
+    """Return when the new broker first acknowledged each key whose broker changed between *began* and *ended*."""
     arrived: dict[int, float] = {}
     for key, acks in rows.acks.items():
         before = [ack.port for ack in acks if ack.acked < began]
@@ -161,7 +161,7 @@ def _follow(rows: Rows, began: float, ended: float) -> dict[int, float]:
 
 
 def _longest_pause(acks: Sequence[Ack], began: float, ended: float) -> float:
-    """Return the longest time between two acknowledgements that touches the time from *began* to *ended*."""
+    """Return the longest time between two acknowledgements that overlaps the time from *began* to *ended*."""
     gaps = [later.acked - ack.acked for ack, later in pairwise(acks) if later.acked > began and ack.acked < ended]
     return max(gaps, default=ended - began)
 
@@ -181,7 +181,7 @@ def _phase(rows: Rows, acks: Sequence[Ack], spans: Sequence[tuple[float, float]]
 
 
 def _count_late(seen: Iterable[tuple[int, int]]) -> int:
-    """Return how many messages came for the first time behind a later one of their key."""
+    """Return how many messages arrived for the first time after a later one of their key."""
     latest: dict[int, int] = {}
     known: set[tuple[int, int]] = set()
     late = 0

@@ -1,8 +1,8 @@
-"""What `java/MoveLoad.java` does, with our own client: continuous load, and every row of it for whoever does the sums.
+"""A continuous load by our own client, as `java/MoveLoad.java` runs it, which prints a row for every event.
 
     python -m benchmarks.move_load NAMESRV TOPIC KEYS FILE
 
-Commands and rows are described there.
+`java/MoveLoad.java` describes the commands and rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REST: Final = " " + 1000 * "x"
 
 
 class Load:
-    """Counts up in every key."""
+    """Sends increasing numbers in every key."""
 
     def __init__(self, topic: str, keys: int) -> None:
         self._topic = topic
@@ -37,13 +37,13 @@ class Load:
         self.rows: list[str] = []
 
     async def listen(self, message: ReceivedMessage) -> None:
-        """Take a message."""
+        """Record a delivered message."""
         key, number, _ = message.body.decode().split(" ", 2)
         self.rows.append(f"S\t{key}\t{number}\t{message.queue.queue_id}\t{message.offset}")
         self._delivered[int(key)] += 1
 
     async def count_up(self, producer: Producer, key: int, queue: MessageQueue) -> None:
-        """Send until it is over, one after the other."""
+        """Send one message after the other until `stop` is called."""
         number = 0
         while not self._is_over:
             body = f"{key} {number}{REST}".encode()
@@ -65,7 +65,7 @@ class Load:
         self._is_over = True
 
     async def flow(self) -> bool:
-        """Return whether every key was acknowledged and delivered again within the time."""
+        """Return whether a message of every key was acknowledged and delivered again within the time."""
         acknowledged, delivered = list(self._acknowledged), list(self._delivered)
         return await _until(
             lambda: all(
@@ -75,9 +75,9 @@ class Load:
         )
 
     async def settle(self) -> None:
-        """Wait for everything that was acknowledged."""
+        """Wait until everything acknowledged is delivered."""
         await _until(lambda: all(self._delivered[key] >= self._acknowledged[key] for key in self._keys))
-        await asyncio.sleep(0.5)  # What would come twice comes now.
+        await asyncio.sleep(0.5)  # Wait for repeated deliveries.
 
 
 async def _until(holds: Callable[[], bool]) -> bool:
@@ -94,7 +94,7 @@ def _now_us() -> int:
 
 
 async def run(namesrv: str, topic: str, keys: int) -> list[str]:
-    """Load until told to stop; return the rows."""
+    """Run the load until a command stops it; return the rows."""
     load = Load(topic, keys)
     consumer = PushConsumer(namesrv, f"{topic}-load", listener=load.listen, ordered=True, start="earliest")
     consumer.subscribe(topic)

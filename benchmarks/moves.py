@@ -1,10 +1,11 @@
-"""Moving queues under load: ours beside Java's remap, 1 000 queues off a broker, and what a static topic costs at rest.
+"""Moving queues under load: ours beside Java's remap, 1 000 queues off a broker, and static topics at rest.
 
     two brokers ─> static topic, half of its queues on each ─> load ─> the operator's command ─> all on one broker
 
-8 ordered producers, each with a queue of its own and one send of 1 KiB in flight, and one ordered consumer, all in one
-process that keeps every acknowledgement. The commands are the operators' own, `holdfast topic move` and `mqadmin
+8 ordered producers, each with one queue and one send of 1 KiB in flight, and one ordered consumer, all in one process
+that records every acknowledgement. The commands are the operators' tools, `holdfast topic move` and `mqadmin
 remappingStaticTopic`: processes whose start counts. Our cluster is loaded with the Java client and with our own.
+Another measurement compares a static topic with a normal one while nothing moves.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MQADMIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the parts of a trial take, and how often ours moves: each move gives four pauses."""
+    """The durations of the parts of a trial, and how often our cluster moves: each move gives four pauses."""
 
     warm_s: float = 10.0
     calm_s: float = 8.0
@@ -51,7 +52,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster under the load of one client, and what came of it."""
+    """One cluster under the load of one client, and the result."""
 
     servers: Kind
     client: Client
@@ -64,7 +65,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted of our servers."""
+    """A target for our servers."""
 
     what: str
     measured: float
@@ -74,7 +75,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that this part found out.
+    """All results of this part.
 
     Attributes:
         drain: Under the load of our client: all of a broker's queues moved off it.
@@ -86,7 +87,7 @@ class MoveFindings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> list[Target]:
-        """What was wanted beside what was reached."""
+        """The targets, each with the measured figure."""
         ours = [trial for trial in self.trials if trial.servers == "holdfast"]
         pauses = [
             _at_most(f"pause p99, {trial.client} client", trial.pause_p99_ms, PAUSE_P99_MS_MAX[trial.client], "ms")
@@ -121,7 +122,7 @@ class MoveBench:
         self._homes = 0
 
     def measure(self) -> MoveFindings:
-        """Measure everything; clusters one after the other, as two of them would share the processor."""
+        """Measure everything. Clusters run one after the other, because two of them would share the processor."""
         costs = measure_static_cost(self._folder / "static-cost")
         for cost in costs:
             self._say(f"   {cost.work}: {cost.normal_ns:,.0f} ns, static {cost.static_ns:,.0f} ns, {cost.ratio:.3f}")
@@ -177,7 +178,7 @@ class MoveBench:
         commands: Sequence[Sequence[str]],
         order: Callable[..., None],
     ) -> Account:
-        """Give *commands* under load; return the sums."""
+        """Run *commands* under load; return the totals."""
         _await_route(name_server, topic)
         file = self._home() / "rows"
         with self._start_client(client, [name_server.name_server, topic, str(KEYS), str(file)]) as load:
@@ -213,7 +214,7 @@ class MoveBench:
     def _mqadmin(self, name_server: Server, *words: str) -> None:
         child = self._peer.start_program(MQADMIN, [*words, "-n", name_server.name_server], home=self._home())
         child.wait(timeout_s=TIMEOUT_S)
-        if "Exception" in child.said():  # Its status is 0 whatever happened.
+        if "Exception" in child.said():  # Its exit status is 0 even after a failure.
             raise BenchmarkFailed(f"mqadmin {' '.join(words)}:\n{child.said()}")
 
     def _holdfast(self, name_server: Server, *words: str) -> None:
@@ -238,5 +239,5 @@ def _await_route(name_server: Server, topic: str) -> None:
     with Remote(name_server.port) as remote:
         while not remote.has_route(topic):
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"the name server does not learn of {topic}")
-            time.sleep(0.05)  # a name server pushes nothing that could be awaited
+                raise BenchmarkFailed(f"timed out while waiting for the route of {topic}")
+            time.sleep(0.05)  # poll: a name server does not push new topics

@@ -1,10 +1,10 @@
-"""How soon a lost unit is read in another one: from the start of `holdfast dr open` to the first message.
+"""How soon a lost unit is read in another unit: from the start of `holdfast dr open` to the first message.
 
     two units under one name server, a static topic of 50 queues in each
-    a consumer of the kept unit has its queues ─ the command, a process of its own ─> the first message of the lost one
+    a consumer of the kept unit has its queues ─ the command, as a process ─> the first message of the lost unit
 
-Twice: while the broker of the lost unit serves, and when it is gone and has a replica. The consumer commits nothing, so
-that every opening finds the same backlog.
+Measured twice: while the broker of the lost unit serves, and when only its replica is left. The consumer commits
+nothing, so that every opening finds the same backlog.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_TIMEOUT_S: Final = 60.0
 
 
 class OpeningBench:
-    """Opens a unit, again and again."""
+    """Opens a unit repeatedly."""
 
     def __init__(self, fleet: Fleet, say: Callable[[str], None], count: int) -> None:
         self._fleet = fleet
@@ -42,7 +42,7 @@ class OpeningBench:
         self._count = count
 
     def measure(self) -> list[Openings]:
-        """Return how long openings took, by where the lost unit was read."""
+        """Return the times of the openings, by the broker that served the lost unit."""
         fleet = self._fleet
         names = fleet.start_holdfast_name_server()
         lost, kept = (
@@ -99,24 +99,24 @@ class OpeningBench:
 
 
 async def _read(consumer: PullConsumer, unit: str, *, count: int) -> None:
-    """Return once *count* messages of *unit* have come.
+    """Return once *count* messages of *unit* have arrived.
 
     Raises:
-        BenchmarkFailed: they do not.
+        BenchmarkFailed: They do not arrive in time.
     """
     deadline_s, found = time.monotonic() + FIRST_TIMEOUT_S, 0
     while found < count:
         if time.monotonic() > deadline_s:
-            raise BenchmarkFailed(f"{found} of {count} messages of {unit} came within {FIRST_TIMEOUT_S:.0f} s")
+            raise BenchmarkFailed(f"{found} of {count} messages of {unit} arrived within {FIRST_TIMEOUT_S:.0f} s")
         messages = await consumer.poll(timeout_s=1)
         found += sum(message.body == unit.encode() for message in messages)
 
 
 def _await_copy(master: Server, replica: Server) -> None:
-    """Return once the replica has the log, and knows the topic: it asks for that every few seconds."""
+    """Return once the replica has the log, and knows the topic, which it requests every few seconds."""
     deadline_s = time.monotonic() + READY_TIMEOUT_S
     with Remote(master.port) as there, Remote(replica.port) as here:
         while len(set(log_ends([there, here]))) > 1 or TOPIC not in here.topics():
             if time.monotonic() > deadline_s:
-                raise BenchmarkFailed(f"the replica of {master.name} does not become a copy")
-            time.sleep(POLL_S)  # it tells nobody
+                raise BenchmarkFailed(f"the replica of {master.name} did not catch up in time")
+            time.sleep(POLL_S)  # poll: a replica sends no notice

@@ -1,4 +1,4 @@
-"""One Spark process that runs jobs over store folders as often as it is told, and says how long each took.
+"""One Spark process that repeats jobs over store folders, and prints how long each run took.
 
     python -m benchmarks.pipeline_driver PLAN        a `DriverPlan` as JSON
 
@@ -33,11 +33,11 @@ from holdfast.spark import session
 _WATCH_S: Final = 0.02
 
 Job = Callable[[], tuple[int, int]]
-"""Runs once; returns the bytes that it read, and the entries."""
+"""Runs a job once; returns the bytes and entries that it read."""
 
 
 class MemoryWatch:
-    """The largest memory that this process has of its own: not pages of files, which the system may take back."""
+    """Measures the largest private memory of this process, without file pages, which the system may reclaim."""
 
     def __init__(self) -> None:
         self.largest = 0
@@ -62,7 +62,7 @@ class MemoryWatch:
 
 
 class WatchedTasks:
-    """Runs tasks, and remembers the largest memory that a worker had."""
+    """Runs tasks, and records the largest memory that a worker had."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -81,7 +81,7 @@ class WatchedTasks:
 
 
 class Jobs:
-    """The jobs that are measured, each over something and over twice as much."""
+    """The measured jobs, each over a store and over one of twice the size."""
 
     def __init__(self, spark: SparkTasks, tasks: WatchedTasks, plan: DriverPlan) -> None:
         self._spark = spark.spark
@@ -136,7 +136,7 @@ class Jobs:
         return int(found.rows * self._row_size), found.rows
 
     def prepare(self, job: str) -> None:
-        """Put everything back to what it was before a round of a job, and let the disk rest."""
+        """Restore the state before a round of a job, and let the disk rest."""
         shutil.rmtree(self._target("archive"), ignore_errors=True)
         if job == CONVERT:
             for store in self._plan.indexes:
@@ -175,7 +175,7 @@ def main() -> None:
             reading = JobReading(job=name, cores=plan.cores, size=size, entries=entries, seconds=seconds)
             print(msgspec.json.encode({"reading": reading, "memory": tasks.memory}).decode(), flush=True)
     if CONVERT in plan.jobs:
-        jobs.prepare(CONVERT)  # The next process finds the same.
+        jobs.prepare(CONVERT)  # Restore the store for the next process.
     spark.stop()
 
 

@@ -1,12 +1,11 @@
-"""Jobs over stored logs: what they do in a second for each core, beside plain reading and plain numpy in the same run.
+"""Jobs over stored logs: their rates per core, beside plain reading and plain numpy in the same run.
 
     two stores, one twice as large ─> plain reading, cached and from disk ─> numpy alone
     ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store
                                       ─> the sink and backfill to a broker
 
-Each number of cores is one Spark process that stays, and one for backfills, as the command would start them; its first
-run of each job warms it. Times are those of the whole
-job: looking at the folder, tasks, commit, syncs.
+Each number of cores is one long-lived Spark process, and one more for backfills, started as the command would start it;
+its first run of each job warms it. Times are those of the whole job: listing the folder, tasks, commit, syncs.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class PipelineBench:
         self._extent = extent
 
     def measure(self) -> PipelineFindings:
-        """Return what was found."""
+        """Measure everything."""
         load, extent = os.getloadavg()[0], self._extent
         logs, indexes = self._make("log", extent.body_size), self._make("index", extent.index_body_size)
         size = extent.log_mib << 20

@@ -1,4 +1,4 @@
-"""What the part on stored logs found out, and whether it is what was wanted."""
+"""The results of the part on stored logs, and the targets."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ JUDGED: Final = ("audit", "archive")
 CONVERT: Final = "convert-index"
 BACKFILL: Final = "backfill"
 SINK: Final = "sink"
-"""The same rows through the exact sink alone: what a backfill is judged by."""
+"""The same rows through the exact sink alone: the baseline of a backfill."""
 OF_SINK: Final = 0.5
 BY_TASKS: Final = ("audit", "stats", "archive", CONVERT)
-"""Jobs that need nothing of Spark but that it runs tasks."""
+"""Jobs that use Spark only to run tasks."""
 
 
 class PipelineExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured, of the smaller of two.
+    """The amounts to measure, for the smaller of two stores.
 
     Attributes:
         log_mib: The log that is read.
         body_size: Bytes of each body in it.
-        index_body_size: The same of the log whose index is converted: an index is worth converting that is long.
-        rows: What is brought back.
+        index_body_size: Bytes of each body in the log whose index is converted: small, so that the index is long.
+        rows: The number of rows that a backfill sends.
         rounds: Readings of each.
     """
 
@@ -42,14 +42,14 @@ QUICK_PIPELINE: Final = PipelineExtent(log_mib=128, rows=10_000, rounds=1)
 
 
 class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Spark process is told to run.
+    """The jobs for one Spark process.
 
     Attributes:
-        scratch: A folder for what jobs write.
-        logs, indexes: Stores that are read, and those whose index is converted; of each the smaller one first.
-        namesrv, topic: Where rows are brought back to.
-        rows: How many rows that are; then twice as many.
-        jobs: What is run.
+        scratch: A folder for the output of jobs.
+        logs, indexes: The stores that are read, and those whose index is converted; in each the smaller one first.
+        namesrv, topic: The destination of backfilled rows.
+        rows: How many rows are backfilled; then twice as many.
+        jobs: The names of the jobs.
     """
 
     cores: int
@@ -67,8 +67,8 @@ class JobReading(msgspec.Struct, frozen=True, kw_only=True):
     """One job over one store, several times.
 
     Attributes:
-        size: Bytes of log; of a conversion, bytes of the index that is read.
-        entries: Records; of a conversion, entries.
+        size: Bytes of the log; for a conversion, bytes of the index that is read.
+        entries: Records; for a conversion, entries.
     """
 
     job: str
@@ -79,17 +79,17 @@ class JobReading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def median_s(self) -> float:
-        """The median."""
+        """The median time."""
         return statistics.median(self.seconds)
 
     @property
     def mb_per_core(self) -> float:
-        """MB/s, for each core that Spark had."""
+        """MB/s per core of Spark."""
         return self.size / self.median_s / 1e6 / self.cores
 
     @property
     def entries_per_core(self) -> float:
-        """Entries in a second, for each core that Spark had."""
+        """Entries per second and core of Spark."""
         return self.entries / self.median_s / self.cores
 
     @property
@@ -99,7 +99,7 @@ class JobReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """Time is *fixed_s*, and each core's entries by *entries_per_core* in a second."""
+    """A linear fit: a job takes *fixed_s*, plus its entries at *entries_per_core* per second and core."""
 
     job: str
     cores: int
@@ -108,7 +108,7 @@ class JobGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that is wanted; *at_most* turns it round."""
+    """A target for a figure: a least value, or with *at_most* a greatest."""
 
     what: str
     measured: float
@@ -117,19 +117,19 @@ class PipelineTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> bool:
-        """Whether it is so."""
+        """Whether the target is met."""
         return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
 
 
 class PipelineFindings(msgspec.Struct, kw_only=True):
-    """What was measured.
+    """All results of this part.
 
     Attributes:
-        cached, disk: MB/s of plain reading by one core, from the page cache and, after it was emptied, from the disk.
-        converted: Entries that numpy converts in a second on each of so many cores at once, in memory, with no store
-            times, no check and no file.
-        overwritten: The same, if the new index is not kept, but its parts are put in one place.
-        memory: The largest memory of a Python worker, in bytes, by job: its own, without files that are mapped.
+        cached, disk: MB/s of plain reading by one core, from the page cache and, after emptying it, from the disk.
+        converted: By the number of cores at once, the entries that numpy converts per second and core, in memory,
+            without store times, checks and files.
+        overwritten: The same figure if the new index is not kept, but its parts overwrite each other.
+        memory: By job, the largest private memory of a Python worker in bytes, without mapped files.
     """
 
     body_size: int
@@ -144,7 +144,7 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
 
     @property
     def targets(self) -> list[PipelineTarget]:
-        """Judge what was measured."""
+        """Compare the figures with their targets."""
         found: list[PipelineTarget] = []
         for mine in self._by_job().values():
             cores = max(reading.cores for reading in mine)
@@ -178,7 +178,7 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
 
     @property
     def growths(self) -> list[JobGrowth]:
-        """Say of each job what does not grow with the data, where two sizes were measured."""
+        """Return the fixed time and the rate of each job of which two sizes were measured."""
         found: list[JobGrowth] = []
         for mine in self._by_job().values():
             for cores in sorted({reading.cores for reading in mine}):

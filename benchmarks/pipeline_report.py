@@ -1,4 +1,4 @@
-"""What jobs over stored logs reached, as Markdown tables."""
+"""The results of jobs over stored logs as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def pipeline_sections(found: PipelineFindings) -> list[str]:
 
 def _note(found: PipelineFindings) -> str:
     plain = ", ".join(
-        f"{number(rate)} on each of {cores} at once ({number(found.overwritten.get(cores, 0))} if it keeps nothing of "
-        "what it made)"
+        f"{number(rate)} on each of {cores} at once ({number(found.overwritten.get(cores, 0))} if it does not keep "
+        "the result)"
         for cores, rate in found.converted.items()
     )
     return (
@@ -63,9 +63,7 @@ def _growths(found: PipelineFindings) -> str:
         [growth.job, str(growth.cores), f"{growth.fixed_s:.2f}", number(growth.entries_per_core)]
         for growth in found.growths
     ]
-    return (
-        table(["what grows", "cores", "s, whatever the data", "entries/s per core behind that"], rows) if rows else ""
-    )
+    return table(["what grows", "cores", "s, fixed", "entries/s per core after that"], rows) if rows else ""
 
 
 def _memory(found: PipelineFindings) -> str:

@@ -1,4 +1,4 @@
-"""Store folders to run jobs over, made by the log engine itself; and what reading and converting cost by themselves."""
+"""Store folders for jobs, made by the log engine itself; and the cost of plain reading and plain conversion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENTRIES: Final = 1 << 18
 
 
 def make_store(root: Path, size: int, body_size: int, *, file_size: int = 1 << 30) -> int:
-    """Fill a new store with *size* bytes of log; return how many messages that are."""
+    """Fill a new store with *size* bytes of log; return its number of messages."""
     disk = PosixDisk(root)
     table = {"topicConfigTable": {TOPIC: {"topicName": TOPIC, "readQueueNums": QUEUES, "writeQueueNums": QUEUES}}}
     disk.replace("config/topics.json", msgspec.json.encode(table))
@@ -55,7 +55,7 @@ def make_store(root: Path, size: int, body_size: int, *, file_size: int = 1 << 3
 
 
 def read_plainly(root: Path, size: int, *, cold: bool) -> float:
-    """Return MB/s of reading *size* bytes of a log, by one core, and doing nothing with them."""
+    """Return the MB/s at which one core reads *size* bytes of a log without processing them."""
     files = sorted((root / "commitlog").iterdir())
     if cold:
         for path in files:
@@ -70,7 +70,7 @@ def read_plainly(root: Path, size: int, *, cold: bool) -> float:
 
 
 def _forget(path: Path) -> None:
-    """Let the page cache forget a file."""
+    """Drop the page cache of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -80,15 +80,15 @@ def _forget(path: Path) -> None:
 
 
 def convert_everywhere(cores: int, count: int, rounds: int, *, is_kept: bool = True) -> float:
-    """Return how many entries each of *cores* converts in a second when all are at it, as they are in a job."""
+    """Return the entries that each of *cores* converts per second while all of them do so, as in a job."""
     with ProcessPoolExecutor(cores) as pool:
         return statistics.median(pool.map(partial(convert_plainly, is_kept=is_kept), [count] * rounds * cores))
 
 
 def convert_plainly(count: int, *, is_kept: bool = True) -> float:
-    """Return how many entries numpy turns from one kind into the other in a second: in memory, and nothing else.
+    """Return the entries that numpy converts per second from one kind to the other, in memory.
 
-    A new index that *is_kept* is all there in the end; else each part is put where the one before it was, and never
+    With *is_kept* the new index is complete at the end. Otherwise each part overwrites the previous one, and never
     leaves the processor's cache.
     """
     entries = np.zeros(count, dtype=ENTRY)

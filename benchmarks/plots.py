@@ -1,4 +1,4 @@
-"""Pictures of the results, as SVG: ratios to Java beside what was wanted, how rates grow, what rest costs."""
+"""Plots of the results as SVG: ratios to Java with their targets, growth of rates, cost at rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BARE: Final = "#9aa5b1"
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Draw what there is to draw into *folder*; return the files. Needs matplotlib."""
+    """Draw all plots that *results* has data for into *folder*; return the files. Needs matplotlib."""
     import matplotlib as mpl  # noqa: PLC0415 - only `make bench` installs it
 
     mpl.use("svg")
@@ -55,7 +55,7 @@ def _save(figure: object, file: Path) -> Path:
 
 
 def _draw_ratios(results: Results, file: Path) -> Path:
-    """Draw ours / Java for every cell that has both, with the wanted ratio as a mark."""
+    """Draw ours / Java for every cell that has both, with the target as a mark."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     shown = [result for result in results.cells if {"holdfast", "java"} <= result.summaries.keys()]
@@ -70,7 +70,7 @@ def _draw_ratios(results: Results, file: Path) -> Path:
         axes.text(ratio + 0.03, row, f"{ratio:.2f}", va="center", fontsize=8)
     axes.axvline(1, color="#444444", linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(shown)), [result.cell.name for result in reversed(shown)])
-    axes.set_xlabel("rate, ours / Java 5.5.0 in the same run (black mark: wanted)")
+    axes.set_xlabel("rate, ours / Java 5.5.0 in the same run (black mark: target)")
     return _save(figure, file)
 
 
@@ -104,7 +104,7 @@ def _draw_sends(results: Results, file: Path) -> Path:
 
 
 def _draw_growth(growths: list[Growth], file: Path) -> Path:
-    """Draw the rate along each axis; bytes a second where the size grows."""
+    """Draw the rate along each axis; in MB/s where the message size grows."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(4 * len(growths), 3.4))
@@ -134,7 +134,7 @@ def _draw_growth(growths: list[Growth], file: Path) -> Path:
 
 
 def _draw_idle(idle: Mapping[str, Idle], file: Path) -> Path:
-    """Draw what each broker used in every second from the last message on; thick while it was watched."""
+    """Draw the processor use of each broker in every second after the last message; thick while it was watched."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(8, 3))
@@ -149,13 +149,13 @@ def _draw_idle(idle: Mapping[str, Idle], file: Path) -> Path:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.set_title(f"of a core, {QUEUES:,} queues at rest")
-    axes.set_xlabel("seconds after the last message (thick: watched; dotted: wanted of ours)")
+    axes.set_xlabel("seconds after the last message (thick: watched; dotted: our target)")
     axes.legend(frameon=False)
     return _save(figure, file)
 
 
 def _draw_spark(found: SparkFindings, file: Path) -> Path:
-    """Draw rows a second: first queries, later ones, writes."""
+    """Draw rows per second: first queries, later queries, writes."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     panels = {"cold: topic to noop": found.cold, "warm: topic to noop": found.warm, "memory to topic": found.sinks}
@@ -176,7 +176,7 @@ def _draw_spark(found: SparkFindings, file: Path) -> Path:
 
 
 def _draw_pipeline(found: PipelineFindings, file: Path) -> Path:
-    """Draw what each job does for a core, on one and on all, and how its time grows with the data."""
+    """Draw the rate of each job per core, on one core and on all, and how its time grows with the data."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(11, 3.4))
@@ -193,7 +193,7 @@ def _draw_pipeline(found: PipelineFindings, file: Path) -> Path:
             conversions.bar(place, largest[CONVERT].entries_per_core / 1e6, color=colour)
     rates.axhline(MB_PER_CORE, color="#444444", linewidth=0.8, linestyle=":")
     rates.set_xticks(range(len(logs)), logs)
-    rates.set_title("MB/s of log per core (dotted: wanted)", loc="left")
+    rates.set_title("MB/s of log per core (dotted: target)", loc="left")
     rates.legend(frameon=False, title="cores")
     conversions.bar(len(cores), found.converted[cores[-1]] / 1e6, color=JAVA)
     conversions.axhline(found.converted[cores[-1]] * OF_PLAIN / 1e6, color="#444444", linewidth=0.8, linestyle=":")

@@ -1,4 +1,4 @@
-"""What has to be there before a reading: topics, messages to pull, a warm server."""
+"""Preparation of a reading: topics, messages to pull, a warm server."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ TOPIC = "TopicTest"
 
 
 def fill(bench: Bench, broker: Server, topic: str, *, queues: int, count: int) -> None:
-    """Send until every queue of *topic* holds at least *count* messages. A cold broker may refuse some, so look."""
+    """Send until every queue of *topic* holds at least *count* messages, as a cold broker may refuse some."""
     for _ in range(20):
         with Remote(broker.port) as remote:
             missing = count - min(remote.max_offset(topic, queue) for queue in range(queues))
         if missing <= 0:
             return
         bench.load(broker, Load(mode="send", topic=topic, queues=queues, in_flight=64, requests=missing * queues))
-    raise BenchmarkFailed(f"{broker.kind} does not take {count} messages for each queue of {topic}")
+    raise BenchmarkFailed(f"{broker.kind} did not accept {count} messages for each queue of {topic}")
 
 
 def fill_hot_topics(bench: Bench, brokers: Sequence[tuple[Server, Server]], number: int) -> Mapping[str, str]:
-    """Write fresh messages for the pulls of one round, so that they are in the hot part of the log.
+    """Write new messages for the pulls of one round, so that they are in the hot part of the log.
 
-    *brokers* come with their name servers. Returns which topics are to be pulled from.
+    *brokers* are listed with their name servers. Return the topics to pull from.
     """
     topics = {HOT_ONE: f"{HOT_ONE}-{number}", HOT_FOUR: f"{HOT_FOUR}-{number}"}
     for broker, name_server in brokers:
@@ -42,10 +42,10 @@ def fill_hot_topics(bench: Bench, brokers: Sequence[tuple[Server, Server]], numb
 
 
 def touch_memory(size: int) -> None:
-    """Take *size* bytes of memory and give them back, so that what is written next finds pages that are at hand.
+    """Allocate *size* bytes of memory and free them, so that the next writes find physical pages.
 
-    A virtual machine gets its memory page by page, when it first writes there, and may lose what it does not use: one
-    reading would pay for that and the next would not.
+    A virtual machine gets its memory page by page at the first write, and may lose unused pages: one reading would pay
+    for that and the next would not.
     """
     with mmap.mmap(-1, size) as memory:
         for at in range(0, size, mmap.PAGESIZE):
@@ -53,8 +53,10 @@ def touch_memory(size: int) -> None:
 
 
 def warm_broker(bench: Bench, broker: Server, *, seconds: float, pulls: bool) -> None:
-    """Load *broker* as the readings will, so that a JVM has compiled what it runs: *seconds* of sends, a third of that
-    for batches and as much for pulls."""
+    """Load *broker* as the readings will, so that a JVM has compiled its code.
+
+    Sends take *seconds*; batches take a third of that, and so do pulls.
+    """
     for connections, in_flight in ((16, 16), (4, 256)):
         bench.load(
             broker, Load(mode="send", topic=TOPIC, connections=connections, in_flight=in_flight, seconds=seconds / 2)

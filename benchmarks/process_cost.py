@@ -1,8 +1,8 @@
-"""What processes cost, as the kernel tells it: processor time and memory of one, and of all that is none of ours.
+"""The cost of processes as the kernel reports it: processor time and memory of one process, and of all others.
 
-CPU      of all its threads, those that ended included
-RSS      resident: its own memory and the files it has mapped
-RssAnon  its own memory alone; pages of the log belong to the page cache and go when somebody needs them
+CPU      of all its threads, including those that ended
+RSS      resident: its private memory and the files it has mapped
+RssAnon  its private memory alone; pages of the log belong to the page cache, which the system reclaims if need be
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Memory:
 
 def cpu_seconds(pid: int) -> float:
     """Return the processor time that *pid* has used since its start."""
-    # What clock_getcpuclockid(3) returns: every process has a clock of its own, exact where /proc counts in hundredths.
+    # As clock_getcpuclockid(3) computes it: every process has a clock, which is exact where /proc counts hundredths.
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def memory(pid: int) -> Memory:
-    """Return the memory of *pid* now."""
+    """Return the current memory of *pid*."""
     sizes = dict[str, float]()
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         name, _, rest = line.partition(":")
@@ -41,7 +41,7 @@ def memory(pid: int) -> Memory:
 
 
 def machine_cpu_seconds() -> tuple[float, float]:
-    """Return the processor time that all processes together have used, and the time the host gave to others (steal)."""
+    """Return the processor time used by all processes, and the time the host gave to other machines (steal)."""
     with Path("/proc/stat").open(encoding="utf-8") as file:
         user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system) / TICKS_PER_S, steal / TICKS_PER_S
@@ -65,9 +65,9 @@ class Spent:
 
 
 def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, window_s: float = 0.25, timeout_s: float = 30.0) -> float:
-    """Wait until *pid* does nearly nothing; return the processor seconds that it still used.
+    """Wait until *pid* is nearly idle; return the processor seconds that it used until then.
 
-    What a server puts off while it is loaded (indexes, checkpoints, garbage) it owes: here it pays.
+    These are the work that a server deferred while it was loaded: indexes, checkpoints, garbage collection.
     """
     start, deadline = cpu_seconds(pid), time.monotonic() + timeout_s
     while True:
@@ -79,10 +79,10 @@ def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, window_s: float = 0
 
 
 class Stopwatch:
-    """Measures what a server and everybody else use while a load runs.
+    """Measures the processor use of a server and of all other processes while a load runs.
 
-    Foreign is what neither the server, nor this process, nor children that ended meanwhile (the generator) used: idle
-    servers that wait for their turn, kernel threads that write pages back, and other people's work.
+    Foreign is all use except by the server, this process, and children that ended meanwhile (the generator): idle
+    servers that wait for their turn, kernel threads that write pages back, and unrelated programs.
     """
 
     def __init__(self, server_pid: int) -> None:
@@ -90,7 +90,7 @@ class Stopwatch:
         self._start = self._read()
 
     def stop(self) -> Spent:
-        """Return what was used since the start."""
+        """Return the processor use since the start."""
         wall, server, own, machine, stolen = (end - start for end, start in zip(self._read(), self._start, strict=True))
         return Spent(server / wall, max(0.0, machine - server - own) / wall, stolen / wall)
 

@@ -1,10 +1,10 @@
-"""One Python process that sends with the library, and says how fast: what a user's program would be.
+"""One Python process that sends with the library, and prints its rate: what a user's program can reach.
 
     python produce.py NAMESRV TOPIC many|nowait|keyed seconds=S|count=N [size=1024]
 
     <- {"messages": 512000, "seconds": 1.31, "cpu_seconds": 1.02}
 
-Every message is made when it is sent, and every result is looked at. Two calls of `send_many` are under way at a time:
+Every message is made when it is sent, and every result is checked. Two calls of `send_many` are in flight at a time:
 one makes its messages while the other waits for answers.
 """
 
@@ -21,12 +21,12 @@ from holdfast import Message, Producer, ProducerFull, SendResult
 
 CHUNK = 4000
 KEYS = [f"key-{number}" for number in range(1000)]
-# A broker says what it can in its answer to a heartbeat, and is asked about a topic with its first batch.
+# A broker announces its features in its answer to a heartbeat, and is asked about a topic with its first batch.
 ACQUAINTED_S = 5.0
 
 
 class Work:
-    """Sends to one topic until there was enough."""
+    """Sends to one topic until the time is over or the count is reached."""
 
     def __init__(self, producer: Producer, topic: str, body: bytes, *, seconds: float, count: int) -> None:
         self._producer = producer
@@ -56,7 +56,7 @@ class Work:
         await self._send_each(lambda: Message(topic, body))
 
     async def keyed(self) -> None:
-        """Send with `send_nowait`, a thousand keys in turn."""
+        """Send with `send_nowait`, using a thousand keys in rotation."""
         topic, body, keys = self._topic, self._body, itertools.cycle(KEYS)
         await self._send_each(lambda: Message(topic, body, key=next(keys)))
 
@@ -113,8 +113,8 @@ async def run(namesrv: str, topic: str, way: str, options: dict[str, str]) -> No
 
 
 def main() -> None:
-    """Run with the loop that servers use, too."""
-    import uvloop  # noqa: PLC0415 - not every program of a user has it, this one does
+    """Run with the event loop that servers use."""
+    import uvloop  # noqa: PLC0415 - user programs may lack it
 
     namesrv, topic, way, *options = sys.argv[1:]
     uvloop.run(run(namesrv, topic, way, dict(option.split("=", 1) for option in options)))

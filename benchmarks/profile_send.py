@@ -1,10 +1,10 @@
-"""Where the time of a send goes, stage by stage, in one process: ours beside the bare path.
+"""The time of a send, stage by stage, in one process: ours beside the bare path.
 
     python -m benchmarks.profile_send [--frames 64] [--rounds 400]
 
-Feeds reads of so many sends of 1 KiB to a real broker with a real store, and to the bare path. Each figure is the
-median over all reads, kernel included, in nanoseconds a message. What is deferred (the key index) is listed below the
-line: nobody waits for it, but the same core has to do it.
+Feeds reads of that many sends of 1 KiB to a real broker with a real store, and to the bare path. Each figure is the
+median over all reads, kernel included, in nanoseconds per message. Deferred work (the key index) is listed below the
+line: no client waits for it, but the same core has to do it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Stages:
 
     def __init__(self, frames: int) -> None:
         self._frames = frames
-        # The thread's own clock does not see other programs, but reading it takes long: only where reads take longer.
+        # The thread's clock ignores other programs, but is slow to read: use it only where reads take longer.
         self.clock = time.thread_time_ns if frames >= THREAD_CLOCK_FRAMES else time.perf_counter_ns
         self._readings: dict[str, list[int]] = {}
 
@@ -61,14 +61,14 @@ class Stages:
         self._readings.setdefault(stage, []).append(spent_ns)
 
     def measure(self, stage: str, work: Callable[..., _Result], *arguments: object) -> _Result:
-        """Run *work* and note what it took."""
+        """Run *work* and record its duration."""
         start = self.clock()
         result = work(*arguments)
         self.note(stage, self.clock() - start)
         return result
 
     def watch(self, owner: object, method: str, stage: str) -> None:
-        """Note every call of *method* of *owner* from now on."""
+        """Record the duration of every call of *method* of *owner* from now on."""
         original = getattr(owner, method)
 
         def timed(*arguments: Any) -> Any:
@@ -80,12 +80,12 @@ class Stages:
         setattr(owner, method, timed)
 
     def per_message(self, stage: str) -> float:
-        """Return the median, in ns a message."""
+        """Return the median, in ns per message."""
         return statistics.median(self._readings.get(stage, [0])) / self._frames
 
 
 def make_read(frames: int, *, first_opaque: int) -> bytes:
-    """Return the bytes of one read: *frames* sends, going round four queues."""
+    """Return the bytes of one read: *frames* sends, to four queues in rotation."""
     parts = []
     for number in range(first_opaque, first_opaque + frames):
         header = HEADER % (number % 4, number, number)
@@ -111,7 +111,7 @@ def open_broker(folder: Path) -> tuple[Broker, MessageStore, Rooms]:
 
 
 class Wire:
-    """A loopback connection within this process: what the kernel takes to bring bytes in and answers out."""
+    """A loopback connection within this process: the cost of the kernel for receiving bytes and sending answers."""
 
     def __init__(self) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -124,7 +124,7 @@ class Wire:
         self._buffer = bytearray(4 << 20)
 
     def receive(self, data: bytes, stages: Stages) -> memoryview:
-        """Bring *data* in as the server's read would."""
+        """Receive *data* as the server's read would."""
         self._peer.sendall(data)
         view, have, spent = memoryview(self._buffer), 0, 0
         while have < len(data):
@@ -171,7 +171,7 @@ def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
 
 
 def profile_checks(rooms: Rooms, stages: Stages, *, rounds: int, frames: int) -> None:
-    """Time a run of sends once more, with staging left out: what remains is checks and answers."""
+    """Time a run of sends once more without staging: what remains is checks and answers."""
     store = rooms.store
     staging = store.stage_run
     store.stage_run = lambda drafts, _: [(123_456_789, 12_345)] * len(drafts)
@@ -184,14 +184,14 @@ def profile_checks(rooms: Rooms, stages: Stages, *, rounds: int, frames: int) ->
 
 
 def profile_index(store: MessageStore, stages: Stages, *, frames: int) -> None:
-    """Time what the key index owes for the messages stored so far."""
+    """Time the deferred work of the key index for the messages stored so far."""
     indexer = store._indexer  # noqa: SLF001 - a profile looks inside
     slices = 0
     while indexer.is_behind(store.confirmed) and slices < 100:
         before, start = indexer.indexed, time.thread_time_ns()
         indexer.advance(store.confirmed)
         spent, size = time.thread_time_ns() - start, indexer.indexed - before
-        # Slices have their own length: brought to that of a read, by the bytes they cover.
+        # Slices have another length than reads: scale their time by the bytes they cover.
         records = size / (store.queue(TOPIC, 0).head_size + len(BODY) + 90)
         stages.note("index", int(spent / records * frames))
         slices += 1
@@ -242,7 +242,7 @@ def print_table(rows: list[tuple[str, float, float | None]]) -> None:
 
 def main() -> None:
     """Profile and print."""
-    parser = argparse.ArgumentParser(description="Where the time of a send goes.")
+    parser = argparse.ArgumentParser(description="Print the time of each stage of a send.")
     parser.add_argument("--frames", type=int, default=64, help="sends in one read (default 64)")
     parser.add_argument("--rounds", type=int, default=400, help="reads (default 400)")
     options = parser.parse_args()

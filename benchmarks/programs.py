@@ -13,12 +13,12 @@ FLAGS: Final = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 
 class BenchmarkFailed(Exception):
-    """A measurement could not be taken; the text says why and what to do."""
+    """A measurement failed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where the compiled programs are."""
+    """The paths of the compiled programs."""
 
     loadgen: Path
     sink: Path
@@ -29,7 +29,7 @@ def compile_programs(folder: Path) -> Programs:
     """Compile everything into *folder*.
 
     Raises:
-        BenchmarkFailed: there is no C compiler, or it did not like a source.
+        BenchmarkFailed: There is no C compiler, or it rejected a source.
     """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:

@@ -1,4 +1,4 @@
-"""What the route push part found out, the sums behind it, and whether it is what was wanted."""
+"""The results of the route push part, the sums they come from, and the targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLACK_S: Final = 0.05
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something took, each time: in milliseconds."""
+    """The durations of one kind of wait, in milliseconds."""
 
     count: int
     p50_ms: float
@@ -27,7 +27,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize_times(times_ms: Sequence[float]) -> Times:
-    """Return what is kept of *times_ms*."""
+    """Return the statistics of *times_ms*."""
     return Times(
         count=len(times_ms),
         p50_ms=percentile(times_ms, 0.5),
@@ -37,7 +37,7 @@ def summarize_times(times_ms: Sequence[float]) -> Times:
 
 
 def most_within(moments_s: Sequence[float], window_s: float) -> int:
-    """Return how many of *moments_s* lie, at most, within a window of that length, its end not counted."""
+    """Return the largest number of *moments_s* in any window of that length; the end of a window is exclusive."""
     ordered = sorted(moments_s)
     first = most = 0
     for last, moment in enumerate(ordered):
@@ -48,15 +48,16 @@ def most_within(moments_s: Sequence[float], window_s: float) -> int:
 
 
 class Watching(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of a topic in front of clients that all watch it.
+    """Changes of a topic that all clients watch.
 
     Attributes:
-        told: From sending the change to the notice, of every client and change. They fall evenly behind a tick.
+        told: From sending the change to the notice, for every client and change. Changes are spread evenly after a
+            tick.
         pulled: From sending the change to the new route.
-        rested: As `told`, of changes that come when nobody was told anything for more than a second.
-        untold: Clients that had not heard of a change, or not of the new route, when everybody had had time to.
+        rested: As `told`, for changes after more than a second without notices.
+        untold: Clients that had not received the notice, or the new route, when the time was over.
         anonymous_mb: Memory of the name server with all clients connected, after the changes.
-        anonymous_before_mb: The same before the first of them came.
+        anonymous_before_mb: Memory of the name server before the first client connected.
     """
 
     clients: int
@@ -80,15 +81,15 @@ class Queries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker with many topics dies in front of clients that watch them.
+    """A broker with many topics dies while clients watch them.
 
     Attributes:
-        told: From the end of the broker's connection to the notice, of every client.
-        pulled: To the last of the client's routes, all of which it asks for again.
-        pulls: How many questions that were.
-        frames_per_s: The most notices that came within a second.
-        before: Queries of others in the seconds before.
-        meanwhile: Queries of others from a second before the death until a while after the last notice.
+        told: From the end of the broker's connection to the notice, for every client.
+        pulled: Until the last of the client's routes, all of which it requests again.
+        pulls: The number of these requests.
+        frames_per_s: The most notices within a second.
+        before: Queries of other clients in the seconds before.
+        meanwhile: Queries of other clients from a second before the death until a while after the last notice.
     """
 
     topics: int
@@ -106,7 +107,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> list[Target]:
-        """What was wanted beside what was reached."""
+        """The targets, each with the measured figure."""
         what = f"a broker dies, {self.topics_each} topics a client"
         return [
             Target(what=f"{what}: longest wait", measured=self.told.max_ms, wanted=self.spread_ms, unit="ms"),
@@ -119,7 +120,8 @@ class MissingLoop(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         lookups_s: When the producer asked the name server for the topic, from the first send on.
-        template_lookups_s: The same of the topic that says whether brokers create topics by themselves.
+        template_lookups_s: When it asked for the template topic, whose route says whether brokers create topics
+            automatically.
     """
 
     seconds: float
@@ -131,19 +133,19 @@ class MissingLoop(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lookups_per_poll(self) -> int:
-        """The most questions for the topic within a poll interval, but for what clocks and relays may differ."""
+        """The most queries for the topic within a poll interval, with a tolerance for clocks and relays."""
         return most_within(self.lookups_s, self.poll_s - SLACK_S)
 
 
 class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that this part found out.
+    """All results of this part.
 
     Attributes:
         watching: By the number of clients, the most at the end.
-        own_topics_mb: Memory of a name server whose clients, the most, watch topics that they share with nobody.
+        own_topics_mb: Memory of a name server with the most clients, when no two clients watch a common topic.
         deaths: By the number of topics that each client watches.
         cells: Route queries beside Java's name server, without and with watchers connected to ours.
-        load: How many programs wanted a processor before it began.
+        load: The load average before the run.
     """
 
     watching: list[Watching]
@@ -155,7 +157,7 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> list[Target]:
-        """What was wanted beside what was reached."""
+        """The targets, each with the measured figure."""
         most = self.watching[-1]
         clients = f"{most.clients:,} clients"
         untold = sum(each.untold for each in (*self.watching, *self.deaths))
@@ -170,7 +172,7 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
                 unit="MB",
             ),
             Target(
-                what="the same, topics of their own", measured=self.own_topics_mb, wanted=ANONYMOUS_MB_MAX, unit="MB"
+                what="the same, no topic in common", measured=self.own_topics_mb, wanted=ANONYMOUS_MB_MAX, unit="MB"
             ),
             Target(what="notices that never came", measured=untold, wanted=0),
             *(target for death in self.deaths for target in death.targets),

@@ -1,4 +1,4 @@
-"""What route push reached, as Markdown tables."""
+"""The results of route push as Markdown tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.targets import target_table
 
 
 def push_sections(found: PushFindings) -> list[str]:
-    """Return the note and the tables, one after the other."""
+    """Return the note and the tables, in order."""
     return [
         _note(found),
         target_table("wanted of our name server", found.targets),
@@ -25,11 +25,12 @@ def _note(found: PushFindings) -> str:
         "The name server alone: brokers are connections that register, clients are sockets of one other process on the "
         f"same machine, each watching {most.topics_each} topics, two of which all have in common. A change of one of "
         "these is timed from its registration (103) to each client's notice (328), and to the answer with the new "
-        "route, which all ask for at once. Such changes fall evenly into the second behind a tick, in which all are "
-        "told of the other topic and ask for that; those after a rest find nothing under way. Name servers are started "
-        "with `notify_back_off=false`, since the measurement itself loads the machine beyond what would slow notices "
-        "down. Death: a broker's connection closes, and clients ask for all that they watch when told; others go on "
-        "asking for another broker's topic, 4 connections with one question in flight each. Load average before the "
+        "route, which all request at once. These changes are spread evenly over the second after a tick, in which all "
+        "clients are notified of the other topic and request its route; changes after a rest find no such traffic. "
+        "Name servers are started with `notify_back_off=false`, because the measurement itself loads the machine so "
+        "much that they would slow down notices. Death: a broker's connection closes, and each notified client "
+        "requests all routes that it watches; others continue to query another broker's topic, with 4 connections and "
+        "one query in flight on each. Load average before the "
         f"run: {found.load:.1f}."
     )
 
@@ -48,8 +49,8 @@ def _watching(found: PushFindings) -> str:
         for each in found.watching
     ]
     head = [
-        "clients", "changes", "told p50", "p99", "longest", "new route p50", "p99", "longest", "after a rest: told p99",
-        "RssAnon MB before", "with clients",
+        "clients", "changes", "notice p50", "p99", "longest", "new route p50", "p99", "longest",
+        "after a rest: notice p99", "RssAnon MB before", "with clients",
     ]  # fmt: skip
     return table(head, rows)
 
@@ -63,8 +64,8 @@ def _death(death: Death) -> str:
     waits = table(
         [what, "p50", "p99", "longest"],
         [
-            ["until a client is told", *_times(death.told)],
-            [f"until it has all its routes ({death.pulls:,} questions)", *_times(death.pulled)],
+            ["until a client is notified", *_times(death.told)],
+            [f"until it has all its routes ({death.pulls:,} queries)", *_times(death.pulled)],
         ],
     )
     queries = table(
@@ -90,7 +91,7 @@ def _missing(found: PushFindings) -> str:
         ]
     ]
     head = [
-        "sends to a missing topic", "sends refused /s", "the topic is asked for after", "the template of creation",
+        "sends to a missing topic", "sends refused /s", "the topic is queried after", "the template topic after",
         f"lookups in {missing.poll_s:g} s",
     ]  # fmt: skip
     return table(head, rows)

@@ -1,9 +1,9 @@
-"""How long a broker needs to be back after kill -9 with a log of 1 GiB.
+"""How long a broker takes to serve again after kill -9 with a log of 1 GiB.
 
-    fill 1 GiB ─> kill -9 ─> start ─> ready           as a crash leaves it
-                  kill -9 ─> indexes and checkpoint removed ─> start ─> ready       the worst case: all is made again
+    fill 1 GiB ─> kill -9 ─> start ─> ready           the state after a crash
+                  kill -9 ─> indexes and checkpoint removed ─> start ─> ready       the worst case: all is rebuilt
 
-Ready is when it answers, and its queues end where the acknowledged messages end.
+Ready means that it answers, and its queues end where the acknowledged messages end.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DERIVED: Final = ("consumequeue", "index", "checkpoint")
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """Times from the start of the process to its first right answer.
+    """Times from the start of the process to its first correct answer.
 
     Attributes:
         log_mb: Bytes of the log, in MB.
-        acknowledged: Messages that were acknowledged before the kill; found again, all of them.
+        acknowledged: Messages that were acknowledged before the kill; all of them were found again.
     """
 
     acknowledged: int
@@ -44,7 +44,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> bool:
-        """Whether it is as quick as it should be, in the worst case too."""
+        """Whether it meets the target, in the worst case too."""
         return max(self.seconds, self.seconds_rebuilding) < SECONDS_MAX
 
 
@@ -67,7 +67,7 @@ def measure_recovery(
         server = start(store)
         found = _count_messages(server)
         if found < accepted:
-            raise BenchmarkFailed(f"{server.kind} lost messages: {accepted} were acknowledged, {found} are there")
+            raise BenchmarkFailed(f"{server.kind} lost messages: {accepted} were acknowledged, {found} are stored")
         return server, time.monotonic() - since
 
     broker, seconds = restart()

@@ -1,4 +1,4 @@
-"""A few questions to a broker or name server, one at a time, to prepare and check a measurement. Not a client.
+"""A minimal connection to a broker or name server, one request at a time, to prepare and check a measurement.
 
 | frame size u32 | header size u32 | header, JSON | body |
 """
@@ -48,7 +48,7 @@ class Remote:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._stream.close()
         self._socket.close()
 
@@ -58,7 +58,7 @@ class Remote:
         return self.hear()
 
     def say(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:
-        """Send a request, of which `hear` returns the answer."""
+        """Send a request; `hear` returns its answer."""
         self._opaque += 1
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
         header = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": self._opaque}
@@ -87,17 +87,17 @@ class Remote:
             raise BenchmarkFailed(f"topic {topic} could not be created: {reply.code} {reply.remark}")
 
     def max_offset(self, topic: str, queue: int) -> int:
-        """Return the offset behind the last message of a queue."""
+        """Return the offset after the last message of a queue."""
         reply = self.ask(MAX_OFFSET, {"topic": topic, "queueId": queue})
         if reply.code != 0:
-            raise BenchmarkFailed(f"no end of {topic}/{queue}: {reply.code} {reply.remark}")
+            raise BenchmarkFailed(f"the broker refused the end of {topic}/{queue}: {reply.code} {reply.remark}")
         return int(reply.fields["offset"])
 
     def topics(self) -> set[str]:
         """Return the topics that a broker knows."""
         reply = self.ask(ALL_TOPICS, {})
         if reply.code != 0:
-            raise BenchmarkFailed(f"a broker tells nothing of its topics: {reply.code} {reply.remark}")
+            raise BenchmarkFailed(f"a broker refused to list its topics: {reply.code} {reply.remark}")
         return set(json.loads(reply.body)["topicConfigTable"])
 
     def has_route(self, topic: str) -> bool:
@@ -112,11 +112,11 @@ class Remote:
 
 
 def log_ends(brokers: Sequence[Remote]) -> list[int]:
-    """Return where the logs of *brokers* end, all asked at the same time."""
+    """Return where the logs of *brokers* end, requested from all at the same time."""
     for broker in brokers:
         broker.say(RUNTIME_INFO, {})
     replies = [broker.hear() for broker in brokers]
     for reply in replies:
         if reply.code != 0:
-            raise BenchmarkFailed(f"a broker tells nothing of itself: {reply.code} {reply.remark}")
+            raise BenchmarkFailed(f"a broker refused its runtime info: {reply.code} {reply.remark}")
     return [int(json.loads(reply.body)["table"]["commitLogMaxOffset"]) for reply in replies]

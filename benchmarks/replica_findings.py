@@ -1,4 +1,4 @@
-"""What the replicas part found out, and the sums behind it."""
+"""The results of the replicas part, and the sums they come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.targets import Target
 
 Replication = Literal["none", "async", "sync"]
 Reader = Literal["master", "replica"]
-"""Where a lost unit is read: at its own broker, or at the replica of that one, which is gone."""
+"""Where a lost unit is read: at its broker, or at the replica of its broker, which is gone."""
 
 REPLICATIONS: Final[tuple[Replication, ...]] = ("none", "async", "sync")
 TOLD_S_MAX: Final = 1.0
@@ -23,10 +23,10 @@ class PairReading(msgspec.Struct, frozen=True, kw_only=True):
     """One load against one master. Processor use in cores.
 
     Attributes:
-        foreign_cores: What neither master nor replica nor the generator used, the host's share included.
-        most_behind_bytes: What the replica lacked of the log under load when it lacked most.
-        behind_bytes: What it lacked when the load had ended.
-        caught_up_s: How long it took from then until it lacked nothing.
+        foreign_cores: Use by all processes except master, replica and generator, including the host's share.
+        most_behind_bytes: The largest part of the log that the replica lacked under load.
+        behind_bytes: The part of the log that it lacked when the load had ended.
+        caught_up_s: The time from then until it lacked nothing.
     """
 
     load: LoadResult
@@ -48,58 +48,58 @@ class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Messages a second that were acknowledged as promised."""
+        """Acknowledged messages per second."""
         return self._median(lambda reading: reading.load.messages_per_s)
 
     @property
     def spread(self) -> float:
-        """Of the rates: (max - min) / median."""
+        """(max - min) / median of the rates."""
         rates = [reading.load.messages_per_s for reading in self.readings]
         return (max(rates) - min(rates)) / self.rate if self.rate else 0.0
 
     @property
     def p50_us(self) -> float:
-        """Half of the answers came sooner."""
+        """The median latency."""
         return self._median(lambda reading: reading.load.p50_us)
 
     @property
     def p99_us(self) -> float:
-        """All but one of a hundred came sooner."""
+        """The latency that 99 of 100 answers do not exceed."""
         return self._median(lambda reading: reading.load.p99_us)
 
     @property
     def master_cores(self) -> float:
-        """What the master used."""
+        """Processor use of the master."""
         return self._median(lambda reading: reading.master_cores)
 
     @property
     def replica_cores(self) -> float:
-        """What the replica used."""
+        """Processor use of the replica."""
         return self._median(lambda reading: reading.replica_cores)
 
     @property
     def foreign_cores(self) -> float:
-        """What others used."""
+        """Processor use of other processes."""
         return self._median(lambda reading: reading.foreign_cores)
 
     @property
     def most_behind_bytes(self) -> float:
-        """What the replica lacked under load, when it lacked most."""
+        """The largest part of the log that the replica lacked under load."""
         return self._median(lambda reading: reading.most_behind_bytes)
 
     @property
     def behind_bytes(self) -> float:
-        """What the replica lacked at the end of the load."""
+        """The part of the log that the replica lacked at the end of the load."""
         return self._median(lambda reading: reading.behind_bytes)
 
     @property
     def caught_up_s(self) -> float:
-        """How long it took to get that."""
+        """The time until the replica had that part."""
         return self._median(lambda reading: reading.caught_up_s)
 
     @property
     def refused(self) -> dict[str, int]:
-        """Answers of another code than 0, of all readings: by code."""
+        """The number of answers with a code other than 0, in all readings, by code."""
         found: dict[str, int] = {}
         for reading in self.readings:
             for code, count in reading.load.refused.items():
@@ -114,8 +114,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """One `dr open`: seconds from the start of the command.
 
     Attributes:
-        ended_s: To its end.
-        first_s: To the first message of the opened unit that a consumer of the other one gets.
+        ended_s: Until its end.
+        first_s: Until a consumer of the other unit gets the first message of the opened unit.
     """
 
     ended_s: float
@@ -123,7 +123,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Openings(msgspec.Struct, frozen=True, kw_only=True):
-    """Openings of a unit that is read at one place."""
+    """Openings of a unit that is read at one broker."""
 
     reader: Reader
     queues: int
@@ -141,16 +141,16 @@ class Openings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told_s(self) -> float:
-        """The median of what passed from the end of the command to the message; less than 0 where that was sooner."""
+        """The median time from the end of the command to the message; negative if the message came first."""
         return statistics.median(each.first_s - each.ended_s for each in self.openings)
 
 
 class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that this part found out.
+    """All results of this part.
 
     Attributes:
         figures: By load, then kind, then replication.
-        load: How many programs wanted a processor before it began.
+        load: The load average before the run.
     """
 
     figures: list[PairFigures]
@@ -163,19 +163,19 @@ class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(each.shape for each in self.figures))
 
     def find(self, kind: Kind, replication: Replication, shape: str) -> PairFigures:
-        """Return what one pair made of one load."""
+        """Return the figures of one pair under one load."""
         return next(
             each for each in self.figures if (each.kind, each.replication, each.shape) == (kind, replication, shape)
         )
 
     def kept(self, kind: Kind, replication: Replication, shape: str) -> float:
-        """Return how much of its rate a broker keeps with a replica."""
+        """Return the share of its rate that a broker keeps with a replica."""
         alone = self.find(kind, "none", shape).rate
         return self.find(kind, replication, shape).rate / alone if alone else 0.0
 
     @property
     def targets(self) -> list[Target]:
-        """What was wanted beside what was reached: consumers are told of an opening within a second."""
+        """The targets, each with the measured figure: consumers learn of an opening within a second."""
         return [
             Target(
                 what=f"from the end of `dr open` to the first message, at the {found.reader}",

@@ -1,4 +1,4 @@
-"""What replicas cost and how soon a lost unit is read, as Markdown tables."""
+"""The cost of replicas and the time until a lost unit is read, as Markdown tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ READERS = {"master": "its broker", "replica": "the replica of its broker, which 
 
 
 def replica_sections(found: ReplicaFindings) -> list[str]:
-    """Return the note and the tables, one after the other."""
+    """Return the note and the tables, in order."""
     return [
         _note(found),
         _rates(found),
         _costs(found),
         _openings(found),
-        target_table("wanted of consumers that are told of an opening", found.targets),
+        target_table("wanted of consumers that read an opened unit", found.targets),
     ]
 
 
@@ -30,7 +30,7 @@ def _note(found: ReplicaFindings) -> str:
         "for, and with one that every acknowledgement waits for; the replica is a process of the same kind on the same "
         "machine, so that it takes its processor time from its master and the generator. Java: `ASYNC_MASTER` and "
         "`SYNC_MASTER` with a `SLAVE`, and `inSyncReplicas=2`, without which a `SYNC_MASTER` of 5.5.0 waits for "
-        f"nobody. Load average before the run: {found.load:.1f}."
+        f"no replica. Load average before the run: {found.load:.1f}."
     )
 
 
@@ -63,8 +63,8 @@ def _costs(found: ReplicaFindings) -> str:
         for kind in KINDS
     ]
     head = [
-        "what it costs", "cores of the master", "of the replica", "master, us / message", "replica, us / message",
-        "behind at most", "at the end", "caught up after", "foreign cores", "refused",
+        "cost", "cores of the master", "of the replica", "master, us / message", "replica, us / message",
+        "replica lacks at most", "at the end", "caught up after", "foreign cores", "refused",
     ]  # fmt: skip
     return table(head, rows)
 

@@ -1,11 +1,11 @@
-"""Replicas: what they cost their master, ours beside Java's, and how soon a lost unit is read in another one.
+"""Replicas: the cost for their master, ours beside Java's, and how soon another unit reads a lost one.
 
     pairs      master alone     master ─async─> replica     master ─sync─> replica        of either kind, all at once
-    rounds     each load on each pair in turn; the order turns from round to round
+    rounds     each load on each pair in turn; the order rotates from round to round
     openings   unit A, unit B ─ `holdfast dr open --unit A` ─> a consumer of B gets the first message of A
 
-The ends of the logs are asked of either kind as tools ask for them (28), both at once: every 50 ms under load,
-and when it has ended until they are the same.
+The ends of both logs are requested at the same time, from either kind as tools do it (28): every 50 ms under load, and
+after it until they are equal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEMORY: Final = 1 << 29  # more than a reading writes, at both ends
 
 
 class ReplicaPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how much."""
+    """The durations and amounts."""
 
     rounds: int = 3
     seconds: float = 1.2
@@ -48,7 +48,7 @@ class ReplicaPace(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A master, and the replica that it has."""
+    """A master and its replica, if it has one."""
 
     kind: Kind
     replication: Replication
@@ -68,7 +68,7 @@ class ReplicaBench:
         self._pace = pace or ReplicaPace()
 
     def measure(self) -> ReplicaFindings:
-        """Return everything."""
+        """Measure everything."""
         load = os.getloadavg()[0]
         openings = OpeningBench(self._fleet, self._say, self._pace.openings).measure()
         return ReplicaFindings(figures=self._measure_pairs(), openings=openings, load=load)
@@ -111,11 +111,11 @@ class ReplicaBench:
     def _start_java(self, replication: Replication, names: Server, *, is_replica: bool) -> Server:
         settings = {"brokerRole": "SLAVE", "brokerId": "1"} if is_replica else {"brokerRole": JAVA_ROLES[replication]}
         if replication == "sync":
-            settings["inSyncReplicas"] = "2"  # 1, the default, is the master itself: it would wait for nobody
+            settings["inSyncReplicas"] = "2"  # 1, the default, counts the master itself: it would not wait
         return self._fleet.start_java(names, "async", name=f"pair-{replication}", settings=settings)
 
     def _warm(self, pair: Pair) -> None:
-        """Send as the readings will, so that a JVM has compiled what it runs, at either end."""
+        """Send the load of the readings, so that the JVMs at both ends have compiled their code."""
         self._say(f"   warming {pair.kind}, replication {pair.replication}")
         seconds = self._pace.java_warm_s if pair.kind == "java" else 1.0
         for connections, in_flight in SHAPES:
@@ -145,7 +145,7 @@ class ReplicaBench:
         ]
 
     def _read(self, pair: Pair, load: Load) -> PairReading:
-        """Take one reading; a second one when others used the machine meanwhile."""
+        """Take one reading; repeat it if other processes used the machine meanwhile."""
         first = self._read_once(pair, load)
         if first.foreign_cores <= FOREIGN_MAX:
             return first
@@ -179,10 +179,10 @@ class ReplicaBench:
 
 
 class Distance:
-    """How much of its master's log a replica lacks, looked at while the block lasts.
+    """Measures while the block runs how much of its master's log a replica lacks.
 
     Attributes:
-        most: The most that was seen, in bytes.
+        most: The largest distance, in bytes.
     """
 
     def __init__(self, pair: Pair) -> None:
@@ -206,10 +206,10 @@ class Distance:
                 end.close()
 
     def close(self) -> tuple[int, float]:
-        """Wait until the replica has everything; return what it lacked when asked first, and how long that took.
+        """Wait until the replica has everything; return the first distance, and how long that took.
 
         Raises:
-            BenchmarkFailed: it never has.
+            BenchmarkFailed: It did not catch up in time.
         """
         since_s = time.monotonic()
         if self._ends is None:
@@ -219,7 +219,7 @@ class Distance:
         while lacks:
             if time.monotonic() - since_s > CAUGHT_UP_TIMEOUT_S:
                 raise BenchmarkFailed(f"the replica of {self._pair.kind} still lacks {lacks} bytes")
-            time.sleep(POLL_S)  # neither tells when it has got more
+            time.sleep(POLL_S)  # poll: neither sends a notice
             lacks = self._look()
         return behind, time.monotonic() - since_s if behind else 0.0
 
@@ -251,7 +251,7 @@ def describe(pair: Pair, load: Load, reading: PairReading) -> str:
         f"  p50 {result.p50_us:>7,.0f} us  p99 {result.p99_us:>8,.0f} us"
         f"  cores {reading.master_cores:.2f} + replica {reading.replica_cores:.2f}"
         f" + foreign {reading.foreign_cores:.2f}"
-        f"  behind {reading.most_behind_bytes / 1e6:.2f}, at last {reading.behind_bytes / 1e6:.2f} MB,"
+        f"  lacks {reading.most_behind_bytes / 1e6:.2f}, at the end {reading.behind_bytes / 1e6:.2f} MB,"
         f" {reading.caught_up_s * 1000:.0f} ms"
         f"{f'  refused {result.refused}' if result.refused else ''}"
     )

@@ -1,4 +1,4 @@
-"""Results as Markdown tables: what was reached beside what was wanted."""
+"""The results as Markdown tables, beside their targets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def markdown(results: Results) -> str:
 
 
 def _features(results: Results) -> list[str]:
-    """Return what was measured of single features."""
+    """Return the sections on single features."""
     parts = []
     if results.moves:
         parts += ["## Moving queues under load", *_moves(results.moves)]
@@ -155,9 +155,9 @@ def _costs(cells: Sequence[CellResult]) -> str:
             )
     head = ["work", "server", "cores", "rate / core", "owed", "RSS MB", "RssAnon MB", "foreign cores", "refused"]
     note = (
-        "Rate / core: what one core's worth of the server's own time brings. Owed: processor seconds that the server "
-        "still used after the load had ended, per second of load (indexes, checkpoints and the like, put off). RSS "
-        "counts mapped log files; RssAnon is the server's own memory."
+        "Rate / core: the rate per core of the server's processor time. Owed: processor seconds that the server used "
+        "after the load had ended, per second of load, for deferred work (indexes, checkpoints and the like). RSS "
+        "counts mapped log files; RssAnon is the server's private memory."
     )
     return f"{note}\n\n{table(head, rows)}"
 
@@ -177,9 +177,9 @@ def _generator(results: Results) -> str:
             ]
         )
     note = (
-        "The same generator, in the same run, against a server of C that does nothing: the ceiling. Where the ceiling "
-        "is well above the best server, and the generator used well below one core, the server was the limit. At 1x1 "
-        "both wait for each other's wake-ups, and the ceiling says what a wake-up costs."
+        "The ceiling is the rate of the same generator, in the same run, against a C server that does nothing. Where "
+        "the ceiling is well above the best server, and the generator used well below one core, the server was the "
+        "limit. At 1x1 both wait for each other's wake-ups, and the ceiling shows the cost of a wake-up."
     )
     head = ["work", "generator's cores, most", "best server", "ceiling", "ceiling / best"]
     return f"{note}\n\n{table(head, rows)}"
@@ -208,7 +208,7 @@ def _cold(results: Results) -> str:
 
 
 def _growth_head(results: Results) -> str:
-    """Return how these were read: often on another day than the cells, and not for as long."""
+    """Return how these were measured: often on another day than the cells, and in shorter readings."""
     first = results.growth[0].results[0]
     rounds = max(len(summary.readings) for summary in first.summaries.values())
     return (
@@ -310,7 +310,7 @@ def _moves(moves: MoveFindings) -> list[str]:
         f"Two brokers, 8 ordered producers with one send of 1 KiB in flight each, one ordered consumer. A move takes 4 "
         f"of 8 queues from one broker to the other, or back; the last column drains {MANY:,} queues off a broker. "
         "Seconds are the operator's: the start of the command's process counts. A Java client that is refused waits "
-        "for its next look at the routes, every 30 s: how long is chance."
+        "for its next route poll, every 30 s, so its waiting time is random."
     )
     return [
         note,
@@ -358,7 +358,7 @@ def _trial_rows(trials: Sequence[Trial]) -> list[Row]:
 
 
 def _seconds(readings: Sequence[float]) -> str:
-    """Return the median, and the range where there is one."""
+    """Return the median, and the range if there are several readings."""
     if len(readings) <= 1:
         return "".join(f"{each:.1f} s" for each in readings)
     return f"{statistics.median(readings):.1f} s ({min(readings):.1f}-{max(readings):.1f})"

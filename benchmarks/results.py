@@ -1,4 +1,4 @@
-"""Everything that one run found out, as one value that is kept as JSON."""
+"""All results of one run, as one value that is stored as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchmarks.spark_findings import SparkFindings
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran."""
+    """The machine of the run."""
 
     processor: str
     cores: int
@@ -45,11 +45,11 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results(msgspec.Struct, kw_only=True):
-    """One run. Parts that were not asked for are empty or None.
+    """One run. Parts that were not requested are empty or None.
 
     Attributes:
-        limits: Medians of what the machine can do, by name.
-        ceilings: What the generator does against a server that does nothing, by cell.
+        limits: Medians of the machine's speed, by name.
+        ceilings: The generator's figures against a server that does nothing, by cell.
         profile: Stages of a send: name, our ns, the bare path's ns.
         taken: When each part was measured.
     """
@@ -76,7 +76,7 @@ class Results(msgspec.Struct, kw_only=True):
 
 
 def this_machine(java: str) -> Machine:
-    """Return what there is to know about the machine."""
+    """Return the description of this machine."""
     cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     models = [line.partition(":")[2].strip() for line in cpu_info.splitlines() if line.startswith("model name")]
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -93,18 +93,18 @@ def this_machine(java: str) -> Machine:
 
 
 def save(results: Results, file: Path) -> None:
-    """Keep *results* as readable JSON."""
+    """Store *results* as readable JSON."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
 
 
 def load(file: Path) -> Results:
-    """Return what was kept.
+    """Load stored results.
 
     Raises:
-        BenchmarkFailed: it is of another form.
+        BenchmarkFailed: The file has another format.
     """
     try:
         return msgspec.json.decode(file.read_bytes(), type=Results)
     except msgspec.MsgspecError as error:
-        raise BenchmarkFailed(f"{file} is of another form, remove it or measure everything: {error}") from error
+        raise BenchmarkFailed(f"{file} has another format: remove it or measure everything: {error}") from error

@@ -1,14 +1,14 @@
-"""Route push, the name server alone: how soon clients hear of a change, and what it costs everybody else.
+"""Route push, the name server alone: how soon clients learn of a change, and its cost for other clients.
 
     fake broker ─ 103, one topic changed ─> name server ─ 328 ─> watchers (one process, thousands of sockets) ─ 105 ─>
 
     watching    1, 1 000 and 10 000 clients: change to notice, to new route; memory of the name server
-    death       a broker with 10 000 topics goes in front of 1 000 clients, while others ask for routes
+    death       a broker with 10 000 topics, watched by 1 000 clients, dies while others query routes
     missing     our producer sends to a topic that does not exist, without a pause
     queries     ours beside Java's, and ours again with the 10 000 clients connected
 
-Name servers do not back off here (`notify_back_off=false`): measuring loads the machine, and with two cores that alone
-would make them tell less often. Everything else is default.
+Name servers do not back off here (`notify_back_off=false`): measuring loads the machine, and on two cores that alone
+would make them send fewer notices. Everything else is default.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ DEATH_CLIENTS: Final = 1_000
 DEATH_TOPICS_EACH: Final = (10, 100)
 DEATH_LOAD: Final = Load(mode="route", topic=HOT_FOUR, connections=4, in_flight=1)
 QUEUES: Final = 4
-REST_S: Final = 1.2  # longer than a tick takes: the next change brings about one of its own
+REST_S: Final = 1.2  # longer than a tick: the next change starts a new one
 SPARE_DESCRIPTORS: Final = 200
-LEASE_MS: Final = 3_600_000  # a fake broker has no heart
+LEASE_MS: Final = 3_600_000  # a fake broker sends no heartbeats
 TIMEOUT_S: Final = 120.0
 NO_BACK_OFF: Final = ("--set", "notify_back_off=false")
 WATCHED_GROUP: Final = "route query, 10 000 watchers connected"
@@ -79,7 +79,7 @@ class PushPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeBroker:
-    """What a name server sees of a broker: a connection, and topics."""
+    """A broker as the name server sees it: a connection that registers topics."""
 
     def __init__(self, name_server: Server, name: str) -> None:
         self._name = name
@@ -98,14 +98,14 @@ class FakeBroker:
         self._remote.__exit__()
 
     def next_permission(self) -> int:
-        """Return another permission than the time before."""
+        """Return a permission that differs from the previous one."""
         return next(self._permissions)
 
     def register(self, topics: Iterable[str], *, permission: int = 6) -> None:
-        """Tell of *topics*; those told before stay.
+        """Register *topics*; earlier ones stay registered.
 
         Raises:
-            BenchmarkFailed: the name server does not want them.
+            BenchmarkFailed: The name server refused.
         """
         body = Registration(
             topic_config_serialize_wrapper=Topics(
@@ -142,7 +142,7 @@ class WatchingClients:
         self._child.kill()
 
     def hear(self, act: Callable[[], None], text: str = "") -> tuple[float, Heard]:
-        """Do something that all clients will be told; return when it began, and what they heard.
+        """Do something that notifies all clients; return when it began, and the notices that arrived.
 
         *text* is in the body of every new route, and in no old one.
         """
@@ -174,7 +174,7 @@ class PushBench:
         """Measure everything, one after the other.
 
         Raises:
-            BenchmarkFailed: too few files may be open, or the name server does not push.
+            BenchmarkFailed: The limit of open files is too low, or the name server does not push.
         """
         _check_descriptors()
         load = os.getloadavg()[0]
@@ -204,7 +204,7 @@ class PushBench:
 
     def _change(self, server: Server, broker: FakeBroker, clients: WatchingClients, before_mb: float) -> Watching:
         count, rests = self._pace.changes, self._pace.rests
-        # Behind a tick lies a second without any: some changes fall evenly into it, the others come after a rest.
+        # A tick is followed by a second without any: spread some changes over it, and let the others follow a rest.
         told, pulled = _time_changes(broker, clients, [(number + 0.5) / count for number in range(count)])
         rested, rested_pulled = _time_changes(broker, clients, [None] * rests)
         expected = (count + rests) * clients.clients
@@ -220,19 +220,19 @@ class PushBench:
             anonymous_mb=memory(server.pid).anonymous_mb,
         )
         self._say(
-            f"   {found.clients:>6,} clients: told p50 {found.told.p50_ms:,.0f} ms, p99 {found.told.p99_ms:,.0f} ms; "
-            f"new route p99 {found.pulled.p99_ms:,.0f} ms; after a rest told p99 {found.rested.p99_ms:,.0f} ms; untold "
+            f"   {found.clients:>6,} clients: notice p50 {found.told.p50_ms:,.0f} ms, p99 {found.told.p99_ms:,.0f} ms; "
+            f"new route p99 {found.pulled.p99_ms:,.0f} ms; after a rest p99 {found.rested.p99_ms:,.0f} ms; missed "
             f"{found.untold}; RssAnon {found.anonymous_mb:.0f} MB (before {before_mb:.0f})"
         )
         return found
 
     def _weigh(self, count: int) -> float:
-        """Return the memory of a name server whose clients watch topics that they share with nobody."""
+        """Return the memory of a name server whose clients have no watched topic in common."""
         server = self._start()
         with WatchingClients(server, count, TOPICS_EACH, count * (TOPICS_EACH - 2)):
             anonymous_mb = memory(server.pid).anonymous_mb
         self._fleet.stop(server)
-        self._say(f"   {count:,} clients with topics of their own: RssAnon {anonymous_mb:.0f} MB")
+        self._say(f"   {count:,} clients without a common topic: RssAnon {anonymous_mb:.0f} MB")
         return anonymous_mb
 
     # A death.
@@ -251,7 +251,7 @@ class PushBench:
                 load = msgspec.structs.replace(DEATH_LOAD, seconds=spread_s + 3)
                 before = self._bench.load(server, load)
                 querying = beside.submit(self._bench.load, server, load)
-                time.sleep(1)  # A second of calm belongs to the reading: the death must not be all of it.
+                time.sleep(1)  # The reading shall include a second of calm before the death.
                 began, heard = clients.hear(dies.die)
                 meanwhile = querying.result()
         self._fleet.stop(server)
@@ -270,14 +270,14 @@ class PushBench:
             meanwhile=_queries(meanwhile),
         )
         self._say(
-            f"   a broker dies, {topics_each} topics a client: told p50 {found.told.p50_ms:,.0f} ms, longest "
+            f"   a broker dies, {topics_each} topics a client: notice p50 {found.told.p50_ms:,.0f} ms, longest "
             f"{found.told.max_ms:,.0f} ms, at most {found.frames_per_s:,} notices/s; queries p99 "
             f"{found.meanwhile.p99_us:,.0f} us, longest {found.meanwhile.max_us:,.0f} us, before "
             f"{found.before.p99_us:,.0f} and {found.before.max_us:,.0f} us"
         )
         return found
 
-    # A topic that is not there.
+    # A missing topic.
 
     def _miss(self) -> MissingLoop:
         server = self._start()
@@ -299,7 +299,7 @@ class PushBench:
     # Queries.
 
     def _watch_and_query(self, count: int) -> tuple[Watching, list[CellResult]]:
-        """Measure changes with the most clients, and keep these for the queries."""
+        """Measure changes with the most clients, and keep these connected for the queries."""
         server = self._start()
         with FakeBroker(server, "broker-a") as broker:
             _register_pool(broker)
@@ -342,9 +342,9 @@ def push_cells(seconds: float) -> list[Cell]:
 def _time_changes(
     broker: FakeBroker, clients: WatchingClients, behind_tick_s: Iterable[float | None]
 ) -> tuple[list[float], list[float]]:
-    """Change the common topic so long behind a tick, or after a rest; return what every client waited for each change.
+    """Change the common topic at given times after a tick, or after a rest; return each client's waits.
 
-    Another topic's change brings about the tick, and its notices and the questions that follow them are under way.
+    A change of another topic starts the tick. Its notices, and the queries that follow them, are then in flight.
     """
     told: list[float] = []
     pulled: list[float] = []
@@ -371,7 +371,10 @@ def _queries(result: LoadResult) -> Queries:
 
 
 def _check_descriptors() -> None:
-    """The name server has a file for each client, and so has the process of the clients; both inherit our limit."""
+    """Check the limit of open files.
+
+    The name server needs one for each client, and so does the process of the clients; both inherit our limit.
+    """
     wanted = CLIENTS[-1] + SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < wanted:

@@ -5,8 +5,8 @@
     compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push, batches
     ─> replicas ─> spark ─> profile ─> report
 
-Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
-to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
+All stores are in one temporary folder on the measured disk, which is removed at the end. The results are written to
+docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ PARTS: Final = (
     "pipeline",
     "profile",
 )
-# A round of the cells writes about this much, over all servers; nothing is removed before the end.
+# Data that a round of the cells writes, over all servers; none of it is removed before the end.
 GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, and how long."""
+    """The parts to measure, and their durations."""
 
     parts: frozenset[str]
     cells: list[Cell]
@@ -97,7 +97,7 @@ def say(line: str) -> None:
 
 
 class Run:
-    """One run, part by part. Every part leaves what it found in `results`."""
+    """One run, part by part. Every part stores its results in `results`."""
 
     def __init__(self, plan: Plan, programs: Programs, fleet: Fleet) -> None:
         self._plan = plan
@@ -111,7 +111,7 @@ class Run:
             self.results.seconds, self.results.rounds = plan.seconds, plan.rounds
 
     def run(self) -> None:
-        """Do every part that was asked for."""
+        """Measure every requested part."""
         parts: dict[str, Callable[[], None]] = {
             "limits": self._limits,
             "cells": self._cells,
@@ -134,12 +134,15 @@ class Run:
                 self._save()
 
     def _earlier(self) -> results.Results | None:
-        """Return what an earlier run found: parts that are not measured anew stay, with the time at which they were."""
+        """Return the results of an earlier run.
+
+        Parts that are not measured again stay, with the time of their measurement.
+        """
         file = self._plan.output / "results.json"
         return results.load(file) if file.exists() else None
 
     def _save(self) -> None:
-        """Keep what there is so far: a run that is ended early is not lost."""
+        """Store the results so far, so that an interrupted run keeps them."""
         results.save(self.results, self._plan.output / "results.json")
         (self._plan.output / "results.md").write_text(report.markdown(self.results), encoding="utf-8")
 
@@ -296,16 +299,18 @@ def _java_words() -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
-    """Return the options, and the parts that they ask for."""
+    """Return the options, and the requested parts."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="short readings, no growth, idle, recovery, moves, push, batches or replicas",
+        help="short readings; skip growth, idle, recovery, moves, push, batches and replicas",
     )
-    parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
-    parser.add_argument("--spark", action="store_true", help="Spark too: source and sink, beside Kafka's; jobs")
-    parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
+    parser.add_argument("--growth", action="store_true", help="also measure growth curves (connections, queues, size)")
+    parser.add_argument(
+        "--spark", action="store_true", help="also measure Spark: source and sink, beside Kafka's; jobs"
+    )
+    parser.add_argument("--only", help=f"only these parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--cells", default="", help="only cells whose name contains this text")
     parser.add_argument("--rounds", type=int, default=3, help="readings of each cell (default 3)")
     parser.add_argument("--seconds", type=float, help="of one reading (default 3; quick 1.5)")
@@ -327,12 +332,12 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     if options.only:
         parts = set(options.only.split(","))
         if unknown := parts - set(PARTS):
-            parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+            parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     return options, frozenset(parts)
 
 
 def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) -> Plan:
-    """Return the plan that the options ask for."""
+    """Return the plan for the options."""
     seconds = options.seconds or (1.5 if options.quick else 3.0)
     java_warm_seconds = options.java_warm or (12.0 if options.quick else 30.0)
     cells = [
@@ -377,14 +382,14 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
 
 
 def check_room(plan: Plan) -> None:
-    """Raise BenchmarkFailed unless the disk has room for what the run will write."""
+    """Raise BenchmarkFailed unless the disk has enough space for the run."""
     free_gb = shutil.disk_usage(plan.folder).free / 1e9
     rounds = plan.rounds if plan.parts & {"cells", "growth"} else 0
     wanted_gb = 15 + rounds * GB_PER_ROUND * plan.seconds / 3
     if free_gb < wanted_gb:
         raise BenchmarkFailed(
             f"{plan.folder} has {free_gb:.0f} GB free and the run may write {wanted_gb:.0f} GB: "
-            "take --folder on another disk, fewer --rounds or shorter --seconds"
+            "use --folder on another disk, fewer --rounds or shorter --seconds"
         )
 
 
@@ -398,7 +403,7 @@ def _draw(found: results.Results, output: Path) -> None:
 def main() -> int:
     """Run, and return the exit status."""
     options, parts = parse()
-    # Servers are in sessions of their own: whoever ends this program must still find them ended.
+    # Servers run in separate sessions, so a signal to this program does not reach them: end them on exit.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
     since = time.monotonic()

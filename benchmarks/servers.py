@@ -4,9 +4,9 @@
         names = fleet.start_java_name_server()
         fleet.start_java(names, "sync")            -> Server: kind, name, port, pid, store
 
-Both kinds get the same: stores on one disk, the same flush policy, log files of 1 GiB. The Java broker has a heap of
-2 GiB with the collector that upstream's start script names, and larger pull limits than its default, since a pull of
-1 MiB would otherwise be cut to 32 messages; everything else is its default.
+Both kinds get the same resources: stores on one disk, the same flush policy, log files of 1 GiB. The Java broker has a
+heap of 2 GiB with the collector that upstream's start script names, and larger pull limits than its default, because a
+pull of 1 MiB would otherwise be cut to 32 messages; everything else is its default.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class Server:
 
     @property
     def name_server(self) -> str:
-        """Its address, as brokers want it."""
+        """Its address in the form that brokers expect."""
         return f"127.0.0.1:{self.port}"
 
 
 class Fleet:
-    """Starts servers, each on ports of its own, and ends whatever is left when the block ends."""
+    """Starts servers, each on separate ports, and ends the remaining ones when the block ends."""
 
     def __init__(self, folder: Path, programs: Programs, *, base_port: int) -> None:
         self._folder = folder
@@ -102,10 +102,10 @@ class Fleet:
 
     def __exit__(self, *error: object) -> None:
         for server in reversed(self._servers):
-            server.child.kill()  # nobody reads these stores again
+            server.child.kill()  # these stores are not needed any more
 
     def stop(self, server: Server, *, remove_store: bool = True) -> None:
-        """End *server* in order and throw its store away."""
+        """Stop *server* in order and delete its store."""
         try:
             server.child.stop(timeout_s=STOP_TIMEOUT_S)
         except ChildFailed:
@@ -116,17 +116,17 @@ class Fleet:
 
     @staticmethod
     def remove(store: Path) -> None:
-        """Throw the store of a server away that was stopped."""
+        """Delete the store of a stopped server."""
         shutil.rmtree(store)
 
     def discard(self, server: Server) -> None:
-        """Kill *server* and throw its store away: an orderly end takes a JVM ten seconds."""
+        """Kill *server* and delete its store: an orderly stop takes a JVM ten seconds."""
         self.crash(server)
         if server.store is not None:
             self.remove(server.store)
 
     def crash(self, server: Server) -> None:
-        """Kill *server*; its store stays as it is."""
+        """Kill *server* and keep its store."""
         server.child.kill()
         self._servers.remove(server)
 
@@ -147,7 +147,7 @@ class Fleet:
         options: Sequence[str] = (),
         has_metrics: bool = False,
     ) -> Server:
-        """Start a broker of ours; returns when the name server knows it."""
+        """Start a broker of ours; return when the name server knows it."""
         port = self.take_port()
         store = store or self._folder / f"holdfast-{flush}-{port}"
         name = name or f"broker-{flush}"
@@ -178,7 +178,7 @@ class Fleet:
         store: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Server:
-        """Start a Java broker, with *settings* of its own; returns when the name server knows it."""
+        """Start a Java broker with extra *settings*; return when the name server knows it."""
         port = self.take_port()
         store = store or self._folder / f"java-{flush}-{port}"
         everything = JAVA_BROKER | {
@@ -212,7 +212,7 @@ class Fleet:
         return self._keep(Server("sink", "sink", port, child))
 
     def take_port(self) -> int:
-        """Return a port; a broker also takes two below and one above, and one further above for its metrics."""
+        """Return a free port. A broker also uses two below it and one above, and one further above for its metrics."""
         self._next_port += 10
         return self._next_port
 
@@ -232,7 +232,7 @@ class Fleet:
     def _start_java(self, main: str, home: Path, heap: Sequence[str], settings: Mapping[str, str]) -> Child:
         peer = self._peer = self._peer or java_peer.fetch(JAVA_VERSION)
         temporary = home / "tmp"
-        shutil.rmtree(temporary, ignore_errors=True)  # a killed broker leaves unpacked native libraries behind
+        shutil.rmtree(temporary, ignore_errors=True)  # a killed broker leaves unpacked native libraries there
         temporary.mkdir(parents=True)
         configuration = home / "server.conf"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
@@ -248,12 +248,12 @@ class Fleet:
 
 
 def create_topic(broker: Server, name_server: Server, topic: str, *, queues: int, batches: bool = False) -> None:
-    """Create *topic* on *broker* and return when *name_server* tells of it. With *batches* it is indexed by batch."""
+    """Create *topic* on *broker* and return when *name_server* has its route. With *batches* it is indexed by batch."""
     with Remote(broker.port) as remote:
         remote.create_topic(topic, queues=queues, batches=batches)
     deadline = time.monotonic() + READY_TIMEOUT_S
     with Remote(name_server.port) as remote:
         while not remote.has_route(topic):
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"the name server does not learn of {topic}")
-            time.sleep(0.05)  # a name server pushes nothing that could be awaited
+                raise BenchmarkFailed(f"timed out while waiting for the route of {topic}")
+            time.sleep(0.05)  # poll: a name server does not push new topics

@@ -1,7 +1,7 @@
-"""Data sources that do next to nothing: what is left of a query is Spark's own work, and no source can be faster.
+"""Data sources that do almost nothing: a query then takes only Spark's time, and no source can be faster.
 
-The reader yields ready-made batches that are in memory: all rows, as any source of them must, each once; or only the
-first batch again and again, which never leaves the processor's cache. The writer throws rows away.
+The reader yields ready-made batches from memory: either all rows, each once, as any real source must; or only the first
+batch repeatedly, which never leaves the processor's cache. The writer discards rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BareReader(DataSourceReader):
 
 
 class BareWriter(DataSourceArrowWriter):
-    """Takes every batch and forgets it."""
+    """Discards every batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
@@ -55,7 +55,7 @@ class BareWriter(DataSourceArrowWriter):
 
 
 class Bare(DataSource):
-    """`format("bare")`; its rows are those in the option `file`: all once, or the first as often as `again` says."""
+    """`format("bare")`: the rows of the option `file`, each once, or the first batch until there are `again` rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -74,7 +74,7 @@ class Bare(DataSource):
 
 
 def keep_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
-    """Keep *batches*, one at least, where `read_batches` finds them."""
+    """Store *batches*, at least one, for `read_batches`."""
     first, *rest = batches
     with pa.OSFile(file, "wb") as out, pa.ipc.new_stream(out, first.schema) as stream:
         for batch in (first, *rest):
@@ -83,6 +83,6 @@ def keep_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
 
 @lru_cache(maxsize=3)
 def read_batches(file: str, count: int | None = None) -> list[pa.RecordBatch]:
-    """Return the batches that were kept, or the first ones. They stay in memory, as reading is no handing over."""
+    """Return the stored batches, or the first *count*. They stay in memory: reading the file is not measured."""
     with pa.OSFile(file) as source:
         return list(islice(pa.ipc.open_stream(source), count))

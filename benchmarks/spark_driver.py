@@ -1,4 +1,4 @@
-"""One Spark on this machine that does what it is told, a line at a time, and says how many seconds each time took.
+"""One Spark process that runs jobs, one line of JSON each, and prints the seconds of each run.
 
     python spark_driver.py ours|plain [SETTING=VALUE ...]
 
@@ -10,8 +10,8 @@
     -> {"work": "stream", "format": ..., "options": {...}, "folder": ...}      <- = [0.091, ...], one for each batch
     -> end
 
-Knows neither Kafka nor Holdfast, except that `ours` has our formats. It runs in two versions of Spark and needs nothing
-but pyspark in either.
+Knows neither Kafka nor Holdfast, except that `ours` has our formats. It runs in two versions of Spark and needs only
+pyspark in either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-# Java compiles while the first batches run: they say nothing of those that follow.
+# Java compiles while the first batches run, so they are not representative.
 STREAM_WARM = 10
 STREAM_BATCHES = 40
 
@@ -49,7 +49,7 @@ def start(side: str, settings: dict[str, str]) -> SparkSession:
 
 
 def times(count: int, work: Callable[[], None]) -> list[float]:
-    """Return the seconds of each time."""
+    """Return the seconds of each run of *work*."""
     seconds = []
     for _ in range(count):
         begun_s = time.perf_counter()
@@ -64,7 +64,7 @@ def frame_of(spark: SparkSession, job: dict[str, Any]) -> DataFrame:
 
 
 class Driver:
-    """The session, and rows that are kept in memory to be written."""
+    """The session, and the rows for writes, which are kept in memory."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -91,7 +91,7 @@ class Driver:
         )
 
     def _keep(self, file: str) -> DataFrame:
-        """Return the rows of *file*, from memory: reading them is no part of writing them."""
+        """Return the rows of *file*, cached in memory: reading them is not part of a write."""
         if self._kept is None or self._kept[0] != file:
             if self._kept is not None:
                 self._kept[1].unpersist(blocking=True)
@@ -119,7 +119,7 @@ def main() -> None:
     for line in sys.stdin:
         if line.strip() == "end":
             break
-        # A line of its own, whatever others who share the pipe have begun to say.
+        # Start a new line: other programs may have written a partial line to the shared pipe.
         print("\n=", json.dumps(driver.do(json.loads(line))), flush=True)
     spark.stop()
 

@@ -1,18 +1,18 @@
-"""Spark on our topics, beside Spark on the same rows from elsewhere: what it reads, writes, and takes for one batch.
+"""Spark on our topics, beside Spark on the same rows from elsewhere: reads, writes, and the time of one micro-batch.
 
     rows (Parquet) ─> our sink ───> topic ─> our source ─────┐
                  └──> Kafka's sink ─> topic ─> its connector ─┴─> noop
 
 topic       our source: all columns, without properties, and two columns by schema
-whole       the same from a topic that keeps as one record what the sink sends at once, and our sink into such topics
-bare        a data source that yields the same rows, which it has in memory, and does nothing else: what Spark can take
+whole       our source on a topic that stores each batch of the sink as one record, and our sink into such topics
+bare        a data source that yields the same rows from memory, and does nothing else: the limit of Spark
 parquet     Spark's own reader, on the same rows and columns in a file
-Kafka       one broker beside our one, and Spark's connector in the newest Spark that it can be had for (kafka.py)
-cold        the first query of a Spark that was just started, each in a process of its own
-sinks       rows from memory into a topic; and the bare Arrow writer, which throws them away
-batches     how long a micro-batch takes that has next to nothing to do
+Kafka       one broker beside our one, and Spark's connector in the newest Spark that it exists for (kafka.py)
+cold        the first query of a freshly started Spark, each in a separate process
+sinks       rows from memory into a topic; and the bare Arrow writer, which discards them
+batches     how long a micro-batch with almost no work takes
 
-Each side is one Spark process that stays (spark_driver.py); they are asked in turn, and whoever is not asked is idle.
+Each side is one long-lived Spark process (spark_driver.py). They are measured in turn; the others are idle meanwhile.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ WARMING_QUERIES: Final = 48
 FIGURES: Final = "figures"
 COPY: Final = "copy"
 ONCE: Final = "copy-once"
-WHOLE: Final = "-whole"  # behind the names of topics that keep batches whole
-# A consumer that has read a partition to its end asks once more, and the broker keeps it waiting for half a second by
+WHOLE: Final = "-whole"  # suffix of topics that keep batches whole
+# A consumer that has read a partition to its end polls once more, and the broker holds the poll for half a second by
 # default: the connector pays that for every partition of every query.
 EAGER: Final = {"kafka.fetch.max.wait.ms": "20"}
-# Kafka's producer packs 16 KiB by default; topics that are read get larger batches, so that none is held against it.
+# Kafka's producer packs 16 KiB by default. Topics for reads get larger batches, so that Kafka has no disadvantage.
 LARGE_BATCHES: Final = {"kafka.batch.size": "131072", "kafka.linger.ms": "5"}
-# What our own session sets for one machine, as far as it concerns the other side too; the class has moved since.
+# The settings of our own session for one machine that apply to the other side, too; the class has moved since.
 PLAIN_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -63,11 +63,11 @@ PLAIN_SETTINGS: Final = {
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured.
+    """The amounts to measure.
 
     Attributes:
         cold_rounds: Processes that are started for each cold figure.
-        warm_rounds: Rounds of warm reads, of which each query runs three times and two times count.
+        warm_rounds: Rounds of warm reads, in each of which a query runs three times and two runs count.
         growth: Points that are read beside the main one: axis, rows, size, queues.
     """
 
@@ -90,13 +90,13 @@ QUICK: Final = Extent(rows=100_000, cold_rounds=1, warm_rounds=1, sink_rounds=1,
 
 
 class Driver:
-    """One Spark process; see spark_driver.py for what it understands."""
+    """One Spark process; spark_driver.py lists its jobs."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
 
     def ask(self, job: Job) -> list[float]:
-        """Let it do *job* and return what it answers."""
+        """Run *job* and return its seconds."""
         heard = len(self._child.lines())
         self._child.tell(msgspec.json.encode(job).decode())
         answer = self._child.wait_for_line("^= ", timeout_s=JOB_TIMEOUT_S, after=heard)
@@ -105,7 +105,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One query: what it is called, whose it is, and what its Spark is asked to do."""
+    """One query: its name, its side, and its job for Spark."""
 
     name: str
     side: Side
@@ -113,17 +113,17 @@ class Case:
 
 
 class SparkBench:
-    """Measures everything, once. *folder* takes stores, rows and checkpoints."""
+    """Measures everything once. *folder* receives stores, rows and checkpoints."""
 
     def __init__(self, fleet: Fleet, folder: Path, say: Callable[[str], None], extent: Extent) -> None:
         self._fleet, self._folder, self._say, self._extent = fleet, folder, say, extent
         self._drivers: dict[Side, Driver] = {}
 
     def measure(self) -> SparkFindings:
-        """Return what was found.
+        """Measure everything.
 
         Raises:
-            BenchmarkFailed: something is missing, or rows are.
+            BenchmarkFailed: A program or package is missing, or rows were lost.
         """
         check_needs()
         load = os.getloadavg()[0]
@@ -154,7 +154,7 @@ class SparkBench:
 
     @contextmanager
     def _driver(self, side: Side) -> Iterator[Driver]:
-        """Start a Spark; it has ended, with its Java, when the block is left."""
+        """Start a Spark; it and its Java have ended when the block ends."""
         settings = {"spark.driver.memory": MEMORY, "spark.local.dir": str(self._folder / "local")}
         if side == "ours":
             command = [sys.executable, "-m", "benchmarks.spark_driver", "ours"]
@@ -170,7 +170,7 @@ class SparkBench:
             child.tell("end")
             child.wait(timeout_s=JOB_TIMEOUT_S)
 
-    # What is read and written
+    # Sources and sinks
 
     def _topic(self, topic: str, schema: str | None = None, **options: str) -> Job:
         everything = {"namesrv": self._namesrv, "subscribe": topic, **options}
@@ -223,8 +223,8 @@ class SparkBench:
         self._keep_bare(FIGURES, "bare")
 
     def _keep_bare(self, topic: str, name: str) -> None:
-        """Keep the rows of *topic* for the bare source."""
-        # In a process of its own: a reader keeps its connections for the next call, and there is none.
+        """Store the rows of *topic* for the bare source."""
+        # Use a separate process: a reader keeps its connections for a next call, which never comes here.
         command = [sys.executable, "-m", "benchmarks.spark_rows", self._namesrv, topic, self._file(name)]
         subprocess.run(command, check=True, cwd=SOURCES.parent)
 
@@ -239,10 +239,10 @@ class SparkBench:
         """Fail unless a topic has exactly as many rows as were written to it."""
         (counted,) = driver.ask({**job, "work": "count"})
         if counted != rows:
-            raise BenchmarkFailed(f"{job['format']}: {rows:,} rows were written and {counted:,.0f} are there")
+            raise BenchmarkFailed(f"{job['format']}: {rows:,} rows were written and {counted:,.0f} are stored")
 
     def _whole_rows(self, bare: Job) -> list[Case]:
-        """Return the reads of every column that are held against each other, *bare* among them."""
+        """Return the reads of all columns that are compared with each other, including *bare*."""
         return [
             Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
             Case(spark_findings.TOPIC_WHOLE, "ours", self._topic(FIGURES + WHOLE)),
@@ -253,7 +253,7 @@ class SparkBench:
         ]
 
     def _cold(self, found: SparkFindings) -> None:
-        # Its first query would read all rows from a file, which is no part of handing them over.
+        # The first query would load all rows from a file, which is not part of the measurement.
         cases = self._whole_rows(self._bare_again())
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
         os.sync()
@@ -275,14 +275,14 @@ class SparkBench:
             Case(spark_findings.BARE_AGAIN, "ours", self._bare_again()),
         ]
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
-        for case in cases:  # For the compilers of Java: either Spark has run equally many queries before any counts.
+        for case in cases:  # Warm the JVMs: both have run equally many queries before the first one counts.
             times = WARMING_QUERIES // sum(case.side == other.side for other in cases)
             taken = self._drivers[case.side].ask({**case.job, "times": times})
             self._tell("warming", case.name, taken[-1], found.rows)
         for _ in range(self._extent.warm_rounds):
             for case in cases:
                 taken = self._drivers[case.side].ask({**case.job, "times": 3})
-                seconds[case.name] += taken[1:]  # the first is for what others left in caches
+                seconds[case.name] += taken[1:]  # skip the first run: other work has displaced the caches
                 self._tell("warm", case.name, taken[-1], found.rows)
         found.warm = self._readings(seconds)
 
@@ -369,7 +369,7 @@ class SparkBench:
 def check_needs() -> None:
     """Raise BenchmarkFailed if Spark or Java is missing."""
     if importlib.util.find_spec("pyspark") is None:
-        raise BenchmarkFailed("Spark is missing: `make install-spark` brings it")
+        raise BenchmarkFailed("Spark is missing: `make install-spark` installs it")
     if shutil.which("java") is None:
         raise BenchmarkFailed("Kafka's broker needs Java 17 or later: install one (Debian: apt install default-jre)")
 

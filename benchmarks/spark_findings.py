@@ -1,4 +1,4 @@
-"""What the Spark part found out, and whether it is what was wanted."""
+"""The results of the Spark part, and the targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 OF_BARE: Final = 0.5
 OF_KAFKA: Final = 1.0
-# Rows for which what is done once a row, and not once a byte, decides.
+# Rows so small that the work per row, not per byte, dominates.
 SMALL_ROWS_AXIS: Final = "row size"
 SMALL_ROW: Final = 100
 
@@ -35,7 +35,7 @@ SINK_BARE: Final = "bare Arrow writer"
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """The same work, several times."""
+    """The readings of one kind of work."""
 
     rows: int
     size: int
@@ -43,12 +43,12 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows_per_s(self) -> float:
-        """The median."""
+        """The median rate."""
         return self.rows / statistics.median(self.seconds)
 
     @property
     def mb_per_s(self) -> float:
-        """The median, in bytes of bodies."""
+        """The median rate, in MB of bodies."""
         return self.rows_per_s * self.size / 1e6
 
     @property
@@ -58,7 +58,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A ratio that is wanted."""
+    """A target for a ratio."""
 
     what: str
     ratio: float
@@ -66,7 +66,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> bool:
-        """Whether it is so."""
+        """Whether the target is met."""
         return self.ratio >= self.wanted
 
 
@@ -74,9 +74,9 @@ class GrowthPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One point of one axis: each source and each sink, ours and Kafka's.
 
     Attributes:
-        whole: Our source, of a topic whose batches are kept whole; None in what was kept before there were such.
-        whole_sink: Our sink into one.
-        bare: The source that does nothing but hand such rows to Spark.
+        whole: Our source, on a topic whose batches are kept whole; None in results from before these existed.
+        whole_sink: Our sink into such a topic.
+        bare: The source that only passes such rows to Spark.
     """
 
     axis: str
@@ -93,15 +93,15 @@ class GrowthPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparkFindings(msgspec.Struct, kw_only=True):
-    """Everything that this part found out.
+    """All results of this part.
 
     Attributes:
         versions: Of each Spark, of Kafka and of its connector.
-        load: How many programs wanted a processor before it began; much above 0 says that the figures mean little.
-        cold: First queries of processes that were just started, by name.
+        load: The load average before the run; if it is much above 0, the figures mean little.
+        cold: First queries of freshly started processes, by name.
         warm: Later queries, by name.
-        sinks: Writes of rows that are in memory, by name.
-        batches: Seconds of each micro-batch that has next to nothing to do, by name.
+        sinks: Writes of rows from memory, by name.
+        batches: Seconds of each micro-batch with almost no work, by name.
     """
 
     rows: int
@@ -117,7 +117,7 @@ class SparkFindings(msgspec.Struct, kw_only=True):
 
     @property
     def targets(self) -> list[Target]:
-        """What is wanted of our side, as far as it was measured."""
+        """The targets of our side, each with its measured ratio."""
         wanted: list[tuple[str, Readings | None, Readings | None, float]] = []
         for kind, ours in (("source", TOPIC), ("source of whole batches", TOPIC_WHOLE)):
             for beside, other, least in (

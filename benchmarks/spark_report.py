@@ -1,4 +1,4 @@
-"""What Spark reached, as Markdown tables."""
+"""The results of Spark as Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.tables import number, table
 
 
 def spark_sections(found: SparkFindings) -> list[str]:
-    """Return the note and the tables, one after the other."""
+    """Return the note and the tables, in order."""
     return [
         text
         for text in (_note(found), _targets(found), _reads(found), _sinks(found), _batches(found), _growth(found))
@@ -24,15 +24,15 @@ def _note(found: SparkFindings) -> str:
         f"{found.rows:,} rows with a key and a random body of {found.size:,} bytes in {found.queues} queues, the same "
         "on either side, written by either's own Spark sink (topics of Kafka that are read: with batches of 128 KiB "
         "instead of 16); one broker each, Spark on all cores of the same machine. "
-        f"Ours runs in Spark {versions['spark']}. Spark's Kafka connector is not to be had for that: Kafka "
-        f"{versions['kafka']} is read by Spark {versions['connector']} with its connector, in turn with ours; what the "
-        "older Spark costs or saves, reading the same Parquet file in both shows. Cold is the first query of a Spark "
-        "that was just started. Bare is a data source, or a writer, that hands the same rows, which it has in memory, "
-        "to Spark's Arrow interface, or takes them from it, and does nothing else; again and again: only one batch of "
-        "them, which never leaves the processor's cache; cold it hands out that, too, as it would have to load the "
-        "others. Waiting less: `kafka.fetch.max.wait.ms` is 20 instead of 500, "
+        f"Ours runs in Spark {versions['spark']}. Spark's Kafka connector does not exist for that version: Kafka "
+        f"{versions['kafka']} is read by Spark {versions['connector']} with its connector, in turn with ours; reading "
+        "the same Parquet file in both shows how much the older Spark costs or saves. Cold is the first query of a "
+        "freshly started Spark. Bare is a data source that passes the same rows from memory to Spark's Arrow "
+        "interface, or a writer that discards them, and does nothing else. 'Again and again' is only one batch of "
+        "them, which never leaves the processor's cache; the cold figure uses it too, because the source would have "
+        "to load the others. Waiting less: `kafka.fetch.max.wait.ms` is 20 instead of 500, "
         "which the connector would wait at the end of every partition; growth is read so, too. Whole batches: the "
-        "topic keeps what its sink sends at once as one record. MB/s count bodies. "
+        "topic stores each batch that its sink sends as one record. MB/s count bodies. "
         "Medians; spread is (max - min) / median. Load "
         f"average before the run: {found.load:.1f}."
     )
@@ -123,7 +123,7 @@ def _beside(ours: Readings, whole: Readings | None, kafka: Readings) -> list[str
 
 
 def growth_points(found: SparkFindings) -> list[GrowthPoint]:
-    """Return the points by axis, each with the main figures as one more point of it."""
+    """Return the points by axis; each axis also has the main figures as a point."""
     axes = list(dict.fromkeys(point.axis for point in found.growth))
     main = [
         GrowthPoint(

@@ -1,9 +1,9 @@
 """The rows that Spark is measured with. Needs pyarrow.
 
-    python -m benchmarks.spark_rows NAMESRV TOPIC FILE      keeps the topic's rows for the bare source
+    python -m benchmarks.spark_rows NAMESRV TOPIC FILE      stores the topic's rows for the bare source
 
-Keys repeat and decide on the queue. Bodies are random and differ from each other: nothing can be compressed away, and
-no file format can keep one of them for all.
+Keys repeat and determine the queue. Bodies are random and all different: none can be compressed, and no file format can
+store equal ones once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BARE: Final = {"": arrow.COLUMNS, "-slim": ("body", "offset")}
 
 
 def write_rows(folder: Path, rows: int, size: int) -> None:
-    """Write *rows* with a key and a value of *size* bytes, as files of equal length below *folder*."""
+    """Write *rows* rows with a key and a value of *size* bytes, as files of equal length below *folder*."""
     folder.mkdir(parents=True)
     pool = os.urandom(min(POOL_BYTES, rows * size))
     bodies = len(pool) // size
@@ -44,7 +44,7 @@ def write_rows(folder: Path, rows: int, size: int) -> None:
 
 
 def keep_bare(namesrv: str, topic: str, file: str) -> None:
-    """Keep the rows of *topic* for the bare source, with all columns and with two: in *file* and *file*-slim."""
+    """Store the rows of *topic* for the bare source, with all columns in *file* and with two in *file*-slim."""
     for ending, columns in BARE.items():
         rows = pa.Table.from_batches(arrow.read(namesrv, topic, columns=columns))
         keep_batches(rows.combine_chunks().to_batches(BATCH_ROWS), file + ending)

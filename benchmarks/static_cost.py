@@ -1,11 +1,11 @@
-"""What a static topic costs beside a normal one when nothing moves: sends and pulls, in one process.
+"""The cost of a static topic beside a normal one when nothing moves: sends and pulls, in one process.
 
     python -m benchmarks.static_cost [--rounds 101] [--reads 20]
 
-Two real brokers with real stores, one with a normal topic, one with a static one of the same shape, take turns: every
-round feeds both the same reads. A round is over in some 10 ms, so that both sides of it meet the same machine, and the
-ratio is the median of the rounds' ratios: a processor whose pace changes by the second changes both. Nothing else
-differs, so the ratio is the cost of logical queues, as the processor sees it, the kernel's writes included.
+Two real brokers with real stores take turns, one with a normal topic, one with a static topic of the same shape: every
+round feeds both the same reads. A round takes some 10 ms, so that both sides of it meet the same machine, and the ratio
+is the median of the rounds' ratios: if the speed of the processor changes within seconds, it changes for both. Nothing
+else differs, so the ratio is the cost of logical queues in processor time, the kernel's writes included.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     normal_ns: float
     static_ns: float
     ratio: float
-    """What the static topic takes, as a multiple of the normal one."""
+    """The time of the static topic as a multiple of the normal one."""
 
     @property
     def reached(self) -> bool:
-        """Whether that is little enough."""
+        """Whether the target is met."""
         return self.ratio <= RATIO_MAX
 
 
 class Side:
-    """One broker, and the topic that it is asked for."""
+    """One broker and its topic."""
 
     def __init__(self, folder: Path, topic: str) -> None:
         self.broker, _, rooms = open_broker(folder)
@@ -74,7 +74,7 @@ class Side:
         return FramesReceived(CHANNEL, frames, NOW_MS)
 
     def pull_read(self, number: int) -> Event:
-        """Return a read with one pull, of another place each time."""
+        """Return a read with one pull, at another offset each time."""
         span = self._sent // QUEUES - 32
         header = PULL % (self.topic, number % QUEUES, number * 32 % span, number)
         data = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
@@ -83,7 +83,7 @@ class Side:
 
 
 def make_static(rooms: Rooms, topic: str) -> None:
-    """Let a broker lead all queues of a static topic."""
+    """Make a broker the leader of all queues of a static topic."""
     name = rooms.mappings.broker
     normal = rooms.topics.find(TOPIC)
     assert normal is not None
@@ -104,7 +104,7 @@ def take_time(broker: Broker, events: list[Event]) -> float:
 
 
 def compare(work: str, unit: str, sides: tuple[Side, Side], rounds: Iterable[tuple[list[Event], list[Event]]]) -> Cost:
-    """Return what both sides take for the events of all rounds; whoever is first changes from round to round."""
+    """Return the times of both sides for the events of all rounds; the side that is first alternates."""
     found: tuple[list[float], list[float]] = ([], [])
     for number, events in enumerate(rounds):
         for at in (0, 1) if number % 2 else (1, 0):
@@ -115,7 +115,7 @@ def compare(work: str, unit: str, sides: tuple[Side, Side], rounds: Iterable[tup
 
 
 def measure_static_cost(folder: Path, *, rounds: int = 101, reads: int = 20) -> list[Cost]:
-    """Return what sends and pulls cost, per message and per pull."""
+    """Return the cost of sends and pulls, per message and per pull."""
     normal, static = sides = Side(folder / "normal", TOPIC), Side(folder / "static", STATIC)
 
     def sends(side: Side) -> list[Event]:
@@ -138,7 +138,7 @@ def measure_static_cost(folder: Path, *, rounds: int = 101, reads: int = 20) -> 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="What a static topic costs when nothing moves.")
+    parser = argparse.ArgumentParser(description="Print the cost of a static topic when nothing moves.")
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--reads", type=int, default=20)
     options = parser.parse_args()

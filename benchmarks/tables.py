@@ -1,4 +1,4 @@
-"""Markdown tables, and numbers as they stand in them."""
+"""Markdown tables, and the number formats in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 
 
 def number(value: float) -> str:
-    """Return *value* with three digits that matter."""
+    """Return *value* with three significant digits."""
     if value >= 1e6:
         return f"{value / 1e6:.2f} M"
     if value >= 1e4:
@@ -23,5 +23,5 @@ def number(value: float) -> str:
 
 
 def microseconds(value: float) -> str:
-    """Return a time, in ms when it is long."""
+    """Return a time, in ms from 1 ms on."""
     return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"

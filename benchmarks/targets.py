@@ -1,4 +1,4 @@
-"""What is wanted beside what was measured, and the table that says so."""
+"""Targets beside measured figures, and their table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.tables import number, table
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted: at most so much, or at least."""
+    """A target: a greatest or a least value."""
 
     what: str
     measured: float
@@ -19,7 +19,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> bool:
-        """Whether it is so."""
+        """Whether the target is met."""
         return self.measured >= self.wanted if self.is_least else self.measured <= self.wanted
 
 

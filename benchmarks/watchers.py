@@ -5,10 +5,10 @@
     connect, 105 watch=true for each topic ─> "ready"
     "expect N TEXT" ─> "expecting" ─> 328 ─> 105 for each topic of it ─> all N have their answers: a line of JSON
 
-Every client watches `COMMON`, `HERALD` and EACH - 2 topics of a pool of that many. Notices of `COMMON` are waited for;
-for whatever else clients are told of, they ask too, and nothing is kept. Moments are of the monotonic clock, which
-all processes share. An answer without TEXT in it is an old route, and nothing that was waited for. Who has not heard
-when the time is over is missing in the line.
+Every client watches `COMMON`, `HERALD` and EACH - 2 topics of a pool of POOL topics. The process waits for notices of
+`COMMON`. For notices of other topics clients query the route, too, but the answer is discarded. Moments are times of
+the monotonic clock, which all processes share. An answer without TEXT in it is an old route and does not count. Clients
+that have received nothing when the time is over are missing in the line.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _COMMANDS_FD: Final = 0
 
 
 class Heard(msgspec.Struct, kw_only=True):
-    """What came of one expectation. Moments in seconds of the monotonic clock.
+    """The result of one expectation. Moments in seconds of the monotonic clock.
 
     Attributes:
-        told: When each client was told of the common topic.
-        pulled: When each client had the answers to all its questions.
-        frames: When each notice came, of whatever topics.
-        pulls: How many questions were asked.
+        told: When each client received the notice of the common topic.
+        pulled: When each client had the answers to all its queries.
+        frames: When each notice came, of any topic.
+        pulls: The number of queries.
         old: Answers that were not the new route.
     """
 
@@ -55,13 +55,13 @@ class Heard(msgspec.Struct, kw_only=True):
 
 
 class WatchFailed(Exception):
-    """The name server does not do what it is asked."""
+    """The name server refused, or did not answer."""
 
 
 class _Header(msgspec.Struct):
     code: int
     flag: int = 0
-    extFields: dict[str, str] | None = None  # noqa: N815 - as it is on the wire
+    extFields: dict[str, str] | None = None  # noqa: N815 - the name on the wire
 
 
 _decode = msgspec.json.Decoder(_Header).decode
@@ -73,7 +73,7 @@ def pool_topic(number: int) -> str:
 
 
 def topics_of(client: int, each: int, pool: int) -> list[str]:
-    """Return what a client watches: every topic of the pool is watched by about as many."""
+    """Return the topics that a client watches, so that each topic of the pool has about as many watchers."""
     start = client * (each - 2)
     return [COMMON, HERALD, *(pool_topic((start + step) % pool) for step in range(each - 2))]
 
@@ -103,10 +103,10 @@ class Watchers:
         self._is_watching = False
 
     def connect(self, count: int, each: int, pool: int) -> None:
-        """Connect *count* clients and let them watch; some at a time, so that the name server takes them all.
+        """Connect *count* clients and let them watch, a few at a time, so that the name server can accept them all.
 
         Raises:
-            WatchFailed: the name server does not watch.
+            WatchFailed: The name server does not support watching.
         """
         for number in range(count):
             client = _Client(self._port)
@@ -118,7 +118,7 @@ class Watchers:
         self._is_watching = True
 
     def expect(self, count: int, text: bytes) -> Heard:
-        """Return what happens until *count* clients have been told and have pulled, or the time is over."""
+        """Wait until *count* clients have been notified and have pulled, or the time is over; return the moments."""
         heard = self._heard = Heard()
         self._wanted = text
         for client in self._clients.values():
@@ -130,7 +130,7 @@ class Watchers:
         return heard
 
     def rest(self) -> bool:
-        """Wait until there is a command, and return True; or take what comes in between, and return False."""
+        """Wait for one event: return True if it was a command, or handle a client's input and return False."""
         self._poll.register(_COMMANDS_FD, select.EPOLLIN)
         ready = self._poll.poll()
         self._poll.unregister(_COMMANDS_FD)

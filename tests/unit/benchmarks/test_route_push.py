@@ -135,7 +135,7 @@ def test_changes_must_be_told_soon_to_the_most_clients():
 def test_watchers_must_not_cost_much_memory():
     """All of the name server's own memory counts."""
     assert missed(findings(a_watching(anonymous_mb=100.5))) == ["RssAnon, 10,000 clients x 10 topics"]
-    assert missed(findings(own_topics_mb=100.5)) == ["the same, topics of their own"]
+    assert missed(findings(own_topics_mb=100.5)) == ["the same, no topic in common"]
 
 
 def test_nobody_may_be_left_untold():

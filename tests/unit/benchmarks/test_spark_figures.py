@@ -129,7 +129,7 @@ def test_a_missing_spark_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
     """Before anything is started."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
-    with pytest.raises(BenchmarkFailed, match=r"^Spark is missing: `make install-spark` brings it$"):
+    with pytest.raises(BenchmarkFailed, match=r"^Spark is missing: `make install-spark` installs it$"):
         check_needs()
 
 
