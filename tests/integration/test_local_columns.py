@@ -18,6 +18,7 @@ from tests.support.lost_site import TOPIC, Sites, sites
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
 from holdfast import arrow
+from holdfast.bulk import cluster_session
 
 __all__ = ["sites"]
 
@@ -59,14 +60,20 @@ async def open_with_replica(sites: Sites, folder: Path, rounds: int = 20) -> Bro
     return replica
 
 
-async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
-    """Its master hands out nothing more to them; to readers of its own unit, and of none, it still does."""
+async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(
+    sites: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its master hands out nothing more to them, and one row to a new process; to readers of its own unit, all."""
     replica = await open_with_replica(sites, tmp_path / "replica")
     master = sites.brokers[HOME]
     await until_read_at(sites, replica)
     before = handed_out(master)
     await check_read(sites)
     assert handed_out(master) == before
+
+    monkeypatch.setattr(cluster_session, "_links", {})
+    await check_read(sites)
+    assert handed_out(master) == before + 1
 
     before = handed_out(replica)
     await check_read(sites, HOME)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from tests.integration.test_local_reads import handed_out
 from tests.spark.test_stream import wait_for
-from tests.support.fleet import Fleet, a_fleet
+from tests.support.fleet import SMALL, Fleet, a_fleet
 
 from holdfast import Message, blocking
 
@@ -119,3 +120,34 @@ def test_a_batch_that_was_planned_while_a_unit_was_open_is_read_to_its_end(
     fleet.run("dr", "close", "--unit", "east")
 
     assert sent <= {row.text for row in frame.rdd.collect()}
+
+
+def test_tasks_read_an_open_unit_at_a_replica_in_their_own(spark: SparkSession, fleet: Fleet, tmp_path: Path):
+    """The master hands out what tells each process of the replica, and every row is there once."""
+    settings = {**SMALL, "replica_of": "e1", "replica_id": 1, "replica_unit": "west"}
+    master = fleet.brokers["e1"]
+    replica = fleet.processes.start_broker(
+        "e1", fleet.namesrv, cluster="east", store=tmp_path / "replica", settings=settings
+    )
+    watched = Watched(spark, fleet, tmp_path / "checkpoint")
+    watched.send("east", count=2000)
+
+    def rows_of(unit: str) -> DataFrame:
+        reader = spark.read.format("holdfast").options(namesrv=fleet.namesrv, subscribe="orders", unit=unit)
+        return reader.load().select("broker", "queue", "offset", "body")
+
+    expected = sorted(row for unit in ("east", "west") for row in rows_of(unit).collect())
+    fleet.run("dr", "open", "--unit", "east")
+    try:
+        rows = rows_of("west")
+
+        def read_at_replica() -> bool:
+            before = handed_out(replica), handed_out(master)
+            assert sorted(rows.collect()) == expected
+            return handed_out(replica) - before[0] >= 1000 and handed_out(master) - before[1] < 100
+
+        wait_for(read_at_replica, PATIENCE_S)
+        assert read_at_replica()
+    finally:
+        fleet.run("dr", "close", "--unit", "east")
+        replica.child.kill()

@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 
 class NearReplicas:
-    """The replicas that masters named."""
+    """The brokers that answers named, by what they were answers to."""
 
     def __init__(self) -> None:
         self._named: dict[Reading, int] = {}
@@ -47,14 +47,16 @@ class NearReplicas:
         """Return the number of the broker to pull from: 0 is the master."""
         return self._named.get(reading, MASTER_ID)
 
+    def knows(self, reading: Reading) -> bool:
+        """Return whether an answer has named any broker yet, the master or another."""
+        return reading in self._named
+
     def note(self, reading: Reading, broker_id: int) -> None:
         """Read at the broker that an answer named, unless a replica has to be avoided."""
-        if broker_id == MASTER_ID or time.monotonic() < self._avoided_until_s.get(reading, 0.0):
-            self._named.pop(reading, None)
-        else:
-            self._named[reading] = broker_id
+        is_avoided = time.monotonic() < self._avoided_until_s.get(reading, 0.0)
+        self._named[reading] = MASTER_ID if is_avoided else broker_id
 
     def avoid(self, reading: Reading, seconds: float) -> None:
         """Read at the master, for so long at least."""
-        self._named.pop(reading, None)
+        self._named[reading] = MASTER_ID
         self._avoided_until_s[reading] = time.monotonic() + seconds

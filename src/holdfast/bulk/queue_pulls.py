@@ -7,6 +7,8 @@
 A replica decides nothing: whether rows are gone, where a queue begins and where it ends is the master's word. A replica
 is asked to wait a moment for rows that are planned already, so the master need not send what is under way to it.
 
+The first pull of a queue of another unit brings one row only: its answer says where the rest is read.
+
 Asks once; `task_reader` asks again.
 """
 
@@ -53,6 +55,7 @@ class Question:
         tags: `a || b`: only messages with one of these.
         size_max: How many bytes at most.
         unit: The reader's, so that a master of another unit can name a replica in it; None: read at the master.
+        is_foreign: Whether the queue belongs to another unit.
     """
 
     queue: MessageQueue
@@ -61,6 +64,7 @@ class Question:
     tags: str = "*"
     size_max: int = PULL_BYTES_MAX
     unit: str | None = None
+    is_foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,12 @@ class QueuePulls:
         found = None if number == MASTER_ID else self._pull_near(line, question, number)
         if found is not None:
             return found
+        reading = self._reading(question)
+        if reading is not None and question.is_foreign and not self._near.knows(reading):
+            question = replace(question, count=1)
         address = self._calls.address(question.queue)
         pulled, suggested = _ask(line, address, self._command(question, MASTER_ID), _TIMEOUT_S)
-        if (reading := self._reading(question)) is not None:
+        if reading is not None:
             self._near.note(reading, suggested)
         return pulled
 

@@ -83,7 +83,7 @@ def read_ranges(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Ra
     with a_line() as line:
         for each in ranges:
             owner, name = link.owner_of((each.topic, each.queue))
-            for batch in _RangeReader(owner, line, options, columns, each, name).read():
+            for batch in _RangeReader(owner, line, options, columns, each, name, is_foreign=owner is not link).read():
                 waiting.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes
@@ -108,6 +108,7 @@ class _RangeReader:
     columns: tuple[str, ...]
     range: Range
     name: Queue  # as the link knows it
+    is_foreign: bool  # of another unit than the reader's
 
     def read(self) -> Iterator[pa.RecordBatch]:
         name = self.name
@@ -171,7 +172,7 @@ class _RangeReader:
 
     def _question(self, queue: MessageQueue, at: int) -> Question:
         count = min(PULL_COUNT_MAX, self.range.end - at)
-        return Question(queue, at, count, self.options.tags, unit=self.options.unit)
+        return Question(queue, at, count, self.options.tags, unit=self.options.unit, is_foreign=self.is_foreign)
 
     def _give_up(self, at: int, error: HoldfastError) -> None:
         if isinstance(error, _Behind):

@@ -42,6 +42,7 @@ class PlayedLine:
         self.answers: dict[str, tuple[Command, bytes] | HoldfastError] = {}
         self.asked: list[tuple[str, str | None]] = []
         self.ahead: list[str] = []
+        self.counts: list[int] = []
 
     def says(self, address: str, code: int, next_offset: int, *, low: int = 0, suggests: int = 0, leader: str = ""):
         fields = {"nextBeginOffset": next_offset, "minOffset": low, "maxOffset": 100, "suggestWhichBrokerId": suggests}
@@ -52,6 +53,7 @@ class PlayedLine:
 
     def ask(self, address: str, command: Command, timeout_s: float) -> tuple[Command, memoryview]:
         self.asked.append((address, command.fields.get(SCOPE_FIELD)))
+        self.counts.append(int(command.fields["maxMsgNums"]))
         answer = self.answers[address]
         if isinstance(answer, HoldfastError):
             raise answer
@@ -175,3 +177,17 @@ def test_a_refusal_of_the_master_is_the_callers(pulls: QueuePulls, line: PlayedL
     line.says(MASTER, ResponseCode.NO_PERMISSION, 0)
     with pytest.raises(BrokerRefused):
         pull(pulls, line)
+
+
+def test_the_first_pull_of_a_queue_of_another_unit_is_small(pulls: QueuePulls, line: PlayedLine):
+    """Many tasks are one pull: the master would hand out all of it. Where no replica is near, the second is large."""
+    foreign = Question(QUEUE, 10, 500, unit="west", is_foreign=True)
+    for _ in range(2):
+        pulls.pull(line, foreign)
+    line.says(MASTER, FOUND, 20, suggests=0)
+    for _ in range(2):
+        pulls.pull(line, Question(QUEUE, 10, 500, unit="north", is_foreign=True))
+    pulls.pull(line, Question(QUEUE, 10, 500, unit="east"))
+
+    assert line.counts == [1, 500, 1, 500, 500]
+    assert [address for address, _ in line.asked] == [MASTER, REPLICA, MASTER, MASTER, MASTER]
