@@ -1,14 +1,16 @@
-"""Reading store folders: ranges of the log, index entries, and tasks on Spark.
+"""Reads store folders in parallel, without a broker; all jobs build on it.
 
-read_only      A store's files for those who only look
-queue_entries  The index of a queue as columns of numbers, whichever of the two kinds it is
-store_folder   What is in a store folder, seen from outside
-log_ranges     Logs as a table of byte ranges, and what holds them together
-messages       Records of a log as messages
-faults         What an audit can find, and how it is told
-mappings       What brokers record of logical queues, read from their folders, and which logical offset a stored
-record has
-log_scan       Reads one range of a log as columns
-tasks          Functions on many inputs
-spark_tasks    Functions on Spark
+A *range* is a run of bytes of one log file, the unit of work of a task. A log is *settled* up to the position before
+which log and indexes are complete and on disk. A *fault* is an inconsistency that an audit reports.
+
+    read_only       Read-only access to the files of a store
+    queue_entries   Reads the index of a queue as columns of numbers
+    store_folder    The contents of a store folder
+    mappings        Reads queue mappings, and maps physical offsets to logical queues
+    log_ranges      Splits logs into ranges, and checks that their results fit together
+    log_scan        Reads one range of a log as columns
+    messages        Opens records as messages, including those in batches
+    faults          The faults that an audit reports
+    tasks           Runs functions over many inputs; runs them in this process
+    spark_tasks     Runs functions over many inputs on Spark
 """

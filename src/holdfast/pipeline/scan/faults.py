@@ -1,4 +1,4 @@
-"""What an audit can find, and how it is told: by file and byte."""
+"""The faults that an audit reports, located by file and byte."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Final
 import msgspec
 
 LISTED_MAX: Final = 1000
-"""Faults of one kind that a task lists; all are counted."""
+"""A task lists at most this many faults of each kind; it counts all of them."""
 
 KINDS: Final = {
-    "bytes": "bytes of the log that are no record",
-    "checksum": "the body of a record is not what its checksum says",
-    "unindexed": "a record that no index entry leads to",
-    "lost entry": "an index has a hole",
-    "no record": "an index entry that leads to no record",
-    "doubled": "a record that more than one index entry leads to",
-    "differs": "a record and its index entry do not say the same",
-    "order": "positions or offsets of an index do not rise",
-    "batch": "a batch that does not hold what it says",
-    "mapping": "what is recorded of logical queues cannot be true",
+    "bytes": "bytes of the log that are not a record",
+    "checksum": "the body of a record does not match its checksum",
+    "unindexed": "no index entry points to the record",
+    "lost entry": "an entry is missing from the middle of an index",
+    "no record": "an index entry points to no record",
+    "doubled": "more than one index entry points to the record",
+    "differs": "a record and its index entry disagree",
+    "order": "positions or offsets in an index do not rise",
+    "batch": "the contents of a batch differ from its header",
+    "mapping": "the queue mapping is inconsistent or does not match the files",
     "unreferenced": "files that nothing refers to",
 }
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One place that is not as it should be.
+    """One fault in a store folder.
 
     Attributes:
         kind: One of `KINDS`.
         path: The file.
-        at: Which byte of it; None where it is the file as such.
-        position: In the log, where that says more than the byte.
-        text: What is wrong.
+        at: Byte in the file; None if the fault concerns the whole file.
+        position: The log position, where it adds to the byte.
+        text: Describes the fault.
     """
 
     kind: str
@@ -49,20 +49,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Faults(msgspec.Struct):
-    """Faults, and how many of each kind there are: only so many are listed."""
+    """Counts all faults by kind, and lists the first `LISTED_MAX` of each kind."""
 
     listed: list[Fault] = []
     counts: dict[str, int] = {}
 
     def add(self, fault: Fault) -> None:
-        """Take note of one."""
+        """Count a fault, and list it unless its kind already has `LISTED_MAX`."""
         self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
         if self.counts[fault.kind] <= LISTED_MAX:
             self.listed.append(fault)
 
 
 def join(parts: Iterable[Faults]) -> Faults:
-    """Return all of them together, in the order of files and bytes."""
+    """Return the combined faults, ordered by broker, file and byte."""
     counts: Counter[str] = Counter()
     listed: list[Fault] = []
     for part in parts:

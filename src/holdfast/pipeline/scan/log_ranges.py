@@ -1,12 +1,12 @@
-"""Logs as a table of byte ranges, and what holds them together.
+"""Splits logs into byte ranges, and checks that the results of adjacent ranges fit together.
 
     file     |r r r r r r r r r r r r|r r r r r r r r        r: a record
     ranges   [-----)[-----)[---------)[-----)[------)        each has the records that *begin* in it
 
-A range may begin anywhere. Its task looks for the first record that proves itself: it says where it lies, and its parts
-and its body's checksum add up. What a sender put into a body could still look like one. So every task tells where its
-own way, record by record, leads to: it must be where the next one began. If it is not, that one is done again from
-there. The first range of a file begins where the file does.
+A range may begin anywhere. Its task searches for the first valid record: one that states its own position, whose sizes
+add up and whose body matches its checksum. Bytes in a message body could still imitate a record. So every task reports
+the position after its last record, which must be the first record of the next range. If it is not, the next range is
+processed again from that position. The first range of a file begins at the start of the file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import msgspec
 from holdfast.pipeline.scan.store_folder import StoreFolder
 
 RANGE_SIZE: Final = 128 << 20
-"""Bytes of log that a task reads at most: more are lost with it."""
+"""The most bytes of log that one task reads. A failed task repeats all of them."""
 RANGE_SIZE_MIN: Final = 16 << 20
-"""Less does not pay for a task."""
+"""Smaller ranges do not repay the cost of a task."""
 _TASKS_PER_CORE: Final = 2
 
 
 class LogRange(msgspec.Struct, frozen=True):
-    """Some bytes of a log file.
+    """A byte range of one log file.
 
     Attributes:
-        store: Which of the stores it belongs to, by number.
+        store: The index of the store that the log belongs to.
         start, end: Positions in the log; both lie in one file.
         is_known: A record begins at *start*, or the log ends there.
     """
@@ -41,21 +41,21 @@ class LogRange(msgspec.Struct, frozen=True):
 
 
 class RangeDone(Protocol):
-    """What a task tells of one range."""
+    """The result of a task for one range."""
 
     @property
     def range(self) -> LogRange:
-        """Which one."""
+        """The processed range."""
         ...
 
     @property
     def first(self) -> int:
-        """Where its first record begins; where the next one does, if none begins in it."""
+        """The start of the first record in the range; of the next record, if none begins in the range."""
         ...
 
     @property
     def behind(self) -> int:
-        """Where the first record begins that is not in it any more; the end of its file, if none does."""
+        """The start of the first record after the range; the end of the file, if there is none."""
         ...
 
 
@@ -63,13 +63,13 @@ _Done = TypeVar("_Done", bound=RangeDone)
 
 
 def choose_size(folders: Iterable[StoreFolder], cores: int) -> int:
-    """Return how much of the logs a task reads, so that every core has something to do."""
+    """Return the bytes of log per task that keep every core busy."""
     total = sum(folder.settled - folder.start for folder in folders)
     return max(RANGE_SIZE_MIN, min(RANGE_SIZE, total // (_TASKS_PER_CORE * cores)))
 
 
 def cut_log(folder: StoreFolder, store: int, start: int | None = None, *, size: int = RANGE_SIZE) -> list[LogRange]:
-    """Return the ranges of what is settled of a log, from *start*, where a record begins, on."""
+    """Return the ranges of the settled part of a log, beginning at *start*, where a record begins."""
     low = folder.start if start is None else max(start, folder.start)
     ranges: list[LogRange] = []
     for file in folder.log_files:
@@ -83,21 +83,21 @@ def cut_log(folder: StoreFolder, store: int, start: int | None = None, *, size: 
 
 
 def pack(ranges: Sequence[LogRange], *, size: int = RANGE_SIZE) -> list[tuple[LogRange, ...]]:
-    """Return the ranges of each task: neighbours share one as long as they are no more than one large range."""
+    """Return the ranges of each task: adjacent small ranges of one store share a task of at most *size* bytes."""
     tasks: list[list[LogRange]] = []
-    room = 0
+    left = 0
     for each in ranges:
         length = each.end - each.start
-        if not tasks or length > room or tasks[-1][-1].store != each.store:
+        if not tasks or length > left or tasks[-1][-1].store != each.store:
             tasks.append([])
-            room = size
+            left = size
         tasks[-1].append(each)
-        room -= length
+        left -= length
     return [tuple(task) for task in tasks]
 
 
 def find_breaks(done: Iterable[RangeDone]) -> list[LogRange]:
-    """Return the ranges to be done again, and from where: those that do not begin where the one before them led to."""
+    """Return the ranges to repeat, with corrected starts: those whose first record is not where the previous ended."""
     again: list[LogRange] = []
     before: RangeDone | None = None
     for each in sorted(done, key=lambda found: (found.range.store, found.range.end)):
@@ -113,6 +113,6 @@ def _meet(one: LogRange, other: LogRange) -> bool:
 
 
 def replace_done(done: Iterable[_Done], anew: Iterable[_Done]) -> list[_Done]:
-    """Return what was found, with what was found anew in place of what it replaces."""
+    """Return *done* with the results in *anew* replacing those of the same ranges."""
     better = {(each.range.store, each.range.end): each for each in anew}
     return [better.get((each.range.store, each.range.end), each) for each in done]

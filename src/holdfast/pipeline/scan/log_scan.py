@@ -1,11 +1,11 @@
-"""Reads one range of a log as columns: chunk by chunk, trusting nothing.
+"""Reads one range of a log as columns, chunk by chunk, and validates every record.
 
     range        [--------------------------------------------)
-    chunks       [rrrrrrrr|rrrrrrrrrr|rrrr]  ??????  [rrrrrrrrr|rrr..      ?: bytes that are no record, told as damage
+    chunks       [rrrrrrrr|rrrrrrrrrr|rrrr]  ??????  [rrrrrrrrr|rrr..      ?: not a record, reported as damage
 
-A record counts if its magic is right, it says that it lies where it was found, and all its lengths add up; checksums
-of bodies are for those who look at bodies. Behind damage the next record is looked for that proves itself with its
-checksum too. Memory: a chunk, or the one record that is larger, and never more than `VIEW_SIZE_MAX`.
+A record is valid if its magic is right, it states the position at which it was found, and all its lengths add up.
+Callers that read bodies check the body checksums themselves. After damage the scan resumes at the next record whose
+body checksum matches, too. Memory: one chunk, or one larger record, and never more than `VIEW_SIZE_MAX`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from holdfast.wire.records.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_
 
 CHUNK_SIZE: Final = 8 << 20
 _SEARCHED: Final = 1 << 20
-_OWN_AT: Final = 28  # where in a record its own position stands
+_OWN_AT: Final = 28  # offset of the position field in a record
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some records, one behind the other or with damage between them, in bytes that hold them.
+    """Consecutive records in one block of bytes, possibly with damage between them.
 
     Attributes:
         base: The position of the first byte of the block.
-        starts: Where in the block each record begins.
+        starts: The start of each record in the block.
         records: Their fixed parts.
     """
 
@@ -55,48 +55,48 @@ class Chunk:
 
     @cached_property
     def positions(self) -> Places:
-        """Where each record lies in the log."""
+        """The log position of each record."""
         return self.starts + self.base
 
     @cached_property
     def sizes(self) -> Places:
-        """How large each record is."""
+        """The size of each record in bytes."""
         return self.records.properties_starts + self.records.properties_sizes - self.starts
 
     @cached_property
     def queue_ids(self) -> npt.NDArray[np.int32]:
-        """The physical queue of each."""
+        """The physical queue id of each record."""
         return at_any_byte(self.block, ">i4")[self.starts + 12].astype(np.int32)
 
     @cached_property
     def topics(self) -> pa.DictionaryArray:
-        """The topic of each, as bytes."""
+        """The topic of each record, as bytes."""
         is_wide = at_any_byte(self.block, ">i4")[self.starts + 4] == MAGIC_V2
         starts = self.records.body_starts + self.records.body_sizes + 1 + is_wide
         return take_slices(self.block, starts, self.records.properties_starts - 2).dictionary_encode()
 
     @cached_property
     def properties(self) -> Properties:
-        """The properties of each."""
+        """The properties of each record."""
         starts = self.records.properties_starts
         return split_properties(take_slices(self.block, starts, starts + self.records.properties_sizes))
 
     def is_right(self) -> npt.NDArray[np.bool_]:
-        """Return of each record whether its body has its checksum."""
+        """Return for each record whether its body matches its checksum."""
         return is_body_right(self.block, self.records)
 
     def select(self, chosen: npt.NDArray[Any]) -> Chunk:
-        """Return only some of them."""
+        """Return a chunk with only the *chosen* records."""
         return Chunk(self.block, self.base, self.starts[chosen], self.records.select(chosen))
 
     def by_topic(self) -> Iterator[tuple[str, Places]]:
-        """Yield every topic that has records here, and which ones."""
+        """Yield each topic in the chunk with the row numbers of its records."""
         codes = self.topics.indices.to_numpy()
         for code, raw in enumerate(self.topics.dictionary.to_pylist()):
             yield raw.decode(errors="replace"), np.flatnonzero(codes == code)
 
     def by_queue(self) -> Iterator[tuple[str, int, Places]]:
-        """Yield every queue that has records here, and which ones."""
+        """Yield each queue in the chunk as (topic, queue id, row numbers of its records)."""
         codes = self.topics.indices.to_numpy().astype(np.int64)
         names = [raw.decode(errors="replace") for raw in self.topics.dictionary.to_pylist()]
         both = codes << 32 | self.queue_ids
@@ -107,13 +107,13 @@ class Chunk:
 
 
 class RangeScan:
-    """One way through a range. `first`, `behind` and `damages` are whole when the loop over it has ended.
+    """A single pass over a range. The attributes are complete when the iteration has ended.
 
     Attributes:
-        first, behind: As `log_ranges.RangeDone` has them.
-        damages: Bytes that are no record.
-        count: How many records there were.
-        size: Their bytes. The unused rest of a file is no part of it.
+        first, behind: As defined by `log_ranges.RangeDone`.
+        damages: Bytes that are not a record.
+        count: The number of records.
+        size: The bytes of the records, without the unused end of a file.
     """
 
     def __init__(self, log: LogFiles, mine: LogRange, log_end: int) -> None:
@@ -150,7 +150,7 @@ class RangeScan:
         self._pass_blank()
 
     def _pass_blank(self) -> None:
-        """Go to the end of the file where there is nothing more in it, as whoever looks for the next record does."""
+        """Skip to the end of the file if the rest of it is unused: the search for the next record does the same."""
         if self.behind < self._log_end:
             block = self._read(self.behind, BLANK_SIZE)
             left = self._file_end - self.behind
@@ -163,7 +163,7 @@ class RangeScan:
         return found.file.read(position - found.start, min(position + size, self._file_end) - found.start)
 
     def _take(self, block: bytes) -> tuple[Chunk, int]:
-        """Return the good records that *block* begins with, and how many bytes of it they are."""
+        """Return the valid records at the start of *block*, and their size in bytes."""
         base = self.behind
         starts, _ = follow_sizes(block)
         starts = starts[: int(np.searchsorted(starts, self._range.end - base))]
@@ -176,7 +176,7 @@ class RangeScan:
             try:
                 records = read_at(block, starts)
             except CorruptRecord as fault:
-                # Rule by rule, not record by record: one before it may break a later rule.
+                # read_at checks one rule at a time for all records: an earlier record may break a later rule.
                 starts = starts[: int(np.searchsorted(starts, fault.position))]
             else:
                 break
@@ -192,7 +192,7 @@ class RangeScan:
             self.damages.append(Damage(start, size, reason))
 
     def _find_next(self, position: int) -> int:
-        """Return where the next record that proves itself begins; the end of the file when it has none."""
+        """Return the start of the next fully valid record; the end of the file if there is none."""
         at = position
         while at < self._file_end:
             block = self._read(at, _SEARCHED)
@@ -206,9 +206,9 @@ class RangeScan:
 
 
 def _find_candidates(block: bytes, position: int) -> list[int]:
-    """Return where in *block* something has the magic of a record and says that it lies where it does."""
+    """Return the places in *block* that have the magic of a record and state their own position."""
     count = len(block) - RECORD_SIZE_MIN + 1
-    if count <= 0 or not np.frombuffer(block, np.uint8).any():  # Unused: most of a file may be.
+    if count <= 0 or not np.frombuffer(block, np.uint8).any():  # Most of a file may be unused.
         return []
     own = at_any_byte(block, ">i8")[_OWN_AT : _OWN_AT + count]
     places = np.flatnonzero(own == np.arange(position, position + count))

@@ -1,11 +1,11 @@
-"""What brokers record of logical queues, read from their folders, and which logical offset a stored record has.
+"""Reads queue mappings from store folders, and maps physical offsets to logical queues.
 
-    config/holdfastMapping.json          ours, as of a position of the log
-    SYS_HOLDFAST_MAPPING in the log      what changed behind that position, up to what is settled
-    config/topicQueueMapping.json        Java's: where there is none of ours, or Java wrote it last
+    config/holdfastMapping.json          our mapping, as of a log position
+    SYS_HOLDFAST_MAPPING in the log      changes after that position, up to `settled`
+    config/topicQueueMapping.json        Java's mapping: used if ours is missing, or if Java wrote it last
 
-Every message of a home lies behind the record that opened the home, in the same log: whoever reads a log up to a
-position and the mapping up to the same position knows the home of each.
+Every message of a segment comes after the record that opened the segment, in the same log. So a reader that has the log
+and the mapping up to the same position knows the segment of each message.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from holdfast.wire.records.record import decode_record
 
 
 class MappingUnreadable(HoldfastError):
-    """A folder has a mapping that cannot be read; the text says which file, or where in the log."""
+    """A mapping cannot be read; the text names the file, or the position in the log."""
 
 
 class StoreMapping(msgspec.Struct, frozen=True):
-    """What one broker records.
+    """The queue mapping of one broker.
 
     Attributes:
-        path: The file that it is from, or would be.
-        owners: Whose records these are, as Java's file says.
+        path: The file of the mapping, even if it does not exist.
+        owners: The brokers that own the mapping according to Java's file.
     """
 
     path: str
@@ -47,10 +47,10 @@ class StoreMapping(msgspec.Struct, frozen=True):
 
 
 def load_mapping(folder: StoreFolder) -> StoreMapping:
-    """Return what a folder records of logical queues.
+    """Return the queue mapping of a folder.
 
     Raises:
-        MappingUnreadable: there is something, and it cannot be read.
+        MappingUnreadable: the mapping exists but cannot be read.
     """
     java, java_path = _load_java(folder), f"{folder.root}/config/{JAVA_NAME}"
     owners = frozenset(detail.broker for detail in java.topic_queue_mapping_info_map.values()) if java else frozenset()
@@ -96,7 +96,7 @@ def _apply(topics: dict[str, TopicMapping], topic: str, change: MappingChange, b
 
 
 def _changes(folder: StoreFolder, position: int) -> Iterable[MappingChange]:
-    """Yield what changed at or behind a position of the log, as far as it is settled."""
+    """Yield the settled mapping changes at or after a log position."""
     for queue in folder.queues:
         if (queue.topic, queue.queue_id) == (MAPPING_TOPIC, 0):
             yield from _read_changes(folder, queue, position)
@@ -116,13 +116,13 @@ def _read_changes(folder: StoreFolder, queue: QueueFolder, position: int) -> Ite
                 change = msgspec.json.decode(record.body, type=ChangeRecord).mapping
             except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError) as error:
                 path, byte = folder.log_path(at)
-                raise MappingUnreadable(f"the record of logical queues at {path} byte {byte} cannot be read") from error
+                raise MappingUnreadable(f"the queue mapping record at {path} byte {byte} cannot be read") from error
             if change is not None:
                 yield change
 
 
 def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str, MergedTopic]:
-    """Return what all brokers together say of each static topic; *records* are by broker and topic."""
+    """Return the merged mapping of each static topic; *records* are by broker and topic."""
     by_topic: dict[str, dict[str, TopicMapping]] = {}
     for broker, topics in records.items():
         for topic, mapping in topics.items():
@@ -131,7 +131,7 @@ def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str,
 
 
 class Home(msgspec.Struct, frozen=True):
-    """Which logical queue some offsets of a physical queue are."""
+    """A range of physical offsets, and the logical queue that it belongs to."""
 
     queue: int
     generation: int
@@ -141,9 +141,9 @@ class Home(msgspec.Struct, frozen=True):
 
 
 def homes_of(broker: str, own: TopicMapping | None, merged: MergedTopic | None) -> dict[int, list[Home]]:
-    """Return of each physical queue of *broker* the logical queues that it was a home of.
+    """Return, for each physical queue of *broker*, the segments that it holds.
 
-    The leader's word counts where there is one; the broker's own where its leader is not among those who were asked.
+    The leader's mapping takes precedence; the broker's own is used where the leader's is not available.
     """
     known: dict[tuple[int, int], Segment] = {}
     for mapping in (own, merged):

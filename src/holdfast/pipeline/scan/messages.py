@@ -1,6 +1,6 @@
-"""Records of a log as messages: one row each, also of those that came in a batch that was kept whole.
+"""Opens the records of a log as messages: one row per message, including those in batches stored as one record.
 
-A batch that is damaged or cannot be opened is left out and told of: what lies beside it is read.
+A batch that is damaged or cannot be opened is left out and reported; the other records are still read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from holdfast.model.errors import UnreadableBatch
 def open_records(
     block: Block, records: Records, unreadable: list[UnreadableBatch] | None = None
 ) -> Iterator[tuple[Block, Records]]:
-    """Yield a row for each message of *records*, and the block that they lie in: in parts, if many.
+    """Yield rows, one per message of *records*, each with the block that contains them; in parts if there are many.
 
     Args:
-        block: What the records lie in.
+        block: The bytes that contain the records.
         records: The records of one queue, in order.
-        unreadable: Takes what is wrong with batches that cannot be opened.
+        unreadable: Receives an error for each batch that cannot be opened.
     """
     is_batch = are_batches(records)
     if not is_batch.any():

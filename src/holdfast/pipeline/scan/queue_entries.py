@@ -1,10 +1,10 @@
-"""The index of a queue as columns of numbers, whichever of the two kinds it is.
+"""Reads the index of a queue, of either kind, as columns of numbers.
 
-    20 bytes   position | record size | tags code                                       entry n is that of offset n
-    46 bytes   the same | store time | first offset | count | -1 | 0                    offsets are in the entry
+    20 bytes   position | record size | tags code                                       entry n belongs to offset n
+    46 bytes   these three | store time | first offset | count | -1 | 0                 offsets are in the entry
 
-Entries are addressed by number; positions rise with numbers, so where a stretch of the log begins in an index is found
-by some twenty reads. In an index that is damaged they may not: whoever cannot trust one reads all of it.
+Entries are addressed by number. Positions rise with the number, so a binary search of some twenty reads finds the
+entry for a log position. In a damaged index positions may not rise: then the caller reads the whole index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNIT: Final = np.dtype(
     [*_ENTRY, ("store_ms", ">i8"), ("first", ">i8"), ("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]
 )
 CHUNK: Final = 256 * 1024
-"""Entries that are in memory at a time."""
+"""The most entries in memory at once."""
 
 Entries: TypeAlias = npt.NDArray[Any]
 
@@ -35,9 +35,9 @@ class QueueFolder(msgspec.Struct, frozen=True):
     """The index of one physical queue.
 
     Attributes:
-        folder: Where its files are.
-        starts: The first byte of each file, as its name says.
-        file_size: The size of each.
+        folder: Contains its files.
+        starts: The first byte of each file, from the file name.
+        file_size: The size of each file.
     """
 
     topic: str
@@ -49,17 +49,17 @@ class QueueFolder(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> np.dtype[Any]:
-        """What an entry looks like."""
+        """The layout of an entry."""
         return UNIT if self.is_batched else ENTRY
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Numbers of the first entry and behind the last that the files have room for."""
+        """The entry numbers [first, end) that fit in the files."""
         size = self.kind.itemsize
         return self.starts[0] // size, (self.starts[-1] + self.file_size) // size
 
     def locate(self, number: int) -> tuple[str, int]:
-        """Return the file of an entry, and at which byte of it the entry begins."""
+        """Return the file of an entry, and the byte in that file at which the entry begins."""
         at = number * self.kind.itemsize
         start = at - at % self.file_size
         return f"{self.folder}/{file_name(start)}", at - start
@@ -75,12 +75,12 @@ class QueueReader:
         }
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close the files."""
         for file in self._files.values():
             file.close()
 
     def read(self, low: int, high: int) -> Entries:
-        """Return the entries [low, high), as far as there are files: what is missing is zeros."""
+        """Return the entries [low, high). Entries without a file are zeros."""
         kind, file_size = self.queue.kind, self.queue.file_size
         at, end = low * kind.itemsize, high * kind.itemsize
         parts: list[bytes] = []
@@ -106,7 +106,7 @@ class QueueReader:
         return low
 
     def chunks(self) -> Iterator[tuple[int, Entries]]:
-        """Yield (first number, entries) of everything that was ever written, in order. Both ends may be zeros."""
+        """Yield (first number, entries) of all written spans, in order. Both ends may contain zeros."""
         size = self.queue.kind.itemsize
         for start in self.queue.starts:
             done = 0
@@ -119,7 +119,7 @@ class QueueReader:
                 done = max(done, high)
 
     def find_last(self) -> tuple[int, int] | None:
-        """Return (position, size) of the last entry that stands for a record; None when there is none."""
+        """Return (position, size) of the last entry that points to a record; None if there is none."""
         number = self.find(1 << 62)
         first = self.queue.bounds[0]
         while number > first:
@@ -134,7 +134,7 @@ class QueueReader:
 
 
 def first_offsets(queue: QueueFolder, first: int, entries: Entries) -> npt.NDArray[np.int64]:
-    """Return the offset of the first message of each entry, the first of which has the number *first*."""
+    """Return the offset of the first message of each entry; *first* is the number of the first entry."""
     if queue.is_batched:
         return entries["first"].astype(np.int64)
     return np.arange(first, first + len(entries), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""A store's files for those who only look: nothing is locked, created, padded or removed.
+"""Read-only access to the files of a store: locks, creates, pads and removes nothing.
 
-Reads are copies, not maps: a live broker removes files under us, and a map of a file that others shorten kills the
-process that looks at it.
+Reads copy instead of mapping memory: a live broker may remove or truncate files meanwhile, and accessing a map of a
+truncated file kills the process.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from holdfast.model.errors import DiskFailed
 Piece = bytes | bytearray | memoryview
 
 VIEW_SIZE_MAX: Final = 64 << 20
-"""No broker takes larger records: a size that says more is damage, and must not be believed with memory."""
+"""No broker accepts larger records. A larger size field is damage, and memory must not be allocated for it."""
 
 _SEEK_DATA: Final = getattr(os, "SEEK_DATA", None)
 _SEEK_HOLE: Final = getattr(os, "SEEK_HOLE", None)
 
 
 class ReadOnlyFile:
-    """One file, opened when it is first read."""
+    """One file, opened on the first read."""
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
@@ -31,10 +31,10 @@ class ReadOnlyFile:
         self._descriptor: int | None = None
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes of [start, end), fewer where the file ends before.
+        """Return the bytes [start, end); fewer if the file ends earlier.
 
         Raises:
-            FileNotFoundError: it is gone.
+            FileNotFoundError: the file no longer exists.
         """
         if self._descriptor is None:
             self._descriptor = os.open(self.path, os.O_RDONLY)
@@ -45,11 +45,11 @@ class ReadOnlyFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def view(self, start: int, end: int) -> memoryview:
-        """Return the same as a view, but never more than a record can be."""
+        """Return the bytes [start, end) as a view, at most `VIEW_SIZE_MAX` of them."""
         return memoryview(self.read(start, min(end, start + VIEW_SIZE_MAX)))
 
     def written_spans(self) -> Iterator[tuple[int, int]]:
-        """Yield what was ever written to, as far as the file system tells: files are sparse."""
+        """Yield the spans that the file system reports as written: files are sparse."""
         self.read(0, 1)
         at = 0
         while at < self.size:
@@ -66,34 +66,34 @@ class ReadOnlyFile:
             start = os.lseek(self._descriptor, at, _SEEK_DATA)
             return start, min(os.lseek(self._descriptor, start, _SEEK_HOLE), self.size)
         except OSError:
-            return None  # There is nothing behind.
+            return None  # No data after *at*.
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> NoReturn:
-        """Refuse."""
-        told = f"{len(pieces)} pieces at {at}" if size is None else f"{size} bytes at {at}"
-        raise DiskFailed(f"{self.path} is only looked at, not written ({told})")
+        """Refuse to write."""
+        request = f"{len(pieces)} pieces at {at}" if size is None else f"{size} bytes at {at}"
+        raise DiskFailed(f"{self.path} is open read-only, cannot write {request}")
 
     def erase(self, start: int, end: int) -> NoReturn:
-        """Refuse."""
-        raise DiskFailed(f"{self.path} is only looked at, not erased ({start} to {end})")
+        """Refuse to erase."""
+        raise DiskFailed(f"{self.path} is open read-only, cannot erase bytes {start} to {end}")
 
     def reserve(self, start: int, end: int) -> NoReturn:
-        """Refuse."""
-        raise DiskFailed(f"{self.path} is only looked at, not changed ({start} to {end})")
+        """Refuse to reserve disk space."""
+        raise DiskFailed(f"{self.path} is open read-only, cannot reserve bytes {start} to {end}")
 
     def sync(self) -> NoReturn:
-        """Refuse."""
-        raise DiskFailed(f"{self.path} is only looked at, not synced")
+        """Refuse to sync."""
+        raise DiskFailed(f"{self.path} is open read-only, cannot sync it")
 
 
 def read_small(root: str, path: str) -> bytes | None:
-    """Return a whole small file of a folder; None when it does not exist."""
+    """Return the content of a small file; None if it does not exist."""
     try:
         return (Path(root) / path).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -101,7 +101,7 @@ def read_small(root: str, path: str) -> bytes | None:
 
 
 def replace_small(path: Path, data: bytes) -> None:
-    """Put *data* under *path* durably: a crash leaves the old content or the new, never a mixture."""
+    """Replace the file atomically and durably: after a crash it has the old content or the new, never a mixture."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with fresh.open("wb") as file:
@@ -113,7 +113,7 @@ def replace_small(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in *folder* to disk."""
+    """Sync the directory entries of *folder*."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

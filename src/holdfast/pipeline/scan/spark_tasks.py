@@ -1,7 +1,7 @@
-"""Functions on Spark: one partition, so one task, for each input.
+"""Runs functions on Spark, with one partition and so one task per input.
 
-A task that is lost is run again by Spark, as often as it allows; whoever stops the driver cancels what runs. Progress
-is that of Spark's own stages.
+Spark retries failed tasks up to its limit. Stopping the driver cancels the running tasks. Progress comes from Spark's
+stages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAN: Final = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.python.daemon.module": "holdfast.spark.quiet_daemon",
 }
-"""For a session that runs nothing but tasks: Java only hands them out, and is not worth being compiled with care."""
+"""For a session that only runs tasks: Java merely distributes them, so optimizing its code does not pay."""
 _POLL_S: Final = 0.2
 _groups = itertools.count()
 
@@ -43,7 +43,7 @@ class SparkTasks:
         """Return what *function* returns for each of *inputs*, in their order.
 
         Raises:
-            TaskFailed: one of them failed as often as Spark allows.
+            TaskFailed: a task failed as often as Spark allows.
         """
         if not inputs:
             return []
@@ -52,7 +52,7 @@ class SparkTasks:
             settle()
             return number, msgspec.msgpack.encode(function(inputs[number]))
 
-        # Not a query: planning and compiling its first one takes Spark seconds.
+        # An RDD, not a query: Spark needs seconds to plan and compile its first query.
         numbers = self.spark.sparkContext.parallelize(range(len(inputs)), len(inputs))
         with _watch(self.spark, progress):
             try:
@@ -64,17 +64,19 @@ class SparkTasks:
 
 
 def _explain(error: Exception) -> Exception:
-    """Return what a task complained of, without the way it took through Java."""
+    """Return the original error of a task, without the Java stack trace around it."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith(("holdfast.", "OSError", "FileNotFoundError", "PermissionError"))]
-    if told:
-        return TaskFailed(told[-1].partition(": ")[2])
+    causes = [
+        line for line in lines if line.startswith(("holdfast.", "OSError", "FileNotFoundError", "PermissionError"))
+    ]
+    if causes:
+        return TaskFailed(causes[-1].partition(": ")[2])
     return TaskFailed(f"{type(error).__name__}: {lines[0] if lines else ''}")
 
 
 @contextmanager
 def _watch(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """Tell of tasks that are done, as long as the block runs; cancel them if it is left early."""
+    """Report completed tasks while the block runs; cancel the rest if it raises."""
     group = f"holdfast-pipeline-{next(_groups)}"
     context = spark.sparkContext
     context.setJobGroup(group, "holdfast pipeline", interruptOnCancel=True)
@@ -92,7 +94,7 @@ def _watch(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 
 def _poll(context: Any, group: str, progress: Progress, is_over: threading.Event) -> None:
-    told = 0
+    reported = 0
     while not is_over.wait(_POLL_S):
         try:
             tracker = context.statusTracker()
@@ -100,9 +102,9 @@ def _poll(context: Any, group: str, progress: Progress, is_over: threading.Event
             stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
             done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         except Exception:
-            # A bar that stands still must not end the job that it shows.
-            logging.getLogger(__name__).debug("Spark does not say how far it is", exc_info=True)
+            # A failure of the progress bar must not end the job.
+            logging.getLogger(__name__).debug("Spark does not report its progress", exc_info=True)
             return
-        if done > told:
-            progress(done - told)
-            told = done
+        if done > reported:
+            progress(done - reported)
+            reported = done

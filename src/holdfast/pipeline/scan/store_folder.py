@@ -1,15 +1,15 @@
-"""What is in a store folder, seen from outside: its log, its indexes, and how much of either is settled.
+"""The contents of a store folder: its log, its indexes, and how much of both is settled.
 
     log      |=== files ===|=== file ===|== file ..... 0 0 0|      start ... settled ... end
     indexes  every queue with its files
 
-*end* is behind the last whole record that was found. *settled* is what a job may judge and keep:
+*end* is the end of the last whole record. *settled* is the position up to which a job may check and archive records:
 
-    no `abort` file             the broker ended in order: all of it
-    our mark in `checkpoint`    everything before it is on disk, indexes included; a live broker moves it every 10 s
-    neither (Java's, killed)    up to the last record that any index knows
+    no `abort` file               clean shutdown: the whole log
+    our position in `checkpoint`  everything before it is on disk, indexes included; a live broker moves it every 10 s
+    neither (Java's, killed)      the end of the last record that any index contains
 
-so that a job never takes for damage, or for history, what a broker is about to write, or what a power cut takes back.
+So a job never reports or archives records that a broker is still writing, or that a power failure may undo.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _MAPPING_FILE: Final = "topicQueueMapping.json"
 
 
 class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's store, as it was when it was looked at.
+    """A snapshot of one broker's store.
 
     Attributes:
         root: The folder.
-        broker: Whose it is.
+        broker: The broker that owns the store.
         file_size: Of every log file; 0 when there is none.
-        log_files: Where each log file begins, lowest first; they are adjacent.
-        end: Behind the last whole record.
-        settled: Up to here log and indexes are complete and on disk.
-        first_ms, last_ms: When its first and its last record were stored; 0 when there is none.
-        is_closed: No broker uses it, or the one that did ended in order.
-        queues: Every index.
-        topics: The topics that are configured here.
-        deleted: By topic, or `topic/queue`: records before this position belong to a life that is over.
-        unused: Files that no chain of files reaches, and index folders that cannot be one.
+        log_files: The start of each log file, lowest first; they are adjacent.
+        end: The end of the last whole record.
+        settled: Before this position log and indexes are complete and on disk.
+        first_ms, last_ms: The store times of the first and the last record; 0 when there is none.
+        is_closed: No broker uses the store, or its broker shut down cleanly.
+        queues: The index of every queue.
+        topics: The topics configured on this broker.
+        deleted: By topic, or `topic/queue`: earlier records belong to a topic or queue that was deleted.
+        unused: Files outside the unbroken chain, and folders that are not a valid index.
     """
 
     root: str
@@ -75,36 +75,36 @@ class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> int:
-        """Where the log begins."""
+        """The position of the first byte of the log."""
         return self.log_files[0] if self.log_files else 0
 
     def open_log(self) -> AbstractContextManager[LogFiles]:
-        """Return the log, to be read only, and while the block lasts."""
+        """Return a context that opens the log read-only."""
         return _open_log(self.root, self.file_size, self.log_files)
 
     def log_path(self, position: int) -> tuple[str, int]:
-        """Return the log file of a position, and which byte of it that is."""
+        """Return the log file that contains a position, and the byte within that file."""
         at = position % self.file_size if self.file_size else position
         return f"{self.root}/{LOG_FOLDER}/{file_name(position - at)}", at
 
     def life_start(self, topic: str, queue_id: int) -> int:
-        """Return the position before which records of a queue are of an earlier life of it."""
+        """Return the position before which records belong to a deleted topic or queue of this name."""
         return max(self.deleted.get(topic, 0), self.deleted.get(erased_key(topic, queue_id), 0))
 
 
 def look_at(root: str, broker: str | None = None) -> StoreFolder:
-    """Return what is in a store folder.
+    """Inspect a store folder and return its contents.
 
     Args:
         root: The folder.
-        broker: Whose it is; if not said, who its mapping file says, or the name of the folder.
+        broker: The broker that owns it; by default the broker named in its mapping file, else the folder's name.
 
     Raises:
-        ConfigError: it is no store folder.
+        ConfigError: *root* is not a store folder.
     """
     if not (Path(root) / LOG_FOLDER).is_dir():
-        raise ConfigError(f"{root} is no store folder: it has no {LOG_FOLDER}/")
-    # First of all: what is closed now may be opened while we look, and what is open is not closed by our looking.
+        raise ConfigError(f"{root} is not a store folder: it has no {LOG_FOLDER}/")
+    # Check this first: a broker may open the store during the inspection.
     is_closed = read_small(root, ABORT_PATH) is None
     mark = parse_checkpoint(read_small(root, CHECKPOINT_PATH) or b"").position
     size, starts, unused = _find_log_files(root)
@@ -132,10 +132,10 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
 
 
 def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
-    """Return the folders that *stores* name.
+    """Return the contents of each folder in *stores*, given as `folder` or `name=folder`.
 
     Raises:
-        ConfigError: one is no store, or two are of brokers of one name.
+        ConfigError: a folder is not a store, or two belong to the same broker name.
     """
     folders: list[StoreFolder] = []
     for text in stores:
@@ -146,14 +146,14 @@ def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
         if names.count(folder.broker) > 1:
             same = " and ".join(other.root for other in folders if other.broker == folder.broker)
             raise ConfigError(
-                f"{same} are both of {folder.broker}, by their names or by their mappings: say which is which with "
+                f"{same} both belong to {folder.broker}, by folder name or by mapping file: name their brokers with "
                 "NAME=FOLDER"
             )
     return folders
 
 
 def find_broker(root: str) -> str | None:
-    """Return the broker whose mapping lies in the folder, if one does."""
+    """Return the broker named in the folder's mapping file; None if there is no such file."""
     content = load_config(root, _MAPPING_FILE)
     table = content.get("topicQueueMappingInfoMap") if isinstance(content, dict) else None
     for detail in table.values() if isinstance(table, dict) else ():
@@ -164,7 +164,7 @@ def find_broker(root: str) -> str | None:
 
 
 def load_config(root: str, name: str) -> Any:
-    """Return a file of `config/` as plain values, its `.bak` where it cannot be read; None when there is neither."""
+    """Return a decoded file of `config/`, or its `.bak` if it cannot be read; None if neither can be read."""
     for path in (f"config/{name}", f"config/{name}.bak"):
         data = read_small(root, path)
         if data:
@@ -176,7 +176,7 @@ def load_config(root: str, name: str) -> Any:
 
 
 def _find_log_files(root: str) -> tuple[int, tuple[int, ...], list[str]]:
-    """Return the size of log files, where those of the last unbroken chain begin, and what is no part of it."""
+    """Return the size of log files, the starts of the last unbroken chain, and the files outside that chain."""
     folder = Path(root) / LOG_FOLDER
     sizes = _sizes_in(folder)
     size = next(iter(sizes.values()), 0)
@@ -194,7 +194,7 @@ def _find_log_files(root: str) -> tuple[int, tuple[int, ...], list[str]]:
 
 
 def _sizes_in(folder: Path) -> dict[int, int]:
-    """Return where each file begins, and its size. One that is being made has none yet, and does not count."""
+    """Return the size of each file by its start. Leave out files of size 0, which are being created."""
     names = [path.name for path in folder.iterdir()]
     sizes = {start: _size_of(folder / file_name(start)) for start in parse_names(names)}
     return {start: size for start, size in sizes.items() if size}
@@ -204,19 +204,19 @@ def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return 0  # Removed since it was listed.
+        return 0  # The file was removed after the listing.
 
 
 @contextmanager
 def _open_log(root: str, size: int, starts: tuple[int, ...]) -> Iterator[LogFiles]:
-    # It only ever asks its files, never the disk that they are on, as long as none is added or removed.
+    # LogFiles uses its disk only to add or remove files, so it needs none here.
     log = LogFiles(None, LOG_FOLDER, max(1, size))  # type: ignore[arg-type]
     for start in starts:
         log.files[start // size] = ReadOnlyFile(f"{root}/{LOG_FOLDER}/{file_name(start)}", size)
     try:
         yield log
     finally:
-        # A process of Spark's does one task after the other, and what a broker removed takes room until it is closed.
+        # A Spark worker runs many tasks, and a file that a broker removed occupies disk space until it is closed.
         for file in log.files.values():
             file.close()
 
@@ -247,23 +247,23 @@ def _find_queue(folder: Path, entry_size: int, unused: list[str]) -> QueueFolder
 
 
 def _find_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
-    """Return where the last record begins that an index knows, and where it ends."""
+    """Return the start and the end of the last record that any index contains."""
     start, end = None, 0
     for queue in queues:
         try:
             with closing(QueueReader(queue)) as reader:
                 last = reader.find_last()
         except FileNotFoundError:
-            continue  # Its topic was deleted since it was listed.
+            continue  # The topic was deleted after the listing.
         if last is not None and sum(last) > end:
             start, end = last[0], sum(last)
     return start, end
 
 
 def _find_end(log: LogFiles, hints: list[int]) -> tuple[int, int]:
-    """Return where the log ends, and when its last record was stored.
+    """Return the end of the log, and the store time of its last record.
 
-    The last of *hints* at which a record begins spares the way there.
+    Start the scan at the highest of *hints* at which a record begins, to save time.
     """
     position, last_ms = log.start, 0
     for number in reversed(log.files):

@@ -1,9 +1,9 @@
-"""Functions on many inputs: who runs them, and what becomes of what they return.
+"""Run a function over many inputs, one task per input.
 
-    inputs ─ one task each ─ function ─ msgpack ─ back, in the order of the inputs
+    inputs ─ one task each ─ function ─ msgpack ─ results, in the order of the inputs
 
-What a task returns is small: counts, faults, names of files. `SparkTasks` in `spark_tasks` runs them on Spark; here is
-the one that runs them in this process, one after the other, for folders that are not worth a Spark.
+Results are small: counts, faults, file names. `SparkTasks` in `spark_tasks` runs the tasks on Spark. `InProcess` runs
+them one after the other in this process, for folders too small to justify Spark.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from holdfast.model.errors import HoldfastError
 from holdfast.pipeline.scan.log_ranges import LogRange, RangeDone, find_breaks, pack, replace_done
 
 Progress = Callable[[int], None]
-"""Is told how many more tasks are done."""
+"""Receives the number of tasks completed since the last call."""
 
 ShowProgress = Callable[[str, int], Progress]
-"""Is told what begins and of how many tasks it is; returns who is told of each that is done."""
+"""Receives the name of a phase and its number of tasks; returns the callback for completed tasks."""
 
 _Done = TypeVar("_Done", bound=RangeDone)
 
 
 def show_nothing(_what: str, _count: int) -> Progress:
-    """Tell nobody."""
+    """Show no progress."""
     return lambda _done: None
 
 
 class TaskFailed(HoldfastError):
-    """A task could not be done, however often it was tried; the text says why."""
+    """A task failed in every attempt; the text says why."""
 
 
 class Tasks(Protocol):
-    """Runs functions."""
+    """Runs a function as tasks."""
 
     @property
     def cores(self) -> int:
@@ -47,23 +47,23 @@ class Tasks(Protocol):
 
         Args:
             function: May run more than once for an input, also at the same time.
-            inputs: Travel with the function.
-            kind: The type of what it returns.
-            progress: Is told of tasks that are done.
+            inputs: Are shipped with the function.
+            kind: The return type of *function*.
+            progress: Receives the number of completed tasks.
 
         Raises:
-            TaskFailed: one of them could not be done.
+            TaskFailed: a task failed.
         """
         ...
 
 
 class InProcess:
-    """Runs them here and now."""
+    """Runs tasks in this process."""
 
     cores = 1
 
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
-        """Run them one after the other. What goes wrong is raised as it is."""
+        """Return the results, computed one after the other. Errors propagate unchanged."""
         found = []
         for each in inputs:
             found.append(msgspec.msgpack.decode(msgspec.msgpack.encode(function(each)), type=kind))
@@ -80,18 +80,18 @@ def run_ranges(
     size: int,
     show: ShowProgress,
 ) -> list[_Done]:
-    """Return what *function* finds in each of *ranges*, every record once.
+    """Return the result of *function* for each of *ranges*. Every record is processed exactly once.
 
     Args:
-        tasks: Runs them.
-        function: Works on one range.
-        ranges: What there is to do.
-        kind: What it returns.
-        size: How much of the log one task takes.
-        show: Shows how far it is.
+        tasks: Runs the tasks.
+        function: Processes one range.
+        ranges: The ranges to process.
+        kind: The return type of *function*.
+        size: Bytes of log per task.
+        show: Shows the progress.
 
     Raises:
-        TaskFailed: one of them could not be done.
+        TaskFailed: a task failed.
     """
 
     def work(mine: tuple[LogRange, ...]) -> list[_Done]:
