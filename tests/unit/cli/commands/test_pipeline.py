@@ -92,7 +92,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, capsys: pytest.
     assert pipeline("backfill", tmp_path, "--to", "orders", "--state", tmp_path / "state") == 2
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0].endswith("is no store folder: it has no commitlog/")
+    assert told[0].endswith("is not a store folder: it has no commitlog/")
     assert told[1] == "holdfast: a backfill needs Spark: give another --master"
 
 
