@@ -208,7 +208,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
         "originBornTimestamp": str(NOW_MS + 3493),
     }
     assert run().before == 2
-    with pytest.raises(ConfigError, match="folder of its own"):
+    with pytest.raises(ConfigError, match="another folder"):
         backfill(rows, cluster.namesrv, "elsewhere", state, source=str(source))
 
 

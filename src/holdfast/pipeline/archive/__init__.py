@@ -1,11 +1,13 @@
-"""The jobs `archive` and `backfill`: from the log to Parquet, and back into a topic.
+"""The jobs `archive` and `backfill`: export logs to Parquet, and write archived rows back into a topic.
 
-manifest        What an archive holds, and how a run becomes a part of it
-cut             Up to where the logs of several brokers go together
-parquet_files   Writes one range of a log as Parquet files, one for each topic and day
-retention_hold  Tells the retention of a broker what it may delete
-archive_job     `archive`
-backfill_plan   In which pieces rows are brought back, so that a piece is the same whenever it is looked at
-again
-backfill        `backfill`
+An archive grows by *runs*: each run adds the new records of the logs atomically, and the *manifest* records how far
+each log is archived. A backfill writes in *pieces*, each of them exactly once.
+
+    manifest         Contents of an archive, and the atomic commit of a run
+    cut              Limits each log so that no logical queue is archived with a hole
+    parquet_files    Writes one range of a log as Parquet files, one per topic and day
+    retention_hold   Keeps a broker's retention from deleting records that are not archived
+    archive_job      Runs `archive` and reports the result
+    backfill_plan    Divides the rows of a backfill into repeatable pieces
+    backfill         Runs `backfill` and reports the result
 """

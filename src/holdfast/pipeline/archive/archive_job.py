@@ -1,10 +1,10 @@
-"""`archive`: logs to Parquet, by topic and day; each run adds what is new, exactly once.
+"""`archive`: exports logs to Parquet, by topic and day; each run adds the new records exactly once.
 
-    look at folders and mappings ─ where the last run ended ─ tasks write files (`archive_files`)
-    ─ offsets contiguous? ─ commit (`archive_manifest`) ─ tell retention what it may delete
+    inspect folders and mappings ─ find the end of the last run ─ tasks write files (`parquet_files`)
+    ─ find gaps in offsets ─ commit (`manifest`) ─ update the retention holds (`retention_hold`)
 
-Run it again and again: a run that was stopped, or died, at any point leaves nothing behind that a reader could see, and
-the next one does what it did not.
+Run it repeatedly. A run that stops or crashes at any point leaves nothing visible to readers, and the next run repeats
+its work.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from holdfast.store.log.retention import HOLD_PATH
 
 
 class LogProgress(msgspec.Struct, frozen=True):
-    """What a run took of a broker's log.
+    """The part of a broker's log that a run archived.
 
     Attributes:
-        lost: Bytes that were removed before they were archived.
+        lost: Bytes that retention removed before they were archived.
     """
 
     broker: str
@@ -46,10 +46,10 @@ class LogProgress(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Offsets that are not in the archive, and those on both sides are.
+    """Offsets missing from the archive between archived ones.
 
     Attributes:
-        is_known: A move by force left it, or Java's: no message is missed there.
+        is_known: A forced move, or a move by Java, left the gap: no message is missing.
     """
 
     topic: str
@@ -60,14 +60,14 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Archived(msgspec.Struct, kw_only=True):
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         read: Bytes of records that were read.
-        rows: By topic.
-        gaps: Those that this run found.
-        outside: Messages of static topics that were never a part of a logical queue.
-        stuck: Folders in which what archives have said to retention cannot be read: it removes nothing there.
+        rows: Archived rows by topic.
+        gaps: The gaps that this run found.
+        outside: Messages of static topics that are outside all segments.
+        stuck: Folders with an unreadable retention hold: retention removes nothing there.
     """
 
     run: int
@@ -86,7 +86,7 @@ class Archived(msgspec.Struct, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that was stored is in the archive."""
+        """Whether the archive contains every message that was stored."""
         return not self.counts and all(gap.is_known for gap in self.gaps) and not any(log.lost for log in self.logs)
 
 
@@ -100,22 +100,22 @@ def archive(
     range_size: int | None = None,
     show: ShowProgress = show_nothing,
 ) -> Archived:
-    """Add to an archive what some brokers have stored since the last time.
+    """Add to an archive the messages that some brokers have stored since the last run.
 
     Args:
-        tasks: Runs it; its workers see the folders, and the archive, under the same paths.
-        stores: Folders, or `name=folder`: one broker's, or better all of a cluster.
-        target: The folder of the archive; made if it is not there.
-        topics: Patterns of topics; none for all but the system's own. The same at every run.
-        holds: Tell the brokers' retention to keep what is not archived.
-        range_size: How much of a log one task reads; what fits the number of cores, if not said.
-        show: Shows how far it is.
+        tasks: Runs the tasks; its workers must see the folders and the archive under the same paths.
+        stores: Folders, or `name=folder`: of one broker, or better of all brokers of a cluster.
+        target: The folder of the archive; created if missing.
+        topics: Topic patterns; empty for all topics except system topics. Must be the same in every run.
+        holds: Keep the brokers' retention from deleting records that are not archived.
+        range_size: Bytes of log per task; by default chosen from the number of cores.
+        show: Shows the progress.
 
     Raises:
-        ConfigError: a folder is no store, or not the one that was archived before; another run is under way.
+        ConfigError: a folder is not a store, or not the one that was archived before; or another run is in progress.
         ArchiveBroken: the archive is damaged.
-        MappingUnreadable: it cannot be known what the logical offsets are.
-        TaskFailed: a task could not be done. Nothing was added.
+        MappingUnreadable: a queue mapping cannot be read, so logical offsets are unknown.
+        TaskFailed: a task failed. Nothing was added.
     """
     began_s = time.monotonic()
     place = Archive(Path(target))
@@ -123,9 +123,9 @@ def archive(
         before = place.manifest
         if before.run and sorted(before.topics) != sorted(topics):
             raise ConfigError(
-                f"the archive {target} was begun with topics {before.topics or 'all'}: they stay the same"
+                f"the archive {target} was begun with topics {before.topics or 'all'}: use the same topics in every run"
             )
-        folders, merged, homes = _look(stores, before)
+        folders, merged, homes = _inspect(stores, before)
         starts = [_find_start(folder, before.logs.get(folder.broker)) for folder in folders]
         staging = place.begin_run()
         workers = [
@@ -157,12 +157,12 @@ def archive(
     return msgspec.structs.replace(found, stuck=stuck)
 
 
-def _look(
+def _inspect(
     stores: Sequence[str], before: Manifest
 ) -> tuple[list[StoreFolder], dict[str, MergedTopic], list[dict[str, dict[int, list[Home]]]]]:
-    """Return the folders, as far as they are archived now, what is known of static topics, and their homes there."""
+    """Return the folders, `settled` where this run ends; the merged static topics; and the segments of each folder."""
     folders = open_stores(stores)
-    # Mappings are read after the ends of logs were: so they know every home that a message was put into.
+    # Read the mappings after the ends of the logs: so they contain the segment of every message.
     records: dict[str, Mapping[str, TopicMapping]] = {folder.broker: load_mapping(folder).topics for folder in folders}
     merged = merge_topics(records)
     folders = [
@@ -180,13 +180,13 @@ def _look(
 
 
 def _known_end(folder: StoreFolder, before: Manifest) -> int:
-    """Return up to where a log is archived, if that is behind what goes together now and there still."""
+    """Return the position up to which a log is archived; 0 if it is not archived, or ends before that position."""
     log = before.logs.get(folder.broker)
     return log.position if log is not None and log.position <= folder.end else 0
 
 
 def _find_start(folder: StoreFolder, log: ArchivedLog | None) -> int:
-    """Return where the last run ended.
+    """Return the log position at which the last run ended.
 
     Raises:
         ConfigError: this is not the log that was archived.
@@ -195,21 +195,21 @@ def _find_start(folder: StoreFolder, log: ArchivedLog | None) -> int:
         return folder.start
     if log.position > folder.end:
         raise ConfigError(
-            f"{folder.root}: the log of {folder.broker} ends at {folder.end}, and is archived up to {log.position}: "
-            "it is an older copy, or another broker of this name"
+            f"{folder.root}: the log of {folder.broker} ends at {folder.end}, but is archived up to {log.position}: "
+            "the folder is an older copy, or belongs to another broker of this name"
         )
     if log.tail_size and log.position > folder.start:
         tail, size = tail_of(folder, log.position, log.tail_size)
         if size == log.tail_size and tail != log.tail:
             raise ConfigError(
                 f"{folder.root}: the log of {folder.broker} is not the one that was archived up to {log.position}: "
-                "it is another broker of this name, or was damaged there"
+                "it belongs to another broker of this name, or was damaged there"
             )
     return max(log.position, folder.start)
 
 
 def _add(before: Manifest, folders: list[StoreFolder], done: list[RangeArchived], topics: Sequence[str]) -> Manifest:
-    """Return the manifest with what was done."""
+    """Return the manifest with the results of this run added."""
     offsets: dict[str, dict[str, list[Interval]]] = {
         topic: {queue: list(parts) for queue, parts in queues.items()} for topic, queues in before.offsets.items()
     }
@@ -232,7 +232,7 @@ def _add(before: Manifest, folders: list[StoreFolder], done: list[RangeArchived]
 
 
 def _new_gaps(before: Manifest, after: Manifest, merged: Mapping[str, MergedTopic]) -> list[Gap]:
-    """Return the gaps between archived offsets that were not there before."""
+    """Return the gaps between archived offsets that are new in this run."""
     found: list[Gap] = []
     for topic, queues in after.offsets.items():
         for queue, parts in queues.items():
@@ -244,10 +244,10 @@ def _new_gaps(before: Manifest, after: Manifest, merged: Mapping[str, MergedTopi
 
 
 def _is_forced(merged: MergedTopic | None, queue: str, first: int) -> bool:
-    """Say whether nobody knows, or ever will, what would have been in a gap that ends before *first*."""
+    """Return whether a forced move, or a move by Java, left the gap that ends before *first*."""
     known = merged.queues.get(int(queue)) if merged is not None and queue.isdigit() else None
     decided = [segment for segment in known.segments if segment.is_decided] if known is not None else []
-    # Java's brokers begin a home at a round offset behind the one before it, whose end nobody records.
+    # Java brokers begin a segment at a round offset past the previous segment, and do not record the end of that one.
     return any(
         newer.first == first and (newer.cut or older.forced or not older.is_sealed)
         for older, newer in pairwise(decided)
@@ -292,9 +292,9 @@ def _sum_up(
 
 
 def to_report(found: Archived) -> Report:
-    """Return what people want to read of it."""
+    """Return the human-readable report of a run."""
     facts: list[tuple[str, Cell]] = [
-        ("result", "everything is archived" if found.is_whole else "something is missing, see below"),
+        ("result", "all messages are archived" if found.is_whole else "something is missing, see below"),
         ("run", found.run),
         ("messages", sum(found.rows.values())),
         ("files", found.files),
@@ -313,7 +313,7 @@ def to_report(found: Archived) -> Report:
     ]
     if found.gaps:
         rows = [
-            (gap.topic, gap.queue, gap.first, gap.last, "a move left it" if gap.is_known else "missing")
+            (gap.topic, gap.queue, gap.first, gap.last, "left by a move" if gap.is_known else "missing")
             for gap in found.gaps
         ]
         columns = [*left("TOPIC", "QUEUE"), *right("FIRST", "LAST"), *left("WHY")]
@@ -321,13 +321,13 @@ def to_report(found: Archived) -> Report:
     if found.faults:
         faults = [(fault.broker, fault.kind, fault.path, fault.at, fault.text) for fault in found.faults[:50]]
         columns = [*left("BROKER", "KIND", "FILE"), *right("BYTE"), *left("WHAT")]
-        tables.append(Table(columns, faults, title="What could not be read"))
+        tables.append(Table(columns, faults, title="Unreadable records"))
     notes = [
-        f"{folder}/{HOLD_PATH} cannot be read, and the broker removes nothing of its log: `holdfast pipeline release "
-        f"{folder}`, and then run every archive of it once"
+        f"{folder}/{HOLD_PATH} cannot be read, so the broker removes nothing from its log: run `holdfast pipeline "
+        f"release {folder}`, then run every archive of this folder once"
         for folder in found.stuck
     ]
     if found.outside:
-        notes.append(f"{found.outside} messages are in no logical queue: they were stored behind a sealed end")
+        notes.append(f"{found.outside} messages are in no logical queue: they were stored past the end of a segment")
     plot = Plot("Messages by day", list(found.days), {"messages": list(found.days.values())}, kind="histogram")
     return Report("Archive", facts, tables, [plot] if found.days else [], notes)

@@ -1,13 +1,13 @@
-"""`backfill`: from an archive, or a table with its columns, back into a topic; order per key, each row once.
+"""`backfill`: writes an archive, or a table with its columns, back into a topic, in order per key and exactly once.
 
-    source ─ plan of pieces, kept in a file ─ piece after piece: rows of a key to one task ─ in order ─ the exact sink
+    source ─ plan of pieces, in a file ─ piece after piece: rows of a key to one task ─ in order ─ the exactly-once sink
 
-Each piece is an exact write of the sink under the plan's name and its own number: one that is repeated, because it was
-stopped or its end was not recorded, adds only the missing rows. Key, tag and the user's properties are those of the
-source. Properties of their own (`ORIGIN`) record when and where a row was stored first.
+Each piece is an exactly-once write under the plan's name and the piece's number. Repeating a piece, because it was
+stopped or its end was not recorded, adds only the missing rows. Keys, tags and user properties are copied from the
+source. Additional properties (`ORIGIN`) record when and where a row was first stored.
 
-A task orders its rows, makes messages of them as columns, and sends them (`_write_partition`): they pass from Java to
-Python once, and no row becomes a Python object.
+A task sorts its rows, encodes them as columns of messages, and sends them (`_write_partition`): the data passes from
+Java to Python once, and no row becomes a Python object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
@@ -46,7 +46,7 @@ ORIGIN: Final = {
     "originStoreTimestamp": "storeTimestamp",
     "originBornTimestamp": "bornTimestamp",
 }
-"""Properties that say where a row came from, and of which column. Times are in milliseconds."""
+"""Properties that record the origin of a row, and the column that each is copied from. Times are in milliseconds."""
 
 ARCHIVE_SCHEMA: Final = (
     "key string, body binary, tags string, queue int, offset bigint, storeTimestamp timestamp, "
@@ -61,13 +61,13 @@ _END: Final = "_end"
 
 
 class Backfilled(msgspec.Struct, kw_only=True):
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         rows: Of the whole plan.
         pieces: Of the whole plan.
-        before: Pieces that earlier runs had done.
-        empty: Rows without a body, which are no messages: they were left out.
+        before: Pieces completed by earlier runs.
+        empty: Skipped rows: they have no body, so they cannot be messages.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Backfilled(msgspec.Struct, kw_only=True):
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """How many pieces are done."""
+    """The number of completed pieces."""
 
     done: int
 
 
 def read_archive(spark: SparkSession, folder: str) -> DataFrame:
-    """Return an archive as a table: the columns of the source `holdfast`, and `day`."""
+    """Return an archive as a table with the columns of the source `holdfast`, and `generation`, `broker` and `day`."""
     return spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
 
 
@@ -101,18 +101,18 @@ def backfill(
     rows_per_piece: int = ROWS_PER_PIECE,
     show: ShowProgress = show_nothing,
 ) -> Backfilled:
-    """Write rows to a static topic, each once, those of one key in their order.
+    """Write rows to a static topic, each exactly once, and rows of the same key in order.
 
     Args:
         rows: An archive (`read_archive`), or a table with its columns; `body`, `queue`, `offset` and `storeTimestamp`
-            must be there. The rows that a plan names stay as they are until it is done.
+            are required. Planned rows must not change until the plan is completed.
         namesrv: Name servers of the topic.
-        topic: A static topic, which is not grown meanwhile.
-        state: A folder that is this backfill's own: its plan and how far it is. A run that finds it goes on.
-        source: What *rows* are, in words that stay the same: another source is not taken for this one.
-        where: Which of them, in SQL.
-        rows_per_piece: About how many are written at once; tasks hold theirs in memory.
-        show: Shows how far it is.
+        topic: A static topic. It must not get more queues meanwhile.
+        state: A folder for this backfill's plan and progress. A run that finds a plan there resumes it.
+        source: Identifies the source of *rows*. It must be the same in every run, to detect another source.
+        where: Selects rows, as an SQL condition.
+        rows_per_piece: About how many rows to write at once; each task holds its share in memory.
+        show: Shows the progress.
 
     Raises:
         ConfigError: a column is missing, or the folder belongs to another backfill.
@@ -120,7 +120,7 @@ def backfill(
     began_s = time.monotonic()
     missing = [name for name in _NEEDED if name not in rows.columns]
     if missing:
-        raise ConfigError(f"there are no columns {', '.join(missing)}: a backfill needs {', '.join(_NEEDED)}")
+        raise ConfigError(f"the rows lack the columns {', '.join(missing)}: a backfill needs {', '.join(_NEEDED)}")
     require_contact(SinkOptions(namesrv=namesrv))
     chosen = rows.where(where) if where else rows
     named = chosen.withColumn(_QUEUE, _queue_name(rows.columns))
@@ -129,11 +129,11 @@ def backfill(
     before = done = (
         msgspec.json.decode(progress_path.read_bytes(), type=_Progress).done if progress_path.exists() else 0
     )
-    tell = show("rows", len(plan.pieces) - done)
+    progress = show("rows", len(plan.pieces) - done)
     for number in range(done, len(plan.pieces)):
         _write_piece(named, plan, number, namesrv)
         replace_small(progress_path, msgspec.json.encode(_Progress(number + 1)))
-        tell(1)
+        progress(1)
     return Backfilled(
         name=plan.name,
         topic=topic,
@@ -146,7 +146,7 @@ def backfill(
 
 
 def _queue_name(columns: list[str]) -> Column:
-    """Return what names the queue of a row: a logical one of its topic, or one of a broker."""
+    """Return a column that names the queue of a row: a logical queue of its topic, or a queue of a broker."""
     topic = F.col("topic") if "topic" in columns else F.lit("")
     number = F.col("queue").cast("string")
     if "broker" in columns and "generation" in columns:
@@ -158,7 +158,7 @@ def _queue_name(columns: list[str]) -> Column:
 
 
 def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
-    """Return the plan that is kept, or make one and keep it."""
+    """Return the saved plan, or create and save one."""
     path = state / "plan.json"
     if not path.exists():
         plan = _make_plan(rows, source, where, topic, rows_per_piece)
@@ -168,7 +168,7 @@ def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str
     if (plan.source, plan.where, plan.topic) != (source, where, topic):
         raise ConfigError(
             f"{state} is the state of a backfill from {plan.source or 'a table'} where {plan.where or 'all'} to "
-            f"{plan.topic}: give this one a folder of its own"
+            f"{plan.topic}: use another folder for this one"
         )
     return plan
 
@@ -207,24 +207,24 @@ def _not_empty(rows: DataFrame) -> DataFrame:
 
 
 def _write_piece(rows: DataFrame, plan: Plan, number: int, namesrv: str) -> None:
-    """Write a piece of the plan; rows that were written before are not written again."""
+    """Write a piece of the plan, without the rows that were written before."""
     options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exact=True, is_ordered=True)
     wanted = [name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns]
-    mine = _take_piece(rows, plan, plan.pieces[number]).select(*wanted)
+    mine = _select_piece(rows, plan, plan.pieces[number]).select(*wanted)
     key = F.col("key") if "key" in rows.columns else F.lit(None).cast("string")
-    # Rows without a key keep the order of the queue that they were in.
+    # Rows without a key keep the order of their original queue.
     placed = mine.repartition(plan.partitions, F.coalesce(F.concat(F.lit("k"), key), F.concat(F.lit("q"), _QUEUE)))
     write = partial(_write_partition, options=options, name=plan.name, number=number)
     placed.mapInArrow(write, "count long").collect()
 
 
-def _take_piece(rows: DataFrame, plan: Plan, piece: Piece) -> DataFrame:
+def _select_piece(rows: DataFrame, plan: Plan, piece: Piece) -> DataFrame:
     ranges = [(queue, first, end) for queue, (first, end) in piece.ranges.items()]
     table = rows.sparkSession.createDataFrame(ranges, f"{_QUEUE} string, {_FIRST} long, {_END} long")
     low, high = (F.timestamp_seconds(F.lit(step * plan.step_s)) for step in (piece.first_step, piece.last_step + 1))
     near = _not_empty(rows).where((F.col("storeTimestamp") >= low) & (F.col("storeTimestamp") < high))
     if "day" in rows.columns:
-        # Folders of other days are not even listed. Days are UTC, whatever the session's time zone is.
+        # So Spark does not even list the folders of other days. Days are in UTC, regardless of the session's time zone.
         days = [_day(step * plan.step_s) for step in (piece.first_step, piece.last_step + 1)]
         near = near.where(F.col("day").between(F.lit(days[0]).cast("date"), F.lit(days[1]).cast("date")))
     joined = near.join(F.broadcast(table), _QUEUE)
@@ -241,7 +241,7 @@ def _day(seconds: int) -> str:
 def _write_partition(
     batches: Iterator[pa.RecordBatch], *, options: SinkOptions, name: str, number: int
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a partition such that each queue is in the order of its offsets, and queues go by time."""
+    """Write the rows of a partition: each queue in the order of its offsets, and queues merged by store time."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -253,14 +253,14 @@ def _write_partition(
 
 def _order(table: pa.Table) -> Places:
     names = table.column(_QUEUE).combine_chunks().dictionary_encode()
-    # By name, not by how they came: the order is the same whenever it is made.
+    # Rank queues by name, not by arrival: a repeated piece must have the same order.
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), dtype=object)))
     times = table.column("storeTimestamp").cast(pa.int64()).to_numpy()
     return in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
 
 
 def _to_messages(batch: pa.RecordBatch, topic: str) -> Rows:
-    """Return rows as messages that say where they came from."""
+    """Return rows as messages with properties that record their origin."""
     known = [name for name in ("body", "key", "tags", "properties") if name in batch.schema.names]
     rows = to_rows(batch.select(known), topic, dropped=frozenset(ORIGIN))[topic]
     origin = [
@@ -280,7 +280,7 @@ def _to_text(column: pa.Array) -> pa.LargeStringArray:
 
 
 def to_report(found: Backfilled) -> Report:
-    """Return what people want to read of it."""
+    """Return the human-readable report of a run."""
     facts: list[tuple[str, TableCell]] = [
         ("result", f"all rows are in {found.topic}"),
         ("written as", found.name),
@@ -288,7 +288,7 @@ def to_report(found: Backfilled) -> Report:
         ("pieces", found.pieces),
         ("seconds", round(found.seconds, 1)),
     ]
-    notes = [f"{found.empty} rows have no body, and were left out"] if found.empty else []
+    notes = [f"{found.empty} rows were skipped: they have no body"] if found.empty else []
     tables = [
         Table(right("PIECES", "DONE BEFORE", "DONE NOW"), [(found.pieces, found.before, found.pieces - found.before)])
     ]

@@ -1,14 +1,14 @@
-"""In which pieces rows are brought back, so that a piece is the same whenever it is looked at again.
+"""Divides the rows of a backfill into pieces. A piece always contains the same rows, so it can be repeated.
 
-    time      |T0        |T1        |T2                 chosen such that about as many rows lie between two
+    time      |T0        |T1        |T2                 chosen so that all intervals have about as many rows
     orders|0  [0 ...... 57)[57 .. 80)[80 ........       a piece is a range of offsets of every queue
     orders|1  [0 .. 31)[31 ......... 99)[99 ...
 
-A queue's piece begins at the first offset that was stored at T or later: so pieces never cut a queue out of its order,
-whatever the clocks of two brokers said. One piece is written after the other; so keys that went to another queue when
-their topic was grown stay in order, too. A plan is kept in a file: what was added to the source since is not in it.
+In each queue a piece begins at the first offset that was stored at T or later. So pieces keep the order of every queue,
+even if the clocks of two brokers differ. Pieces are written one after the other. So keys that moved to another queue
+when their topic grew stay in order, too. A plan is saved in a file, and excludes rows added to the source later.
 
-Pure: knows no Spark.
+Pure: does not depend on Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.pipeline.archive.manifest import Interval
 
 
 class Cell(NamedTuple):
-    """The rows of one queue that were stored in one step of time."""
+    """The rows of one queue that were stored in one time step."""
 
     queue: str
     step: int
@@ -40,8 +40,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ranges: The offsets of each queue.
-        first_step, last_step: Steps of time in which all of them were stored: what lies outside need not be read.
-        rows: How many they are, or a few more where a clock was set back.
+        first_step, last_step: All rows were stored in these time steps: no other steps need to be read.
+        rows: The number of rows, or a few more where a clock was set back.
     """
 
     ranges: dict[str, Interval]
@@ -51,15 +51,15 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is brought where, and how.
+    """The plan of a backfill.
 
     Attributes:
-        name: The name under which rows are written: their second time adds nothing.
-        source, where, topic: What was asked for.
-        rows: How many that are.
-        step_s: How long a step of time is.
-        partitions: Tasks of each piece.
-        empty: Rows without a body, which are no messages: they are in no piece.
+        name: Identifies the write at the sink, which makes it idempotent.
+        source, where, topic: The arguments of the backfill.
+        rows: The number of rows.
+        step_s: The length of a time step.
+        partitions: Tasks per piece.
+        empty: Rows without a body; they cannot be messages, so they are in no piece.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cut_pieces(cells: Iterable[Cell], rows_max: int) -> list[Piece]:
-    """Return the pieces of about *rows_max* rows each that *cells* are, in the order in which they are written."""
+    """Divide *cells* into pieces of about *rows_max* rows each, and return them in write order."""
     known = list(cells)
     begins = _choose_begins(known, rows_max)
     ranges: list[dict[str, Interval]] = [{} for _ in begins]
@@ -82,11 +82,11 @@ def cut_pieces(cells: Iterable[Cell], rows_max: int) -> list[Piece]:
     for queue, mine in sorted(_by_queue(known).items()):
         firsts = _bound_queue(mine, begins)
         end = max(cell.last for cell in mine) + 1
-        for number, (first, behind) in enumerate(pairwise([*firsts, end])):
-            if first < behind:
-                ranges[number][queue] = (first, behind)
+        for number, (first, next_first) in enumerate(pairwise([*firsts, end])):
+            if first < next_first:
+                ranges[number][queue] = (first, next_first)
         for cell in mine:
-            # Of pieces that begin at one offset all but the last are empty.
+            # If several pieces begin at the same offset, all but the last are empty.
             for number in range(bisect_right(firsts, cell.first) - 1, bisect_left(firsts, cell.last + 1)):
                 inside[number].append(cell)
     return [
@@ -102,7 +102,7 @@ def cut_pieces(cells: Iterable[Cell], rows_max: int) -> list[Piece]:
 
 
 def _choose_begins(cells: Sequence[Cell], rows_max: int) -> list[int]:
-    """Return the steps at which pieces begin."""
+    """Return the time steps at which pieces begin."""
     by_step: dict[int, int] = {}
     for cell in cells:
         by_step[cell.step] = by_step.get(cell.step, 0) + cell.rows
@@ -124,7 +124,7 @@ def _by_queue(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 def _bound_queue(cells: Sequence[Cell], begins: Sequence[int]) -> list[int]:
-    """Return the first offset of a queue in each piece. They rise."""
+    """Return the first offset of a queue in each piece, in rising order."""
     end = max(cell.last for cell in cells) + 1
     left = sorted(cells, key=lambda cell: cell.step)
     firsts: list[int] = []
@@ -137,9 +137,9 @@ def _bound_queue(cells: Sequence[Cell], begins: Sequence[int]) -> list[int]:
 
 
 def in_order(queues: Places, offsets: Places, times: Places) -> Places:
-    """Return rows by number: in each queue by offset; between queues by time, where a queue's time never goes back."""
+    """Return row numbers in write order: by offset within a queue, between queues by time, made monotonic per queue."""
     by_offset = np.lexsort((times, offsets, queues))
     mine, risen = queues[by_offset], times[by_offset].copy()
     for part in np.split(np.arange(len(risen)), np.flatnonzero(np.diff(mine)) + 1):
         risen[part] = np.maximum.accumulate(risen[part])
-    return by_offset[np.lexsort((mine, risen))]  # Stable: of one time, a queue's rows stay as they are.
+    return by_offset[np.lexsort((mine, risen))]  # Stable: rows of a queue with the same time keep their order.

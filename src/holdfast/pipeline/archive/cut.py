@@ -1,10 +1,11 @@
-"""Up to where the logs of several brokers go together: no logical queue shall have its end and not its middle.
+"""Limits the logs of several brokers so that no logical queue is archived with a hole in the middle.
 
-    broker-a   q: ... 98 99 |sealed at 100                 settled up to here: . . . . 97
+    broker-a   q: ... 98 99 |sealed at 100                 settled up to offset 97
     broker-b   q:            100 101 102 ...               settled further
 
-A queue moved from a to b. Their marks move at different times: what b has settled may go on behind what a has not. Then
-b's log counts up to where the queue's first message lies in it. The rest comes with the next run.
+A queue moved from a to b. The brokers advance their `settled` positions independently, so b may have settled messages
+that follow messages a has not settled. Then the run archives b's log only up to the queue's first message in it. The
+next run archives the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.pipeline.scan.store_folder import StoreFolder
 
 
 def cut_together(folders: Sequence[StoreFolder], topics: Mapping[str, MergedTopic]) -> list[StoreFolder]:
-    """Return the folders with no more of them settled than fits together."""
+    """Return the folders with `settled` reduced so that no logical queue has a hole."""
     found = {folder.broker: folder for folder in folders}
     is_changed = True
     while is_changed:
@@ -46,13 +47,13 @@ def _moves(topics: Mapping[str, MergedTopic]) -> Iterator[tuple[str, Segment, Se
 
 
 def _is_whole(folder: StoreFolder, topic: str, segment: Segment) -> bool:
-    """Say whether the last message of a sealed home is settled, or was and is gone."""
+    """Return whether the last message of a sealed segment is settled, or was settled and removed since."""
     position = _find_position(folder, topic, segment.queue_id, segment.end - 1)
     return position is not None and position < folder.settled
 
 
 def _find_position(folder: StoreFolder, topic: str, queue_id: int, offset: int) -> int | None:
-    """Return where a message lies; -1 when it is gone, None when it is not in the index yet."""
+    """Return the position of a message; -1 if it was removed, None if it is not in the index yet."""
     queue = next((each for each in folder.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
     if queue is None:
         return None

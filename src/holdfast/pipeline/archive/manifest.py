@@ -1,19 +1,19 @@
-"""What an archive holds, and how a run becomes a part of it: all of it or nothing.
+"""The contents of an archive, and the atomic commit of a run.
 
     ARCHIVE/
-      topic=orders/day=2026-11-16/000007-broker-a-00000000001073741824-0.parquet      what everybody reads
-      _holdfast/manifest.json         up to where each broker's log is in the archive, and which offsets are
+      topic=orders/day=2026-11-16/000007-broker-a-00000000001073741824-0.parquet      the files for readers
+      _holdfast/manifest.json         how far each broker's log is archived, and which offsets are
       _holdfast/runs/000007.json      the files that a run added
-      _holdfast/lock                  held by the run that goes on
-      _staging/000007/                files of a run that is not committed; Spark does not look there
+      _holdfast/lock                  held by the current run
+      _staging/000007/                files of an uncommitted run; Spark ignores this folder
 
     tasks write to _staging ─ runs/N.json ─ manifest.json replaced: committed ─ files are moved to their places
 
-A crash before the manifest is replaced leaves nothing but files in `_staging`, which the next run removes. A crash
-after it leaves moves to be done: the next run does them first. So whoever reads the archive sees a row once or, for the
-moment between commit and move, not yet; never twice.
+A crash before the manifest is replaced leaves only files in `_staging`, which the next run removes. After a later
+crash, the next run first completes the moves. So a reader of the archive sees a row once or, between commit and move,
+not yet; never twice.
 
-Needs a file system with atomic renames that all workers see under one path.
+Needs a file system with atomic renames, which all workers see under the same path.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _STAGING: Final = "_staging"
 VERSION: Final = 1
 
 Interval = tuple[int, int]
-"""Offsets [first, behind last)."""
+"""Offsets [first, end)."""
 
 
 class ArchiveBroken(HoldfastError):
-    """The archive is not what its manifest says; the text says where."""
+    """The archive does not match its manifest, or the manifest cannot be read; the text names the file."""
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
     """One Parquet file.
 
     Attributes:
-        staged: Its name in the staging folder of its run.
-        path: Where it belongs, from the archive's folder.
+        staged: The file name in the staging folder of its run.
+        path: The final path, relative to the archive's folder.
     """
 
     staged: str
@@ -63,9 +63,9 @@ class ArchivedLog(msgspec.Struct, frozen=True):
     """How far a broker's log is archived.
 
     Attributes:
-        position: Everything before it is.
-        tail: Checksum of the last bytes before it: another log is not taken for this one.
-        tail_size: How many bytes these are.
+        position: Everything before this position is archived.
+        tail: Checksum of the last bytes before *position*, to detect another log.
+        tail_size: The number of bytes in the checksum.
     """
 
     position: int
@@ -74,7 +74,7 @@ class ArchivedLog(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """What a run added."""
+    """The files that a run added."""
 
     number: int
     finished_ms: int
@@ -85,11 +85,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     """The state of an archive.
 
     Attributes:
-        run: The number of the last run that is a part of it.
-        is_moved: The files of that run are where they belong.
-        topics: Which topics are archived, as was said at the first run.
-        logs: By broker.
-        offsets: By topic and queue, the offsets that are in the archive. A queue of a normal topic is `broker/number`.
+        run: The number of the last committed run.
+        is_moved: The files of that run are at their final paths.
+        topics: The topic patterns of the first run.
+        logs: How far each log is archived, by broker.
+        offsets: The archived offsets by topic and queue. A queue of a normal topic is named `broker/number`.
     """
 
     version: int = VERSION
@@ -101,7 +101,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 class Archive:
-    """The folder of an archive, held by one run at a time."""
+    """The folder of an archive, locked by one run at a time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -109,31 +109,31 @@ class Archive:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the archive for the time of the block; what an earlier run left undone is done, or thrown away.
+        """Lock the archive while the block runs. Complete a committed earlier run; discard an uncommitted one.
 
         Raises:
-            ConfigError: another run holds it, or it is of a later version.
-            ArchiveBroken: the manifest cannot be read, or a file that it knows is missing.
+            ConfigError: another run holds the lock, or a later version wrote the archive.
+            ArchiveBroken: the manifest cannot be read, or one of its files is missing.
         """
         (self.root / _OURS).mkdir(parents=True, exist_ok=True)
         with (self.root / _OURS / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(f"another run writes to the archive {self.root}; wait for its end") from None
+                raise ConfigError(f"another run is writing to the archive {self.root}: wait until it ends") from None
             self.manifest = self._load()
             self.finish_moves()
             shutil.rmtree(self.root / _STAGING, ignore_errors=True)
             yield
 
     def begin_run(self) -> Path:
-        """Return the staging folder of the next run."""
+        """Create and return the staging folder of the next run."""
         folder = self.root / _STAGING / f"{self.manifest.run + 1:06d}"
         folder.mkdir(parents=True)
         return folder
 
     def commit(self, manifest: Manifest, files: list[ArchivedFile], now_ms: int) -> None:
-        """Make a run a part of the archive, and move its files to where they belong."""
+        """Commit a run, and move its files to their final paths."""
         if files:
             sync_folder(self.root / _STAGING / f"{manifest.run:06d}")
         record = RunRecord(manifest.run, now_ms, files)
@@ -143,10 +143,10 @@ class Archive:
         self.finish_moves()
 
     def finish_moves(self) -> None:
-        """Move the files of the last run to where they belong, those that are not there yet.
+        """Move the remaining files of the last run from staging to their final paths.
 
         Raises:
-            ArchiveBroken: one is neither there nor in staging.
+            ArchiveBroken: a file is in neither place.
         """
         manifest = self.manifest
         if manifest.is_moved:
@@ -163,17 +163,17 @@ class Archive:
                 (staging / file.staged).rename(target)
             except FileNotFoundError:
                 if not target.is_file():
-                    raise ArchiveBroken(f"{target} is a part of the archive, but is nowhere") from None
+                    raise ArchiveBroken(f"{target} belongs to the archive, but is nowhere") from None
         for folder in sorted(folders):
             sync_folder(folder)
         self._save(msgspec.structs.replace(manifest, is_moved=True))
         shutil.rmtree(self.root / _STAGING, ignore_errors=True)
 
     def read_run(self, number: int) -> RunRecord:
-        """Return what a run added.
+        """Return the files that a run added.
 
         Raises:
-            ArchiveBroken: that is not known any more.
+            ArchiveBroken: the record of the run cannot be read.
         """
         path = self._run_path(number)
         try:
@@ -197,17 +197,17 @@ class Archive:
         except (OSError, msgspec.MsgspecError) as error:
             raise ArchiveBroken(f"{path} cannot be read: {error}") from error
         if manifest.version > VERSION:
-            raise ConfigError(f"the archive {self.root} was written by a later version")
+            raise ConfigError(f"the archive {self.root} was written by a later version of Holdfast: use that version")
         return manifest
 
 
 def place_of(topic: str, day: str, name: str) -> str:
-    """Return where a file belongs: Spark takes topic and day from the names of folders."""
+    """Return the final path of a file: Spark reads topic and day from the folder names."""
     return f"topic={quote(topic, safe='')}/day={day}/{name}"
 
 
 def join_intervals(parts: Iterable[Interval]) -> list[Interval]:
-    """Return the same offsets in as few intervals as possible."""
+    """Return the offsets of *parts* in as few intervals as possible."""
     joined: list[Interval] = []
     for first, end in sorted(parts):
         if joined and first <= joined[-1][1]:

@@ -1,9 +1,9 @@
-"""Writes one range of a log as Parquet files, one for each topic and day. Runs in tasks.
+"""Writes one range of a log as Parquet files, one per topic and day. Runs in tasks.
 
     records ─ by topic ─ batches opened, bodies inflated ─ logical queue and offset ─ by day ─ a writer each
 
-A task writes to names that nobody else has, and says which in the end: of a task that is run twice only one counts.
-Memory: a chunk of the log, what is gathered for row groups (`HELD_BYTES`), and some for each open file.
+A task writes to unique file names and returns them. If a task runs twice, only the files of one attempt are used.
+Memory: one chunk of the log, the buffered row groups (`HELD_BYTES`), and a little per open file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.pipeline.scan.store_folder import StoreFolder
 from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED
 
 COLUMNS: Final = tuple(name for name in TYPES if name != "topic")
-"""What a row has, but for its topic and day, which are in the path."""
+"""The columns of a file. Topic and day are in its path."""
 SCHEMA: Final = pa.schema([(name, TYPES[name]) for name in COLUMNS])
 HELD_BYTES: Final = 32 << 20
 _FILES_MAX: Final = 128
@@ -48,12 +48,12 @@ TAIL_SIZE: Final = 4096
 
 
 class RangeArchived(msgspec.Struct, kw_only=True):
-    """What became of one range.
+    """The result for one range.
 
     Attributes:
-        offsets: By topic and queue, what is in the files.
+        offsets: The offsets in the files, by topic and queue.
         size: Bytes of records.
-        outside: Messages of static topics that are in no home: they were never a part of a logical queue.
+        outside: Messages of static topics outside all segments: they were never part of a logical queue.
     """
 
     range: LogRange
@@ -68,13 +68,13 @@ class RangeArchived(msgspec.Struct, kw_only=True):
 
 
 class ArchiveRange(msgspec.Struct, frozen=True):
-    """What every task of one store is told.
+    """Archives the ranges of one store; shipped to every task.
 
     Attributes:
-        staging: Where files are written to.
+        staging: The folder for the files.
         run: The number of the run.
-        topics: Patterns of topics; empty for all but the system's own.
-        homes: Of each static topic, what each physical queue was a home of.
+        topics: Topic patterns; empty for all topics except system topics.
+        homes: The segments in each physical queue of each static topic.
     """
 
     folder: StoreFolder
@@ -89,7 +89,7 @@ class ArchiveRange(msgspec.Struct, frozen=True):
 
 
 def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
-    """Say whether a topic is archived."""
+    """Return whether a topic is archived."""
     if patterns:
         return any(fnmatchcase(topic, pattern) for pattern in patterns)
     is_systems = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC or topic.lower().startswith(SYSTEM_PREFIX)
@@ -97,7 +97,7 @@ def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
 
 
 def tail_of(folder: StoreFolder, position: int, size: int = TAIL_SIZE) -> tuple[int, int]:
-    """Return the checksum of the bytes before a position, and how many they are: those of its file, at most *size*."""
+    """Return the checksum of the bytes before a position, and their number: at most *size*, all from one log file."""
     with folder.open_log() as log:
         found = log.find(position - 1) if position > folder.start else None
         if found is None:
@@ -108,20 +108,20 @@ def tail_of(folder: StoreFolder, position: int, size: int = TAIL_SIZE) -> tuple[
 
 
 class _RangeArchiver:
-    def __init__(self, told: ArchiveRange, mine: LogRange) -> None:
-        self._told = told
+    def __init__(self, job: ArchiveRange, mine: LogRange) -> None:
+        self._job = job
         self._range = mine
         self._done = RangeArchived(range=mine)
-        self._files = _Files(told.staging, f"{told.run:06d}-{told.folder.broker}-{mine.start:020d}")
+        self._files = _Files(job.staging, f"{job.run:06d}-{job.folder.broker}-{mine.start:020d}")
 
     def run(self) -> RangeArchived:
-        done, folder = self._done, self._told.folder
+        done, folder = self._done, self._job.folder
         with folder.open_log() as log:
             scan = RangeScan(log, self._range, folder.settled)
             for chunk in scan:
-                self._take(chunk)
+                self._process(chunk)
         for damage in scan.damages:
-            self._tell("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
+            self._report("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
         done.first, done.behind, done.size = scan.first, scan.behind, scan.size
         done.files = self._files.finish()
         done.rows = sum(file.rows for file in done.files)
@@ -131,25 +131,25 @@ class _RangeArchiver:
         }
         return done
 
-    def _take(self, chunk: Chunk) -> None:
+    def _process(self, chunk: Chunk) -> None:
         for topic, rows in chunk.by_topic():
-            if not is_chosen(topic, self._told.topics):
+            if not is_chosen(topic, self._job.topics):
                 continue
             mine = rows[(chunk.records.flags[rows] & NOT_QUEUED) == 0]
             mine = mine[self._is_alive(topic, chunk, mine)]
             if len(mine):
-                self._take_topic(topic, chunk.select(mine))
+                self._process_topic(topic, chunk.select(mine))
 
     def _is_alive(self, topic: str, chunk: Chunk, rows: Places) -> npt.NDArray[np.bool_]:
-        """Return of each row whether its queue was not emptied since."""
-        deleted = self._told.folder.deleted
+        """Return for each row whether it is newer than the last deletion of its topic or queue."""
+        deleted = self._job.folder.deleted
         if not any(name == topic or name.startswith(topic + "/") for name in deleted):
             return np.ones(len(rows), dtype=np.bool_)
         ids = chunk.queue_ids[rows]
-        starts = {int(number): self._told.folder.life_start(topic, int(number)) for number in np.unique(ids)}
+        starts = {int(number): self._job.folder.life_start(topic, int(number)) for number in np.unique(ids)}
         return chunk.positions[rows] >= np.array([starts[number] for number in ids.tolist()], dtype=np.int64)
 
-    def _take_topic(self, topic: str, chunk: Chunk) -> None:
+    def _process_topic(self, topic: str, chunk: Chunk) -> None:
         if not ((chunk.records.flags & INNER_BITS) == INNER_BITS).any():
             try:
                 self._write(topic, chunk.block, chunk.records, chunk.queue_ids)
@@ -164,31 +164,31 @@ class _RangeArchiver:
                 self._write(topic, block, records, np.full(len(records), queue_id, dtype=np.int32))
             positions = dict(zip(chunk.records.offsets[rows].tolist(), chunk.positions[rows].tolist(), strict=True))
             for error in unreadable:
-                self._tell("batch", positions[error.offset], f"{topic}/{queue_id}: {error}")
+                self._report("batch", positions[error.offset], f"{topic}/{queue_id}: {error}")
 
     def _without_damaged(self, chunk: Chunk) -> Chunk:
         is_right = is_body_right(chunk.block, chunk.records)
         for row in np.flatnonzero(~is_right).tolist():
-            self._tell("checksum", int(chunk.positions[row]), "the checksum of its body is wrong")
+            self._report("checksum", int(chunk.positions[row]), "the checksum of its body is wrong")
         return chunk if is_right.all() else chunk.select(is_right)
 
     def _write(self, topic: str, block: Block, records: Records, queue_ids: npt.NDArray[np.int32]) -> None:
-        if topic in self._told.homes:
+        if topic in self._job.homes:
             self._write_logical(topic, block, records, queue_ids)
             return
-        broker = self._told.folder.broker
+        broker = self._job.folder.broker
         generations = pa.nulls(len(records), pa.int32())
         self._write_rows(topic, block, records, queue_ids.astype(np.int32), records.offsets, generations)
         for number in np.unique(queue_ids).tolist():
             self._note(topic, f"{broker}/{number}", records.offsets[queue_ids == number])
 
     def _write_logical(self, topic: str, block: Block, records: Records, queue_ids: npt.NDArray[np.int32]) -> None:
-        """Write what belongs to logical queues, under their numbers and offsets."""
+        """Write the messages that belong to logical queues, with logical queue numbers and offsets."""
         queues = np.full(len(records), -1, dtype=np.int32)
         offsets = records.offsets.copy()
         generations = np.zeros(len(records), dtype=np.int32)
         for number in np.unique(queue_ids).tolist():
-            for home in self._told.homes[topic].get(number, ()):
+            for home in self._job.homes[topic].get(number, ()):
                 is_in = (queue_ids == number) & (records.offsets >= home.start)
                 if home.end is not None:
                     is_in &= records.offsets < home.end
@@ -213,7 +213,7 @@ class _RangeArchiver:
     ) -> None:
         if not len(records):
             return
-        broker = self._told.folder.broker
+        broker = self._job.folder.broker
         made = from_rows(block, records, Origin(topic, 0, broker, None), _OF_BYTES)
         columns: dict[str, Any] = dict(zip(_OF_BYTES, made.columns, strict=True))
         columns |= {"queue": pa.array(queues), "offset": pa.array(offsets), "generation": generations}
@@ -225,7 +225,7 @@ class _RangeArchiver:
             self._files.add(topic, datetime.fromtimestamp(day * _DAY_MS / 1000, UTC).strftime("%Y-%m-%d"), part)
 
     def _note(self, topic: str, queue: str, offsets: Places) -> None:
-        """Remember which offsets were written."""
+        """Record the written offsets."""
         if not len(offsets):
             return
         ordered = np.sort(offsets)
@@ -236,14 +236,14 @@ class _RangeArchiver:
         if len(parts) > 1000:
             self._done.offsets[topic][queue] = join_intervals(parts)
 
-    def _tell(self, kind: str, position: int, text: str) -> None:
-        folder = self._told.folder
+    def _report(self, kind: str, position: int, text: str) -> None:
+        folder = self._job.folder
         path, at = folder.log_path(position)
         self._done.faults.add(Fault(kind=kind, broker=folder.broker, path=path, at=at, position=position, text=text))
 
 
 class _Files:
-    """The files of one range: rows are gathered into row groups, and all of it is on disk in the end."""
+    """The files of one range. Buffers rows into row groups; `finish` syncs all files to disk."""
 
     def __init__(self, staging: str, name: str) -> None:
         self._staging = staging
@@ -266,7 +266,7 @@ class _Files:
         for (topic, day), (staged, writer) in self._open.items():
             writer.close()
             path = f"{self._staging}/{staged}"
-            with open(path, "rb") as file:  # noqa: PTH123 - a path of many parts is dear in a task
+            with open(path, "rb") as file:  # noqa: PTH123 - building a Path is too slow in a task
                 os.fsync(file.fileno())
             rows = pq.read_metadata(path).num_rows
             place = place_of(topic, day, f"{self._name}-{len(self._done)}.parquet")

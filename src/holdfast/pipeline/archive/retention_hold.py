@@ -1,9 +1,10 @@
-"""Tells the retention of a broker what it may delete: the one thing that a job writes into a store folder.
+"""Keeps a broker's retention from deleting records that are not archived: the only file that `archive` puts in a store.
 
     holdfast/archived.json    {"positions": {"/archive": 1073741824, "/other": 734003200}}
 
-Each archive says up to where it has the log. A Holdfast broker removes no log file that one of them has not got yet.
-A file that cannot be read keeps all of the log, and is left alone: who wrote it anew would drop what others said.
+Each archive records up to which position it contains the log. A Holdfast broker removes no log file that one of the
+archives does not contain yet. If the file is unreadable, the broker keeps the whole log, and an archive does not
+replace the file: that would drop the positions of other archives.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from holdfast.store.log.retention import HOLD_PATH, Hold
 
 
 def hold_log(root: str, archive: str, position: int) -> bool:
-    """Say that *archive* has everything before *position*, and wants what is behind it to be kept.
+    """Record that *archive* contains the log before *position*, so that retention keeps the rest.
 
     Returns:
-        False if what is there cannot be read.
+        False if the existing file cannot be read.
     """
     path = Path(root) / HOLD_PATH
-    with _alone(path.parent):
+    with _locked(path.parent):
         try:
             known = msgspec.json.decode(path.read_bytes(), type=Hold).positions
         except FileNotFoundError:
@@ -39,13 +40,13 @@ def hold_log(root: str, archive: str, position: int) -> bool:
 
 
 def release_log(root: str) -> None:
-    """Let retention go by age and disk use alone, whatever is archived."""
+    """Remove the holds of all archives: retention then depends on age and disk use only."""
     (Path(root) / HOLD_PATH).unlink(missing_ok=True)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one archive write at a time: none may drop what another has just said."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder, so that concurrent archives do not overwrite each other's positions."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
-"""The job `audit`: every record is indexed exactly once, and every checksum is right.
+"""The job `audit`: checks that every record is indexed exactly once and that every checksum is right.
 
-index_check    One queue's index by itself
-log_check      One range of a log against all indexes
-mapping_check  Logical queues against the files
-audit_job      `audit`
+index_check     Checks the index of one queue on its own
+log_check       Checks one range of a log against all indexes
+mapping_check   Checks queue mappings against each other and against the files
+audit_job       Runs the checks and reports the result
 """

@@ -1,10 +1,10 @@
-"""`audit`: are the stores of some brokers what they should be?
+"""`audit`: checks the stores of some brokers for damage and inconsistencies.
 
-    indexes   each by itself (`audit_index`)           no holes, rising
-    log       every range against them (`audit_log`)   each record in exactly one entry; checksums
-    mapping   on the driver (`audit_mapping`)          brokers agree; homes are as long as their queues
+    indexes   each index on its own (`index_check`)             no missing entries, rising positions and offsets
+    log       each range against all indexes (`log_check`)      each record in exactly one entry; checksums
+    mapping   on the driver (`mapping_check`)                   brokers agree; segments are as long as their queues
 
-Reads only. Of a live broker's folder what is settled is judged; what was removed while it was read is not.
+Reads only. In the folder of a live broker it checks only the settled part. It ignores files removed during the audit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN_MAX: Final = 50
 
 
 class StoreAudit(msgspec.Struct, kw_only=True):
-    """What was looked at of one broker's store."""
+    """What the audit inspected in one broker's store."""
 
     broker: str
     path: str
@@ -51,7 +51,7 @@ class StoreAudit(msgspec.Struct, kw_only=True):
 
 
 class Audit(msgspec.Struct, kw_only=True):
-    """What an audit found."""
+    """The result of an audit."""
 
     stores: list[StoreAudit]
     faults: list[Fault]
@@ -61,7 +61,7 @@ class Audit(msgspec.Struct, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether the audit found no fault."""
         return not self.counts
 
     @property
@@ -77,17 +77,17 @@ def audit(
     range_size: int | None = None,
     show: ShowProgress = show_nothing,
 ) -> Audit:
-    """Look through the stores of one broker, or of all of a cluster.
+    """Audit the stores of one broker, or of all brokers of a cluster.
 
     Args:
-        tasks: Runs it; its workers see the folders under the same paths.
+        tasks: Runs the tasks; its workers must see the folders under the same paths.
         stores: Folders, or `name=folder` where the broker's name is known.
-        range_size: How much of a log one task reads; what fits the number of cores, if not said.
-        show: Shows how far it is.
+        range_size: Bytes of log per task; by default chosen from the number of cores.
+        show: Shows the progress.
 
     Raises:
-        ConfigError: a folder is no store, or two are of brokers of one name.
-        TaskFailed: a task could not be done.
+        ConfigError: a folder is not a store, or two folders belong to the same broker name.
+        TaskFailed: a task failed.
     """
     began_s = time.monotonic()
     folders = open_stores(stores)
@@ -97,7 +97,7 @@ def audit(
     bounds = [{(each.topic, each.queue_id): each for each in mine} for mine in indexes]
     notes: list[str] = []
     mapped = audit_mappings(folders, bounds, notes)
-    found = [_without_the_dead(folders, each) for each in ranges]
+    found = [_without_deleted(folders, each) for each in ranges]
     faults = join([*(each.faults for mine in indexes for each in mine), *found, mapped])
     audited = [_sum_up(number, folder, indexes[number], ranges) for number, folder in enumerate(folders)]
     notes += [note for store in audited for note in _notes(store)]
@@ -145,8 +145,8 @@ def _audit_logs(
     return run_ranges(tasks, work, ranges, RangeAudit, size=size, show=show)
 
 
-def _without_the_dead(folders: list[StoreFolder], found: RangeAudit) -> Faults:
-    """Return the faults of a range but for records of topics that were deleted while they were looked at."""
+def _without_deleted(folders: list[StoreFolder], found: RangeAudit) -> Faults:
+    """Return the faults of a range, without those of records deleted or removed by retention during the audit."""
     folder = folders[found.range.store]
     if folder.is_closed or not found.faults.counts.get("unindexed"):
         return found.faults
@@ -181,19 +181,23 @@ def _sum_up(number: int, folder: StoreFolder, indexes: list[IndexDone], ranges: 
 
 
 def _notes(store: StoreAudit) -> list[str]:
-    told = {
-        f"{size_text(store.end - store.settled)} at the end of the log are not settled yet": store.end - store.settled,
-        f"{store.of_the_dead} records are of topics or queues that were deleted": store.of_the_dead,
+    notes = {
+        f"the last {size_text(store.end - store.settled)} of the log are not settled yet, and were not checked": (
+            store.end - store.settled
+        ),
+        f"{store.of_the_dead} records belong to deleted topics or queues": store.of_the_dead,
         f"{store.blanks} index entries are blank: a recovery found their records lost": store.blanks,
-        f"{store.backwards} records were stored before the one in front of them: a clock was set back": store.backwards,
+        f"{store.backwards} records have an earlier store time than the record before: a clock was set back": (
+            store.backwards
+        ),
     }
-    return [f"{store.broker}: {text}" for text, count in told.items() if count]
+    return [f"{store.broker}: {text}" for text, count in notes.items() if count]
 
 
 def to_report(found: Audit) -> Report:
-    """Return what people want to read of it."""
+    """Return the human-readable report of an audit."""
     faults = [
-        (fault.broker, fault.kind, fault.path, fault.at, _whose(fault), fault.text)
+        (fault.broker, fault.kind, fault.path, fault.at, _owner(fault), fault.text)
         for fault in found.faults[:_SHOWN_MAX]
     ]
     total = sum(found.counts.values())
@@ -231,7 +235,7 @@ def to_report(found: Audit) -> Report:
     return Report("Audit", facts, tables, notes=found.notes)
 
 
-def _whose(fault: Fault) -> str | None:
+def _owner(fault: Fault) -> str | None:
     if fault.topic is None:
         return None
     queue = "" if fault.queue is None else f"/{fault.queue}"

@@ -1,9 +1,9 @@
-"""One queue's index by itself: no holes, positions and offsets rise, nothing leads behind the log.
+"""Checks the index of one queue on its own: no entry missing, positions and offsets rise, none is past the log's end.
 
     entries   [=====|=====|0 0 0|=====|=====|0 0 0 0 0 ...        zeros between entries: one was lost
 
-Runs in tasks, some queues each. What it finds out beside, how far the queue goes and whether its positions can be
-searched, the audit of the log and of the mapping builds on.
+Runs in tasks, with several queues each. It also determines the bounds of the queue, and whether its positions can be
+searched: the checks of the log and of the mapping need both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 
 class IndexTask(msgspec.Struct, frozen=True):
-    """Some queues of one store, and what of its log counts.
+    """Some queues of one store, and the bounds of its log.
 
     Attributes:
-        end: Entries of records at or behind it are not looked at: a live broker goes on.
-        is_closed: There is nothing behind the end, and entries that lead there are wrong.
+        end: Entries at or past this position are ignored while the broker is live: it continues to write.
+        is_closed: The log ends at *end*, and entries past it are faults.
     """
 
     broker: str
@@ -36,14 +36,14 @@ class IndexTask(msgspec.Struct, frozen=True):
 
 
 class IndexDone(msgspec.Struct, kw_only=True):
-    """What was found of one queue.
+    """The result for one queue.
 
     Attributes:
-        is_sound: Its positions rise: they can be searched.
-        offset_min: Its first offset that is in the log.
-        offset_max: Behind its last.
-        blanks: Entries that stand for messages that were lost before, as a recovery told.
-        gaps: Offsets that no entry has, in an index by record, where that is allowed.
+        is_sound: Its positions rise, so they can be searched.
+        offset_min: Its first offset that is still in the log.
+        offset_max: The end of its offsets, exclusive.
+        blanks: Entries that a recovery wrote for lost messages.
+        gaps: Offsets without an entry; an index by record may have them.
     """
 
     store: int
@@ -59,7 +59,7 @@ class IndexDone(msgspec.Struct, kw_only=True):
 
 
 def audit_queues(task: IndexTask) -> list[IndexDone]:
-    """Look at every queue of a task."""
+    """Check every queue of a task."""
     return [_QueueAudit(task, queue).run() for queue in task.queues]
 
 
@@ -77,15 +77,15 @@ class _QueueAudit:
     def run(self) -> IndexDone:
         try:
             for first, entries in self._reader.chunks():
-                self._take(first, entries)
+                self._process(first, entries)
         except FileNotFoundError:
-            # Its topic was deleted, or the oldest file removed, since it was listed: what is gone is not judged.
+            # The topic was deleted, or the oldest file removed, after the listing: do not check removed files.
             self._done.is_sound = False
         finally:
             self._reader.close()
         return self._done
 
-    def _take(self, first: int, entries: Entries) -> None:
+    def _process(self, first: int, entries: Entries) -> None:
         sizes = entries["size"]
         is_used = sizes != 0
         if not self._task.is_closed:
@@ -99,8 +99,8 @@ class _QueueAudit:
         real = numbers[is_real]
         self._done.entries += len(real)
         if len(real):
-            self._judge_positions(first, entries, real)
-            self._judge_offsets(first, entries, real)
+            self._check_positions(first, entries, real)
+            self._check_offsets(first, entries, real)
         if not self._queue.is_batched:
             self._done.offset_max = first + int(numbers[-1]) + 1
 
@@ -113,26 +113,26 @@ class _QueueAudit:
             count = int(known[place] - before[place] - 1)
             lost = int(before[place]) + 1
             which = f"entry {lost} is" if count == 1 else f"entries {lost} to {lost + count - 1} are"
-            self._tell("lost entry", lost, f"{which} empty, and there are entries behind")
+            self._report("lost entry", lost, f"{which} empty, but later entries exist")
         self._last_number = int(known[-1])
 
-    def _judge_positions(self, first: int, entries: Entries, real: npt.NDArray[np.int64]) -> None:
+    def _check_positions(self, first: int, entries: Entries, real: npt.NDArray[np.int64]) -> None:
         positions = entries["position"][real].astype(np.int64)
         before = np.append(self._last_position, positions[:-1])
         for place in np.flatnonzero(positions <= before):
             self._done.is_sound = False
-            text = f"position {positions[place]} comes after {before[place]}"
-            self._tell("order", first + int(real[place]), text, int(positions[place]))
+            text = f"position {positions[place]} follows position {before[place]}"
+            self._report("order", first + int(real[place]), text, int(positions[place]))
         self._last_position = int(positions.max(initial=self._last_position))
         wrong = (entries["size"][real] < 0) | (positions < 0)
         if self._task.is_closed:
             wrong |= positions >= self._task.end
         for place in np.flatnonzero(wrong):
             self._done.is_sound = False
-            text = f"it leads to position {positions[place]}, and the log ends at {self._task.end}"
-            self._tell("no record", first + int(real[place]), text, int(positions[place]))
+            text = f"it points to position {positions[place]}, but the log ends at {self._task.end}"
+            self._report("no record", first + int(real[place]), text, int(positions[place]))
 
-    def _judge_offsets(self, first: int, entries: Entries, real: npt.NDArray[np.int64]) -> None:
+    def _check_offsets(self, first: int, entries: Entries, real: npt.NDArray[np.int64]) -> None:
         offsets = first_offsets(self._queue, first, entries)[real]
         is_there = entries["position"][real] >= self._task.start
         if not self._has_min and is_there.any():
@@ -144,11 +144,11 @@ class _QueueAudit:
         before = np.append(self._next_offset if self._next_offset >= 0 else offsets[0], (offsets + counts)[:-1])
         self._done.gaps += int(np.maximum(offsets - before, 0).sum())
         for place in np.flatnonzero((offsets < before) | (counts <= 0)):
-            text = f"offset {offsets[place]}, {counts[place]} messages, comes after offset {before[place] - 1}"
-            self._tell("order", first + int(real[place]), text)
+            text = f"offset {offsets[place]}, {counts[place]} messages, follows offset {before[place] - 1}"
+            self._report("order", first + int(real[place]), text)
         self._next_offset = self._done.offset_max = int((offsets + counts)[-1])
 
-    def _tell(self, kind: str, number: int, text: str, position: int | None = None) -> None:
+    def _report(self, kind: str, number: int, text: str, position: int | None = None) -> None:
         path, at = self._queue.locate(number)
         fields: dict[str, Any] = {"topic": self._queue.topic, "queue": self._queue.queue_id}
         if not self._queue.is_batched:

@@ -1,13 +1,13 @@
-"""One range of a log against all indexes: every record in exactly one entry, and both say the same.
+"""Checks one range of a log against all indexes: every record has exactly one entry, and both agree.
 
     log range      |r0 |r1   |r2 |r3      |          records that begin in it, by position
-    orders/0        ^         ^                      of every index the entries that lead into the range
-    orders/1             ^                           sorted together, they must be the records
+    orders/0        ^         ^                      the entries of every index that point into the range
+    orders/1             ^                           sorted together, they must match the records
 
-No shuffle: positions rise along an index, so the entries of a range lie side by side in it. Runs in tasks.
+It needs no shuffle: positions rise along an index, so the entries of a range are adjacent in it. Runs in tasks.
 
-What no second place knows, and no checksum covers, cannot be judged: the time of birth, flags, hosts, and properties
-but for the tag.
+It cannot check fields that are stored only once and that no checksum covers: the born time, flags, hosts, and all
+properties except the tag.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from holdfast.store.base.index_fields import NOT_QUEUED, inner_span
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 SHARED_PREFIX: Final = "%LMQ%"
-"""Indexes of Java's that lead to records of other topics, beside their own entries."""
+"""Prefix of Java's light message queues: their entries point to records that another index contains, too."""
 
 
 class RangeAudit(msgspec.Struct, kw_only=True):
-    """What was found in one range.
+    """The result for one range.
 
     Attributes:
-        messages: Those in batches counted one by one.
+        messages: The number of messages; those in batches are counted individually.
         size: Bytes of records.
-        unqueued: Records that have no place in a queue: prepared, rolled back, fillers.
-        of_the_dead: Records of topics or queues that were deleted since.
-        backwards: Records that were stored before the one in front of them: somebody's clock was set back.
+        unqueued: Records that belong to no queue: prepared, rolled back, fillers.
+        of_the_dead: Records of deleted topics or queues.
+        backwards: Records with an earlier store time than the record before: a clock was set back.
     """
 
     range: LogRange
@@ -67,7 +67,7 @@ class RangeAudit(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class LogAudit:
-    """What every task of one store is told.
+    """Checks the ranges of one store; shipped to every task.
 
     Attributes:
         unsound: Indexes (topic, queue) whose positions cannot be searched.
@@ -83,7 +83,7 @@ class LogAudit:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The records of a range, as the entries that they should have."""
+    """The records of a range, as the index entries they should have."""
 
     positions: Places
     sizes: Places
@@ -111,27 +111,27 @@ class _RangeAuditor:
             with self._folder.open_log() as log:
                 scan = RangeScan(log, self._range, self._folder.settled)
                 for chunk in scan:
-                    self._take(chunk)
+                    self._process(chunk)
         except FileNotFoundError:
-            # Retention took it since it was listed.
+            # Retention removed the file after the listing.
             done.first = done.behind = self._range.start
             return done
         for damage in scan.damages:
-            self._tell_log("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
+            self._report_log("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
         done.first, done.behind = scan.first, scan.behind
         done.records, done.size = scan.count, scan.size
-        # Up to where the way led, not to the end of the range: so no byte is left between two tasks.
+        # Compare up to the end of the last record, not of the range: so no byte is left out between two tasks.
         mine = LogRange(self._range.store, scan.first, min(scan.behind, self._folder.settled), is_known=True)
         self._compare(_join(self._seen), _gather(self._folder, mine, self._unsound))
         return done
 
     # Records.
 
-    def _take(self, chunk: Chunk) -> None:
+    def _process(self, chunk: Chunk) -> None:
         is_right = chunk.is_right()
         for row in np.flatnonzero(~is_right):
-            self._tell_record("checksum", chunk, int(row), "the checksum of its body is wrong")
-        self._judge_times(chunk)
+            self._report_record("checksum", chunk, int(row), "the checksum of its body is wrong")
+        self._check_times(chunk)
         queues = np.full(len(chunk), -1, dtype=np.int64)
         is_wanted = (chunk.records.flags & NOT_QUEUED) == 0
         self._done.unqueued += int((~is_wanted).sum())
@@ -139,13 +139,13 @@ class _RangeAuditor:
             queues[rows] = self._numbers.get((topic, queue_id), -1)
             is_dead = chunk.positions[rows] < self._folder.life_start(topic, queue_id)
             if (topic, queue_id) not in self._numbers and topic not in self._folder.topics:
-                is_dead[:] = True  # Java keeps no note of topics that it deleted: it has none of this name.
+                is_dead[:] = True  # Java keeps no record of deleted topics: this one has no index and no configuration.
             self._done.of_the_dead += int((is_dead & is_wanted[rows]).sum())
             is_wanted[rows[is_dead]] = False
         counts = self._count_messages(chunk, is_right)
         self._done.messages += int(counts[is_wanted].sum())
         for row in np.flatnonzero(is_wanted & (queues < 0)):
-            self._tell_record("unindexed", chunk, int(row), "there is no index of its queue")
+            self._report_record("unindexed", chunk, int(row), "its queue has no index")
         is_wanted &= queues >= 0
         self._seen.append(
             _Seen(
@@ -157,14 +157,14 @@ class _RangeAuditor:
             )
         )
 
-    def _judge_times(self, chunk: Chunk) -> None:
+    def _check_times(self, chunk: Chunk) -> None:
         times = chunk.records.store_ms
         before = np.append(self._last_store_ms, times[:-1])
         self._done.backwards += int((times < before).sum())
         self._last_store_ms = int(times[-1])
 
     def _count_messages(self, chunk: Chunk, is_right: npt.NDArray[np.bool_]) -> Places:
-        """Return how many messages each record holds. Batches are opened, to see that they can be."""
+        """Return the number of messages in each record. Open batches, to check that they are readable."""
         counts = np.ones(len(chunk), dtype=np.int64)
         is_batch = are_batches(chunk.records)
         counts[is_batch] = 0
@@ -176,7 +176,7 @@ class _RangeAuditor:
         return counts
 
     def _open(self, batches: Chunk) -> Places:
-        """Return how many messages are in each of the batches of one queue."""
+        """Return the number of messages in each batch of one queue."""
         offsets = batches.records.offsets
         unreadable: list[UnreadableBatch] = []
         parts = [np.sort(rows.offsets) for _, rows in open_records(batches.block, batches.records, unreadable)]
@@ -190,10 +190,10 @@ class _RangeAuditor:
             flag, offset = int(batches.records.flags[row]), int(offsets[row])
             first, said = inner_span(flag, bytes(view[start : start + size]), offset)
             if offset in broken:
-                self._tell_record("batch", batches, row, broken[offset])
+                self._report_record("batch", batches, row, broken[offset])
             elif first != offset or said not in {1, counts[row]}:
-                text = f"it says {said} messages from {first} on, and holds {counts[row]}"
-                self._tell_record("batch", batches, row, text)
+                text = f"its header says {said} messages from offset {first} on, but it holds {counts[row]}"
+                self._report_record("batch", batches, row, text)
         return counts
 
     # Against entries.
@@ -205,20 +205,20 @@ class _RangeAuditor:
         inside = places < len(seen.positions)
         is_met[inside] = seen.positions[places[inside]] == entries.positions[inside]
         for number in np.flatnonzero(~is_met & ~entries.is_shared).tolist():
-            self._tell_entry("no record", entries, number, "no record begins at the position that it leads to")
+            self._report_entry("no record", entries, number, "no record begins at its position")
         own = np.flatnonzero(is_met & ~entries.is_shared)
         self._find_doubles(entries, own, places[own])
         self._find_differences(seen, entries, own, places[own])
         is_led_to = np.zeros(len(seen.positions), dtype=np.bool_)
         is_led_to[places[own]] = True
         for row in np.flatnonzero(~is_led_to).tolist():
-            self._tell_unindexed(seen, row)
+            self._report_unindexed(seen, row)
 
     def _find_doubles(self, entries: _Entries, own: Places, places: Places) -> None:
         for again in np.flatnonzero(np.diff(places) == 0).tolist():
             first, second = int(own[again]), int(own[again + 1])
             path, at = self._queues[int(entries.queues[first])].locate(int(entries.numbers[first]))
-            self._tell_entry("doubled", entries, second, f"its record is also that of the entry at {path} byte {at}")
+            self._report_entry("doubled", entries, second, f"the entry at {path} byte {at} points to the same record")
 
     def _find_differences(self, seen: _Seen, entries: _Entries, own: Places, places: Places) -> None:
         is_timed = np.array([queue.topic == SCHEDULE_TOPIC for queue in self._queues] or [False])
@@ -226,43 +226,43 @@ class _RangeAuditor:
             ("queue", seen.queues[places] != entries.queues[own]),
             ("offset", seen.offsets[places] != entries.offsets[own]),
             ("size", seen.sizes[places] != entries.sizes[own]),
-            # Entries of the schedule have a time in this place.
+            # Entries of the schedule topic have a time in this field.
             ("tag", (seen.tags[places] != entries.tags[own]) & ~is_timed[entries.queues[own]]),
         )
         for what, differs in checks:
             for number in np.flatnonzero(differs).tolist():
                 place, entry = int(places[number]), int(own[number])
-                self._tell_entry(
+                self._report_entry(
                     "differs", entries, entry, _difference(what, self._queues, seen, place, entries, entry)
                 )
 
-    # Telling.
+    # Reporting faults.
 
-    def _tell_log(self, kind: str, position: int, text: str, **fields: Any) -> None:
+    def _report_log(self, kind: str, position: int, text: str, **fields: Any) -> None:
         path, at = self._folder.log_path(position)
         broker = self._folder.broker
         self._done.faults.add(Fault(kind=kind, broker=broker, path=path, at=at, position=position, text=text, **fields))
 
-    def _tell_record(self, kind: str, chunk: Chunk, row: int, text: str) -> None:
+    def _report_record(self, kind: str, chunk: Chunk, row: int, text: str) -> None:
         topic = chunk.topics[row].as_py().decode(errors="replace")
         queue, offset = int(chunk.queue_ids[row]), int(chunk.records.offsets[row])
-        self._tell_log(kind, int(chunk.positions[row]), text, topic=topic, queue=queue, offset=offset)
+        self._report_log(kind, int(chunk.positions[row]), text, topic=topic, queue=queue, offset=offset)
 
-    def _tell_unindexed(self, seen: _Seen, row: int) -> None:
-        """Say what its index has in the place of a record that no entry leads to."""
+    def _report_unindexed(self, seen: _Seen, row: int) -> None:
+        """Report a record without an entry, and what the index contains at the record's offset."""
         queue, offset = self._queues[int(seen.queues[row])], int(seen.offsets[row])
-        text = "no index entry leads to it"
+        text = "no index entry points to it"
         low, high = queue.bounds
         if not queue.is_batched and low <= offset < high:
             with closing(QueueReader(queue)) as reader:
                 entry = reader.read(offset, offset + 1)[0]
             path, at = queue.locate(offset)
             says = f"says position {entry['position']}" if entry["size"] else "is empty"
-            text += f": that of its offset, {path} byte {at}, {says}"
+            text += f": the entry of its offset, {path} byte {at}, {says}"
         fields = {"topic": queue.topic, "queue": queue.queue_id, "offset": offset}
-        self._tell_log("unindexed", int(seen.positions[row]), text, **fields)
+        self._report_log("unindexed", int(seen.positions[row]), text, **fields)
 
-    def _tell_entry(self, kind: str, entries: _Entries, number: int, text: str) -> None:
+    def _report_entry(self, kind: str, entries: _Entries, number: int, text: str) -> None:
         queue = self._queues[int(entries.queues[number])]
         path, at = queue.locate(int(entries.numbers[number]))
         self._done.faults.add(
@@ -282,7 +282,7 @@ class _RangeAuditor:
 
 @dataclass(frozen=True)
 class _Entries:
-    """Entries of all queues that lead into a range, by position."""
+    """Entries of all queues that point into a range, by position."""
 
     positions: Places
     sizes: Places
@@ -294,7 +294,7 @@ class _Entries:
 
 
 def _gather(folder: StoreFolder, mine: LogRange, unsound: frozenset[tuple[str, int]]) -> _Entries:
-    """Return the entries of all queues that lead to where records of a range may begin."""
+    """Return the entries of all queues that point into a range, sorted by position."""
     names = ("positions", "sizes", "tags", "queues", "offsets", "numbers")
     columns: dict[str, list[Places]] = {name: [] for name in names}
     shared: list[npt.NDArray[np.bool_]] = []
@@ -313,7 +313,7 @@ def _gather(folder: StoreFolder, mine: LogRange, unsound: frozenset[tuple[str, i
                 columns["numbers"].append(np.flatnonzero(is_mine) + low)
                 shared.append(np.full(int(is_mine.sum()), queue.topic.startswith(SHARED_PREFIX)))
         except FileNotFoundError:
-            continue  # Its topic was deleted since it was listed.
+            continue  # The topic was deleted after the listing.
         finally:
             reader.close()
     joined = {name: np.concatenate(parts) if parts else np.empty(0, np.int64) for name, parts in columns.items()}
@@ -323,7 +323,7 @@ def _gather(folder: StoreFolder, mine: LogRange, unsound: frozenset[tuple[str, i
 
 
 def _read_near(reader: QueueReader, mine: LogRange, *, is_sound: bool) -> Iterator[tuple[int, Entries]]:
-    """Yield the entries of a queue that may lead into a range, and the number of the first: all, if it is not sound."""
+    """Yield (first number, entries) that may point into a range; all entries if the index is not sound."""
     if not is_sound:
         yield from reader.chunks()
         return
@@ -339,7 +339,7 @@ def _join(parts: list[_Seen]) -> _Seen:
 
 
 def _tag_codes(chunk: Chunk) -> Places:
-    """Return what an entry of each record has in the place of its tag."""
+    """Return the tags code that the index entry of each record should have."""
     tags = chunk.properties.find(names.TAGS).dictionary_encode()
     codes = [java_hash(tag) if tag else 0 for tag in tags.dictionary.to_pylist()]
     found = pa.array([*codes, 0], pa.int64()).take(tags.indices.fill_null(len(codes)))
@@ -350,10 +350,10 @@ def _tag_codes(chunk: Chunk) -> Places:
 def _difference(what: str, queues: list[QueueFolder], seen: _Seen, place: int, entries: _Entries, entry: int) -> str:
     if what == "queue":
         queue = queues[int(seen.queues[place])]
-        return f"its record is of {queue.topic}/{queue.queue_id}"
+        return f"its record belongs to {queue.topic}/{queue.queue_id}"
     mine, theirs = {
         "offset": (entries.offsets, seen.offsets),
         "size": (entries.sizes, seen.sizes),
         "tag": (entries.tags, seen.tags),
     }[what]
-    return f"it says {what} {mine[entry]}, its record {theirs[place]}"
+    return f"it has {what} {mine[entry]}, but its record has {theirs[place]}"

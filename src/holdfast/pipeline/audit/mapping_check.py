@@ -1,4 +1,4 @@
-"""Logical queues against the files: what brokers record must agree, and the physical queues must bear it out.
+"""Checks queue mappings: those of all brokers must agree, and must match the physical queues.
 
 Runs on the driver: mappings are small.
 """
@@ -17,11 +17,11 @@ from holdfast.pipeline.scan.mappings import MappingUnreadable, StoreMapping, loa
 from holdfast.pipeline.scan.store_folder import StoreFolder
 
 Bounds = Mapping[tuple[str, int], IndexDone]
-"""What was found of each index of a store."""
+"""The check result of each index of a store, by topic and queue id."""
 
 
 def audit_mappings(folders: Sequence[StoreFolder], bounds: Sequence[Bounds], notes: list[str]) -> Faults:
-    """Return what cannot be true of the logical queues of some brokers. What is remarkable, but right, is noted."""
+    """Return the faults in the queue mappings of some brokers. Add remarkable but valid findings to *notes*."""
     faults = Faults()
     found: dict[str, StoreMapping] = {}
     for folder, mine in zip(folders, bounds, strict=True):
@@ -32,9 +32,9 @@ def audit_mappings(folders: Sequence[StoreFolder], bounds: Sequence[Bounds], not
             continue
         found[folder.broker] = mapping
         for owner in sorted(mapping.owners - {folder.broker}):
-            text = f"it is the mapping of {owner}, and this is the folder of {folder.broker}: it was copied"
+            text = f"it is the mapping of {owner}, but this is the folder of {folder.broker}: it was copied"
             faults.add(Fault(kind="mapping", broker=folder.broker, path=mapping.path, text=text))
-        for text in _judge_homes(folder, mapping, mine):
+        for text in _check_segments(folder, mapping, mine):
             faults.add(Fault(kind="mapping", broker=folder.broker, path=mapping.path, text=text))
         for fault in _find_unreferenced(folder, mapping, mine):
             faults.add(fault)
@@ -44,30 +44,30 @@ def audit_mappings(folders: Sequence[StoreFolder], bounds: Sequence[Bounds], not
             faults.add(Fault(kind="mapping", broker=everywhere, path="config", topic=topic, text=text))
         notes += [f"{topic}: {text}" for text in merged.superseded]
         if merged.missing:
-            notes.append(f"{topic}: parts of it are on {', '.join(merged.missing)}, which were not looked at")
+            notes.append(f"{topic}: some segments are on {', '.join(merged.missing)}, which were not inspected")
         notes += [f"{topic}: {text}" for queue in merged.queues.values() for text in _gaps(queue)]
     return faults
 
 
-def _judge_homes(folder: StoreFolder, mapping: StoreMapping, bounds: Bounds) -> list[str]:
+def _check_segments(folder: StoreFolder, mapping: StoreMapping, bounds: Bounds) -> list[str]:
     texts = []
     for topic, record in mapping.topics.items():
         for number, queue in record.queues.items():
             for segment in queue.segments:
                 if segment.broker == folder.broker and segment.is_decided and not segment.expired:
                     index = bounds.get((topic, segment.queue_id))
-                    fault = _judge_home(topic, segment, index, is_live=not folder.is_closed)
+                    fault = _check_segment(topic, segment, index, is_live=not folder.is_closed)
                     if fault is not None:
                         texts.append(f"logical queue {number} of {topic}, generation {segment.generation}: {fault}")
     return texts
 
 
-def _judge_home(topic: str, segment: Segment, index: IndexDone | None, *, is_live: bool) -> str | None:
-    """Return why a physical queue cannot be the home that is recorded, if it cannot."""
+def _check_segment(topic: str, segment: Segment, index: IndexDone | None, *, is_live: bool) -> str | None:
+    """Return why a physical queue does not match its segment; None if it matches."""
     end = 0 if index is None else index.offset_max
     place = f"{topic}/{segment.queue_id}"
     if end < max(segment.start, segment.end) and is_live:
-        return None  # What is recorded may be newer than what is settled of the index.
+        return None  # The mapping may be newer than the settled part of the index.
     if segment.is_sealed and end != segment.end:
         return f"it ends at {segment.end} of {place}, whose index ends at {end}"
     if not segment.is_sealed and end < segment.start:
@@ -76,7 +76,7 @@ def _judge_home(topic: str, segment: Segment, index: IndexDone | None, *, is_liv
 
 
 def _gaps(queue: LogicalQueue) -> list[str]:
-    """Return the gaps that forced moves left, in words."""
+    """Return a description of each gap that a forced move left."""
     decided = [segment for segment in queue.segments if segment.is_decided]
     return [
         f"logical queue {queue.queue} has no offsets {older.last} to {newer.first - 1}: it was moved by force"
@@ -87,7 +87,7 @@ def _gaps(queue: LogicalQueue) -> list[str]:
 
 def _find_unreferenced(folder: StoreFolder, mapping: StoreMapping, bounds: Bounds) -> list[Fault]:
     faults = [
-        Fault(kind="unreferenced", broker=folder.broker, path=path, text="it belongs to no log and to no index")
+        Fault(kind="unreferenced", broker=folder.broker, path=path, text="it is part of no log and of no index")
         for path in folder.unused
     ]
     for queue in folder.queues:
@@ -96,17 +96,17 @@ def _find_unreferenced(folder: StoreFolder, mapping: StoreMapping, bounds: Bound
             continue
         record = mapping.topics.get(queue.topic)
         text = None
-        if record is not None and not _is_home(record, folder.broker, queue.queue_id):
-            text = "no logical queue has it as a home"
+        if record is not None and not _has_segment(record, folder.broker, queue.queue_id):
+            text = "no logical queue has a segment in it"
         elif record is None and not _is_configured(folder, queue.topic):
-            text = f"there is no topic {queue.topic} here"
+            text = f"the broker has no topic {queue.topic}"
         if text is not None:
             fields = {"topic": queue.topic, "path": queue.folder, "queue": queue.queue_id}
             faults.append(Fault(kind="unreferenced", broker=folder.broker, text=text, **fields))  # type: ignore[arg-type]
     return faults
 
 
-def _is_home(record: TopicMapping, broker: str, queue_id: int) -> bool:
+def _has_segment(record: TopicMapping, broker: str, queue_id: int) -> bool:
     return queue_id in record.used_on(broker)
 
 

@@ -354,7 +354,7 @@ def test_a_copied_mapping_is_named(tmp_path: Path):
     assert kinds(found) == {"mapping"}
     assert found.faults[0].path == str(new.root / "config" / "holdfastMapping.json")
     assert "mapping of broker-a" in found.faults[0].text
-    with pytest.raises(ConfigError, match="both of broker-a"):
+    with pytest.raises(ConfigError, match="both belong to broker-a"):
         look(old, new)
 
 
@@ -391,7 +391,7 @@ def test_what_nothing_refers_to_is_named(tmp_path: Path):
 
 def test_what_is_no_store_is_refused(tmp_path: Path):
     """Before anything is begun."""
-    with pytest.raises(ConfigError, match="no store folder"):
+    with pytest.raises(ConfigError, match="not a store folder"):
         look(str(tmp_path))
 
 
