@@ -1,19 +1,18 @@
-"""Jobs over what brokers have stored, on Spark: they read store folders, not brokers.
+"""Parallel jobs over the data that brokers have stored, on Spark. They read store folders, not brokers.
 
-    store folder ─ a table of (file, start, end) ─ one task each: decode columns, do the work, return a few numbers
-                                                 ─ the driver adds up, judges, commits, reports
+    store folder ─ a table of (file, start, end) ─ one task each: decode columns, process, return a few numbers
+                                                 ─ the driver adds them up, validates, commits, reports
 
-`store_folder` says what is there and how much of it is settled, `log_ranges` and `log_scan` cut the log into ranges and
-read them, `queue_entries` reads indexes, `spark_tasks` runs functions on Spark, `report` and `report_page` tell people.
-Each job is a module of its own with one public function: `audit`, `stats`, `archive`, `backfill`.
+Each job is a module with one public function: `stats`, `audit`, `archive`, `backfill`, `convert_index`.
 
-A folder may belong to a live broker, be a copy, or be written by Java's: nothing in it is ever written to, but the one
-file by which `archive` tells a broker's retention what it may delete.
+A folder may belong to a live broker, be a copy, or be written by a Java broker. `stats` and `audit` only read it.
+`archive` writes one file, which limits the broker's retention to archived records. `convert-index` replaces a topic's
+index, and needs a stopped broker.
 
-    scan/     Reading store folders
-    reports/  Reports of jobs
-    stats/    The job `stats`
-    audit/    The job `audit`
-    archive/  The jobs `archive` and `backfill`
-    convert/  The job `convert-index`
+    scan/      Reads store folders in parallel, without a broker; all jobs build on it
+    reports/   Renders job results for a terminal or as an HTML page
+    stats/     The job `stats`: counts the stored messages by topic, queue, time, size and key
+    audit/     The job `audit`: checks indexes, checksums and queue mappings
+    archive/   The jobs `archive` and `backfill`: export logs to Parquet, write rows back
+    convert/   The job `convert-index`: converts queue indexes between the two kinds
 """

@@ -64,8 +64,8 @@ class Backfilled(msgspec.Struct, kw_only=True):
     """The result of a run.
 
     Attributes:
-        rows: Of the whole plan.
-        pieces: Of the whole plan.
+        rows: Rows in the whole plan.
+        pieces: Pieces in the whole plan.
         before: Pieces completed by earlier runs.
         empty: Skipped rows: they have no body, so they cannot be messages.
     """

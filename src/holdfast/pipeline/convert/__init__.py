@@ -1,5 +1,5 @@
-"""The job `convert-index`: queue indexes by message or by record.
+"""The job `convert-index`: converts the indexes of a topic between the two kinds, by message and by record.
 
-numpy_conversion  Converts and proves pieces of an index by columns, with numpy
-convert_job       `convert-index`
+numpy_conversion   Converts and verifies pieces of an index as columns, with numpy
+convert_job        Runs `convert-index` and reports the result
 """

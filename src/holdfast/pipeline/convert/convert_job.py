@@ -1,12 +1,13 @@
-"""`convert-index`: the index of a topic from one kind into the other, with as many hands as there are.
+"""`convert-index`: converts the index of a topic to the other kind, in parallel tasks.
 
-    driver    holds the folders, plans, and gives a wave of pieces out ─┬─ task: convert, prove, write, sync, read back
-              notes the wave as done, goes on with the next             └─ task: ...
-              switches, when everything is proven
+    driver    locks the folders, plans, and hands out a wave of pieces ─┬─ task: convert, verify, write, sync, read back
+              records the wave as done, continues with the next         └─ task: ...
+              switches to the new index when all pieces are verified
 
-It is the conversion of `store.index_conversion`, with its plan, its notes and its switch, so that one may be begun here
-and ended by `holdfast index convert`, or the other way round; only who converts a piece is another. Tasks write into
-the folder: on a cluster every executor must see it under the same path. A task that is run twice writes the same bytes.
+This is the conversion of `store.conversion.index_conversion`, with the same plan, progress record and switch. So
+`holdfast index convert` can finish a conversion that was begun here, and vice versa; only the pieces are converted
+elsewhere. Tasks write into the folder: on a cluster every executor must see it under the same path. A task that runs
+twice writes the same bytes.
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, QueueFigures, Target
 
 PIECE_SIZE: Final = 16_384
-"""Entries of a piece. Those of as many as are made together are in memory: some 25 MB, however long the index is."""
+"""Entries per piece. A task holds the entries of `SETTLED` pieces in memory: some 25 MB, however long the index is."""
 GROUP: Final = 512
-"""Pieces of one task, at most: a second of work. They follow each other in the log: what several queues have there is
-read once. Of less there is one task for each core: they are alike, and each costs Spark some 60 ms."""
+"""The most pieces per task: a second of work. Pieces of a task are adjacent in the log, so a part of the log that
+several queues share is read once. With fewer pieces there is one task per core: tasks are of equal size, and each
+costs Spark some 60 ms."""
 SETTLED: Final = 32
-"""Pieces that are brought to disk together, while the next ones are converted."""
+"""Pieces that are synced to disk together, while the next ones are converted."""
 WAVE: Final = 32
-"""Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""
+"""Tasks handed out before progress is recorded: the most work that is repeated after a stop."""
 
 
 class StoreConverted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the topic in one folder.
+    """The result for one folder.
 
     Attributes:
-        resumed: An earlier run, perhaps of `holdfast index convert`, had begun it.
+        resumed: An earlier run, perhaps of `holdfast index convert`, had begun the conversion.
         converted: Entries that this run converted.
-        queues: Empty where the topic had the wanted kind of index already.
+        queues: Empty if the topic already had the wanted kind of index.
     """
 
     store: str
@@ -61,7 +63,7 @@ class StoreConverted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Converted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did."""
+    """The result of a run."""
 
     topic: str
     to: Target
@@ -70,7 +72,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """Some pieces, and all that their task has to know."""
+    """The input of a task: some pieces, and the plan that they belong to."""
 
     root: str
     plan: Plan
@@ -88,12 +90,12 @@ def convert_index(
     piece_size: int = PIECE_SIZE,
     wave: int = WAVE,
 ) -> Converted:
-    """Convert the index of *topic* in each of *stores*, folders of brokers that do not run. It may be stopped.
+    """Convert the index of *topic* in each of *stores*, which are folders of stopped brokers. Can be interrupted.
 
     Raises:
-        ConfigError: one of them is no store folder.
-        StoreError: it cannot be done, or not now; the text says why. Nothing that is served has changed.
-        TaskFailed: the same, of a task.
+        ConfigError: a folder is not a store.
+        StoreError: the conversion is impossible, or impossible now; the text says why. The served index is unchanged.
+        TaskFailed: a task failed. The served index is unchanged.
     """
     began_s = time.monotonic()
     converted: list[StoreConverted] = []
@@ -120,7 +122,7 @@ def convert_index(
 
 
 def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Progress, wave: int) -> int:
-    """Convert what is left of one folder, wave by wave; return how many entries that were."""
+    """Convert the remaining pieces of one folder, wave by wave; return the number of entries converted."""
     groups, count = _group(conversion.left(), tasks.cores), 0
     root = str(Path(store).resolve())
     for at in range(0, len(groups), wave):
@@ -133,13 +135,13 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
 
 
 def _group(pieces: list[PiecePlan], cores: int) -> list[list[PiecePlan]]:
-    """Return the pieces of each task."""
+    """Divide the pieces among tasks."""
     size = max(1, min(GROUP, -(-len(pieces) // cores)))
     return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 
 def _convert(job: _Job) -> int:
-    """Convert some pieces, wherever this runs; return how many entries they have."""
+    """Convert the pieces of a task, on any executor; return the number of their entries."""
     disk = PosixDisk(job.root)
     craft = ColumnCraft(RecordHeads(LogFiles.load(disk, LOG_FOLDER, 0)))
     with ThreadPoolExecutor(1) as settling:
@@ -153,7 +155,7 @@ def _convert(job: _Job) -> int:
 
 
 def to_report(found: Converted) -> Report:
-    """Return what people are told."""
+    """Return the human-readable report of a run."""
     kind = "by record (batch)" if found.to == "batch" else "by message (simple)"
     count = sum(store.converted for store in found.stores)
     rows = [
@@ -165,7 +167,7 @@ def to_report(found: Converted) -> Report:
     return Report(
         title=f"{found.topic} has an index {kind}",
         facts=[
-            ("converted by this run", f"{count:,} entries, each compared with its record"),
+            ("converted by this run", f"{count:,} entries, each verified against its record"),
             ("seconds", found.seconds),
             ("entries a second", count / found.seconds if found.seconds else 0.0),
         ],

@@ -1,14 +1,14 @@
-"""Converts and proves pieces of an index by columns, with numpy: the quick twin of `store.piece_conversion.PieceCraft`.
+"""Converts and verifies pieces of an index as columns, with numpy: a faster `store.conversion.piece_conversion`.
 
-    pieces of many queues ─ entries that lie near each other in the log ─┬─ one gather of 88 bytes each: heads
-                                                                         └─ one of the bytes behind each body: the topic
-    heads ─ do they say what the index says, column by column? ─ then that, with the store times that they say
+    pieces of many queues ─ entries that are near each other in the log ─┬─ gather 88 bytes each: record headers
+                                                                         └─ gather the bytes after each body: the topic
+    compare headers with the index, column by column ─ new entries, with the store times from the headers
 
-Numbers are not turned round: columns are compared as bytes, as they lie. A column that lies close together is copied to
-or from one that does not in a fifth of the time that it takes between two that do not: there is always one of these
-between them. Where entries lie close to each other the log is read from its beginning to its end, whichever queues they
-are of; where other things are between them, it is in memory only as pages that the system may take back. Whatever is
-not plain, and whatever is wrong, goes to the careful twin: it is right about everything, and names who is not.
+Columns are compared as raw bytes, without swapping the byte order. Copying between a contiguous and a strided column
+takes a fifth of the time of copying between two strided ones, so one side is always contiguous. Where entries are
+dense, the log is read sequentially, across queues. Where they are sparse, the log is mapped, and the system can
+reclaim its pages. Unusual or wrong pieces go to the slow path, `PieceCraft`, which handles every case and names the
+faulty record.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 from holdfast.store.recovery.conversion_plan import Plan
 
 
-def _as_it_lies(value: int) -> np.int32:
-    """Return what somebody takes the bytes of *value* in a file for who does not turn them round."""
+def _big_endian(value: int) -> np.int32:
+    """Return *value* as it reads without swapping the big-endian bytes of the file."""
     found: np.int32 = np.array([value], ">i4").view("=i4")[0]
     return found
 
 
 def _fields(width: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
-    """Return some fields of something that has *width* bytes: of each its kind, and where it begins."""
+    """Return a dtype of *width* bytes with some named fields, each given by its format and start."""
     kinds, places = zip(*fields.values(), strict=True)
     return np.dtype({"names": list(fields), "formats": kinds, "offsets": places, "itemsize": width})
 
 
-_INNER_BITS: Final = _as_it_lies(0xC0)
-_HOST_BITS: Final = _as_it_lies(0x30)
+_INNER_BITS: Final = _big_endian(0xC0)
+_HOST_BITS: Final = _big_endian(0x30)
 _HOST_V6_EXTRA: Final = 12
-_BLANK_SIZE: Final = _as_it_lies(BLANK_ENTRY_SIZE)
+_BLANK_SIZE: Final = _big_endian(BLANK_ENTRY_SIZE)
 _END: Final = np.array([(1, -1, 0)], [("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]).tobytes()
 
 _ENTRY_FIELDS: Final = {
@@ -58,11 +58,11 @@ _ENTRY: Final = _fields(ENTRY.itemsize, **_ENTRY_FIELDS)
 _UNIT: Final = _fields(
     UNIT.itemsize, **_ENTRY_FIELDS, store_ms=("=i8", 20), first=("=i8", 28), end=(f"V{len(_END)}", 36)
 )
-"""Entries of both kinds once more: as they lie, but for the tags, and with what both begin with as one."""
+"""Layouts of both kinds of entries: without byte swapping except for the tags; `entry` is the part common to both."""
 
 
 def _head(born: int, store: int) -> np.dtype[Any]:
-    """Return the fixed part of a record whose hosts are so much longer than IPv4 ones."""
+    """Return the layout of a record header whose hosts are *born* and *store* bytes longer than IPv4 hosts."""
     return _fields(
         88 + born + store,
         size=("=i4", 0),
@@ -80,21 +80,21 @@ def _head(born: int, store: int) -> np.dtype[Any]:
 _HEADS: Final = tuple(_head(born, store) for store in (0, _HOST_V6_EXTRA) for born in (0, _HOST_V6_EXTRA))
 
 ROWS: Final = 8192
-"""Entries that are looked up at a time: what the log says of them is still in the processor's cache when compared."""
+"""Entries per look-up: few enough that their headers are still in the CPU cache when compared."""
 DENSE: Final = 400
-"""Bytes of log for each entry up to which it is quicker to read all of them than to have the system map their pages."""
+"""Up to this many bytes of log per entry, reading the log is faster than mapping its pages."""
 KEPT: Final = 24 << 20
-"""Bytes that are used over and over again for one look-up."""
+"""Bytes of memory that every look-up reuses."""
 
 Column = npt.NDArray[Any]
 
 
 class _Part(NamedTuple):
-    """A piece on its way: what the index says of each of its messages, as it lies.
+    """The index fields of each message of a piece, in the byte order of the file.
 
     Attributes:
-        entry: All that an entry by message says.
-        store_ms: Where the index says nothing of it, what the log says, as far as it was looked up.
+        entry: The whole entry by message.
+        store_ms: The store times; if the index has none, filled from the log during verification.
     """
 
     queue_id: bytes
@@ -105,61 +105,61 @@ class _Part(NamedTuple):
     store_ms: Column
 
     def end_at(self, number: int) -> int:
-        """Return where a record ends."""
+        """Return the end position of a record."""
         return int(self.position[number].byteswap()) + int(self.size[number].byteswap())
 
 
-_Taken = list[tuple[_Part, int, int]]
-"""Of some pieces the entries [start, end)."""
+_Entries = list[tuple[_Part, int, int]]
+"""The entries [start, end) of some pieces."""
 
 
-def _join(taken: _Taken, name: str) -> bytes:
-    """Return a column of all of them."""
+def _join(taken: _Entries, name: str) -> bytes:
+    """Return one column of all the entries, joined."""
     return b"".join([getattr(part, name)[start:end] for part, start, end in taken])
 
 
 class ColumnCraft:
-    """Does it quickly where everything is as it should be."""
+    """Converts regular pieces fast, and passes all others to `PieceCraft`."""
 
     def __init__(self, heads: RecordHeads) -> None:
         self._files = heads.files
-        self._careful = PieceCraft(heads)
-        # Memory that was used before is quicker than new one. The C library gives back at once what is larger than
-        # anything that was freed so far: it is shown how much will come and go.
+        self._slow_path = PieceCraft(heads)
+        # Reused memory is faster than new memory. The C library returns blocks to the system if they are larger than
+        # any block freed so far: free a large block once, so that it keeps smaller ones.
         np.empty(KEPT, np.uint8)
-        self._room = np.empty(0, _UNIT)
+        self._buffer = np.empty(0, _UNIT)
 
     def make(self, plan: Plan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
-        """Return what each of *olds* becomes: proven now, but put together one after the other, in the same place."""
+        """Return the new entries of each of *olds*: verified now, but built lazily, one at a time, in one buffer."""
         try:
             parts = [_begin(plan, old) for old in olds]
-            self._prove(plan, parts)
+            self._verify(plan, parts)
         except (IndexError, StoreError):
-            # Who is to blame, and what is merely unusual, is found out piece by piece.
+            # Retry piece by piece, to separate the faulty or unusual ones.
             if len(olds) == 1:
-                return self._careful.make(plan, olds)
+                return self._slow_path.make(plan, olds)
             return [bytes(made) for old in olds for made in self.make(plan, [old])]
         return map(self._to_units if plan.to == "batch" else _to_entries, parts)
 
     def _to_units(self, part: _Part) -> Bytes:
-        """Return a piece as entries by record: good until the next is."""
-        if len(self._room) < len(part.first):
-            self._room = np.empty(len(part.first), _UNIT)
-            self._room["end"] = _END
-        made = self._room[: len(part.first)]
+        """Return a piece as entries by record. The result is valid until the next call."""
+        if len(self._buffer) < len(part.first):
+            self._buffer = np.empty(len(part.first), _UNIT)
+            self._buffer["end"] = _END
+        made = self._buffer[: len(part.first)]
         for name in ("entry", "store_ms", "first"):
             made[name] = getattr(part, name)
         return made.view(np.uint8).data
 
-    def _prove(self, plan: Plan, parts: list[_Part]) -> None:
-        """Require that the log says the same as the index; take the store times from it where the index has none.
+    def _verify(self, plan: Plan, parts: list[_Part]) -> None:
+        """Verify that the log matches the index; fill the store times from the log if the index has none.
 
         Raises:
-            IndexError: a record would end behind its file.
-            StoreError: it does not, or something is not plain.
+            IndexError: a record would end past its file.
+            StoreError: they differ, or a record is unusual.
         """
         owner = Owner(plan.topic, 0)
-        for taken in self._near_each_other(parts):
+        for taken in self._cluster(parts):
             times, at = self._look_up(owner, taken), 0
             for part, start, end in taken:
                 mine = times[at : at + end - start]
@@ -167,13 +167,13 @@ class ColumnCraft:
                 if plan.to == "batch":
                     part.store_ms[start:end] = mine
                 elif part.store_ms[start:end].tobytes() != mine.tobytes():
-                    raise StoreError("the log has other store times")
+                    raise StoreError("the store times in the log differ from the index")
 
-    def _near_each_other(self, parts: list[_Part]) -> Iterator[_Taken]:
-        """Yield what is looked up at a time: it lies in one file of the log.
+    def _cluster(self, parts: list[_Part]) -> Iterator[_Entries]:
+        """Yield the entries of each look-up, all in one log file.
 
         Raises:
-            StoreError: there is no such log.
+            StoreError: positions are outside the log.
         """
         parts = [part for part in parts if len(part.first)]
         if not parts:
@@ -181,52 +181,52 @@ class ColumnCraft:
         positions = [part.position.byteswap() for part in parts]
         low, high = min(int(places[0]) for places in positions), max(int(places[-1]) for places in positions)
         if not self._files.start <= low <= high < self._files.end:
-            raise StoreError("there is no such log")
+            raise StoreError("an index entry points outside the log")
         size = self._files.size
         reach = 1 + (high - low) * ROWS // sum(map(len, positions))
         bounds = sorted({*range(low + reach, high, reach), *range(low - low % size + size, high + 1, size)})
-        # Whoever goes from 0 to the end passes every entry: also where positions do not rise, though some twice.
+        # From 0 to the end every entry is covered, even if positions do not rise; then some are covered twice.
         cuts = [[0, *places.searchsorted(bounds).tolist(), len(places)] for places in positions]
         for starts, ends in pairwise(zip(*cuts, strict=True)):
             taken = [(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True) if start < end]
             if taken:
                 yield taken
 
-    def _look_up(self, owner: Owner, taken: _Taken) -> Column:
-        """Return the store times of all records that *taken* lead to.
+    def _look_up(self, owner: Owner, taken: _Entries) -> Column:
+        """Return the store times of all records that the entries in *taken* point to.
 
         Raises:
-            IndexError: a record would end behind its file.
-            StoreError: the log says other things than the index, or not all are plain.
+            IndexError: a record would end past its file.
+            StoreError: the log differs from the index, or a record is unusual.
         """
         said = {name: _join(taken, name) for name in ("position", "size", "first")}
         said["queue_id"] = b"".join([part.queue_id * (end - start) for part, start, end in taken])
         positions = np.frombuffer(said["position"], "=i8").byteswap()
-        said["magic"] = _as_it_lies(owner.magic).tobytes() * len(positions)
+        said["magic"] = _big_endian(owner.magic).tobytes() * len(positions)
         data, starts = self._read(positions, max(part.end_at(end - 1) for part, _, end in taken))
-        heads = _take(data, starts, _HEADS[0])
+        heads = _gather(data, starts, _HEADS[0])
         if any(heads[name].tobytes() != column for name, column in said.items()):
-            raise StoreError("the log says other things")
+            raise StoreError("the log differs from the index")
         flags = np.bitwise_or.reduce(heads["flag"])
         if flags & _INNER_BITS == _INNER_BITS:
-            raise StoreError("there may be batches")
+            raise StoreError("some records may be batches")
         if not flags & _HOST_BITS:
             _require_topic(owner, data, starts, heads)
             return heads["store_ms"].copy()
         times, kinds = np.empty(len(starts), "=i8"), (heads["flag"] & _HOST_BITS).view(">i4") >> 4
         for kind, head in enumerate(_HEADS):
             rows = np.flatnonzero(kinds == kind)
-            heads = _take(data, starts[rows], head)
+            heads = _gather(data, starts[rows], head)
             _require_topic(owner, data, starts[rows], heads)
             times[rows] = heads["store_ms"]
         return times
 
     def _read(self, positions: Places, end: int) -> tuple[Block, Places]:
-        """Return a part of the log, and where in it *positions* are; the last record of them ends at *end*."""
+        """Return a block of the log, and *positions* relative to it; the last of these records ends at *end*."""
         low = int(positions.min())
         found = self._files.find(low)
         if found is None:
-            raise StoreError(f"there is no log at position {low}")
+            raise StoreError(f"the log has no position {low}")
         size = min(end, found.start + self._files.size) - low
         if 0 < size <= DENSE * min(len(positions), ROWS):
             return found.file.read(low - found.start, low - found.start + size), positions - low
@@ -234,34 +234,34 @@ class ColumnCraft:
 
 
 def _require_topic(owner: Owner, data: Block, starts: Places, heads: Column) -> None:
-    """Require that all records are of the topic.
+    """Verify that all records belong to the topic.
 
     Raises:
-        IndexError: one would end behind its file.
-        StoreError: one is not.
+        IndexError: a record would end past its file.
+        StoreError: a record belongs to another topic.
     """
-    # Sizes are numbers without a sign: a body of less than nothing ends behind every file.
+    # Sizes are read as unsigned: a body of negative size ends past every file.
     ends = heads["body_size"].astype(np.int64)
     ends += starts
     ends += heads.dtype.itemsize
-    topics = _take(data, ends, np.dtype(f"V{len(owner.topic_part)}"))
+    topics = _gather(data, ends, np.dtype(f"V{len(owner.topic_part)}"))
     if topics.tobytes() != owner.topic_part * len(starts):
-        raise StoreError("there are records of another topic")
+        raise StoreError("a record belongs to another topic")
 
 
-def _take(data: Block, starts: Places, kind: np.dtype[Any]) -> Column:
-    """Return what lies at *starts*: copied as mere bytes, five times as quickly as field by field."""
+def _gather(data: Block, starts: Places, kind: np.dtype[Any]) -> Column:
+    """Return the values at *starts*, copied as raw bytes: five times as fast as field by field."""
     return at_any_byte(data, f"V{kind.itemsize}")[starts].view(kind)
 
 
 def _begin(plan: Plan, old: OldPiece) -> _Part:
-    """Return a piece of which nothing is proven.
+    """Return the index fields of a piece, not yet verified.
 
     Raises:
-        StoreError: something is not plain.
+        StoreError: the piece is unusual.
     """
     if old.queue.is_gone:
-        raise StoreError("there is no record of it left")
+        raise StoreError("the log has no record of the queue left")
     entries = np.frombuffer(old.entries, _ENTRY if plan.to == "batch" else _UNIT)
     size = entries["size"].copy()
     if plan.to == "batch":
@@ -274,9 +274,9 @@ def _begin(plan: Plan, old: OldPiece) -> _Part:
         first = np.arange(old.piece.target, old.piece.target + len(entries)).byteswap(inplace=True)
         store_ms = entries["store_ms"]
         if entries["first"].tobytes() != first.tobytes() or entries["end"].tobytes() != _END * len(entries):
-            raise StoreError("not every offset has a message, or a record is of many")
+            raise StoreError("an offset has no message, or a record has several")
     if entries["tags"].astype(np.int64).min(initial=0) < TAGS_MIN:
-        raise StoreError("a tag is none")
+        raise StoreError("an entry has an invalid tags code")
     queue_id = old.piece.queue_id.to_bytes(4, "big")
     return _Part(queue_id, entries["entry"], entries["position"].copy(), size, first, store_ms)
 

@@ -1,6 +1,6 @@
-"""Reports of jobs: tables, JSON, and HTML pages with plots.
+"""Renders the results of jobs: tables for a terminal, or an HTML page with plots.
 
-report       What a job tells people at its end
-report_plot  Plots of a report as SVG, drawn by matplotlib, to stand inside an HTML page
-report_page  A report as one HTML page
+report        A report: facts, tables, plots and notes
+report_plot   Draws a plot as SVG with matplotlib
+report_page   Renders a report as one HTML page
 """

@@ -1,6 +1,6 @@
-"""What a job tells people at its end: facts, tables and plots, on a terminal or as a page.
+"""The human-readable result of a job: facts, tables and plots, for a terminal or an HTML page.
 
-Programs get the job's own figures, as JSON, and none of this.
+Programs use the job's own result, as JSON, instead.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.admin.tables import Cell, Facts, Printable, Table
 
 
 class Plot(msgspec.Struct, frozen=True):
-    """Numbers that are better looked at.
+    """A plot of one or several series of numbers.
 
     Attributes:
-        labels: What stands below, one for each value.
+        labels: The labels of the axis, one per value.
         series: The values of each line, or of each kind of bar.
-        unit: Of the values.
-        kind: Bars have names, each of which is shown. A histogram and lines have a scale, of which some labels are.
+        unit: The unit of the values.
+        kind: Bars have names, all of which are shown. A histogram and lines have a scale, which shows some labels.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a job has to say."""
+    """The human-readable result of a job."""
 
     title: str
     facts: Sequence[tuple[str, Cell]]
@@ -40,6 +40,6 @@ class Report(msgspec.Struct, frozen=True):
     notes: Sequence[str] = ()
 
     def printed(self) -> list[Printable]:
-        """Return it for a terminal, which has no plots."""
+        """Return the parts that a terminal can show: everything except the plots."""
         notes: list[Printable] = [f"note: {note}" for note in self.notes]
         return [Facts(self.facts, title=self.title), *self.tables, *notes]

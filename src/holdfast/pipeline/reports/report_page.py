@@ -1,4 +1,4 @@
-"""A report as one HTML page: no script, no other file, plots as SVG in it. It can be mailed, and kept."""
+"""Renders a report as one self-contained HTML page: no scripts, no other files, plots as inline SVG."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ dt { color: #6b7280; } dd { margin: 0; } figure { margin: 0; } svg { max-width: 
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page is about and where it comes from: it is kept, and compared with others.
+    """The origin of a page, so that it can be archived and compared with others.
 
     Attributes:
-        made: When.
-        version: Of Holdfast.
-        folders: What was read, or whatever else the job worked on.
+        made: The creation time.
+        version: The version of Holdfast.
+        folders: The inputs of the job, usually folders.
     """
 
     made: datetime
@@ -40,7 +40,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_page(report: Report, origin: Origin) -> str:
-    """Return the page."""
+    """Return the HTML text of the page."""
     parts = [f"<h1>{escape(report.title)}</h1>", _origin(origin), _facts(report.facts)]
     parts += [f'<p class="note">{escape(note)}</p>' for note in report.notes]
     parts += map(_plot, report.plots)

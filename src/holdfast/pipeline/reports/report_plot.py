@@ -1,6 +1,6 @@
-"""Plots of a report as SVG, drawn by matplotlib, to stand inside an HTML page.
+"""Draws the plots of a report with matplotlib, as SVG for an HTML page.
 
-Text stays text, so that the reader's browser finds a font for any script.
+Text stays text, so that the browser can choose a font for any script.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LABEL_SIZE_MAX: Final = 40
 _LONG_LABEL: Final = 12
 _LEGEND_LINE_IN: Final = 0.18
 _LEGEND_LINE_CHARS: Final = 115
-_LEGEND_GAP_CHARS: Final = 8  # a colour, and the space between two columns
+_LEGEND_GAP_CHARS: Final = 8  # the colour sample, and the space between two columns
 _LEGEND_COLUMNS_MAX: Final = 4
 _COLOURS: Final = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626")
 _NO_METADATA: Final = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
 def to_svg(plot: Plot) -> str:
-    """Return the drawing, without its title."""
-    # Names of users may hold a $, which is no formula. The salt keeps ids of drawings on one page apart.
+    """Return the plot as SVG, without its title."""
+    # User-chosen names may contain a $, which must not start a formula. The salt keeps SVG ids unique within a page.
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": plot.title,
@@ -39,13 +39,13 @@ def to_svg(plot: Plot) -> str:
         "font.size": 9,
     }
     with mpl.rc_context(style), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # A glyph that is missing here is in the reader's browser.
+        warnings.simplefilter("ignore", UserWarning)  # The browser has the glyphs that are missing here.
         figure = Figure(figsize=(_WIDTH_IN, _height_of(plot)), layout="constrained")
         axes = figure.subplots()
         axes.spines[["top", "right"]].set_visible(False)
         drawn = _draw_lying_bars(axes, plot) if _is_lying(plot) else _draw(axes, plot)
         if len(plot.series) > 1 or plot.kind == "lines":
-            # Named here: of what is drawn, matplotlib leaves out those whose name begins with an underscore.
+            # Pass the names here: from drawn objects matplotlib leaves out names that begin with an underscore.
             names, columns = list(map(_shorten_name, plot.series)), _legend_columns(plot)
             figure.legend(drawn, names, loc="outside lower center", ncols=columns, frameon=False)
         written = io.StringIO()
@@ -55,7 +55,7 @@ def to_svg(plot: Plot) -> str:
 
 
 def _is_lying(plot: Plot) -> bool:
-    """Say whether bars lie, with their labels beside them: not all names fit below."""
+    """Return whether to draw horizontal bars, because the labels do not all fit below vertical ones."""
     is_crowded = len(plot.labels) > _LABELS_MAX or any(len(label) > _LONG_LABEL for label in plot.labels)
     return plot.kind == "bars" and is_crowded
 
@@ -66,13 +66,13 @@ def _height_of(plot: Plot) -> float:
 
 
 def _legend_columns(plot: Plot) -> int:
-    """Return how many columns of the legend fit beside each other."""
+    """Return the number of legend columns that fit."""
     longest = max((len(_shorten_name(name)) for name in plot.series), default=0)
     return max(1, min(_LEGEND_COLUMNS_MAX, _LEGEND_LINE_CHARS // (longest + _LEGEND_GAP_CHARS)))
 
 
 def _draw(axes: Any, plot: Plot) -> list[Any]:
-    """Draw lines or upright bars; return what stands for each series in the legend."""
+    """Draw lines or vertical bars; return the legend handle of each series."""
     count, kinds = len(plot.labels), max(1, len(plot.series))
     drawn = []
     for kind, values in enumerate(plot.series.values()):
@@ -93,7 +93,7 @@ def _draw(axes: Any, plot: Plot) -> list[Any]:
 
 
 def _draw_lying_bars(axes: Any, plot: Plot) -> list[Any]:
-    """Draw bars that lie; return what stands for each series in the legend."""
+    """Draw horizontal bars; return the legend handle of each series."""
     count, kinds = len(plot.labels), max(1, len(plot.series))
     drawn = []
     for kind, values in enumerate(plot.series.values()):
@@ -118,5 +118,5 @@ def _shorten(label: str, size_max: int = _LABEL_SIZE_MAX) -> str:
 
 
 def _shorten_name(name: str) -> str:
-    """Return the name of a series, cut to what one line of the legend holds."""
+    """Return the name of a series, shortened to one line of the legend."""
     return _shorten(name, _LEGEND_LINE_CHARS - _LEGEND_GAP_CHARS)

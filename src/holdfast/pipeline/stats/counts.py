@@ -1,4 +1,4 @@
-"""Counts one range of a log for `stats`. Runs in tasks; what comes back is small, whatever is in the range."""
+"""Counts the messages in one range of a log. Runs in tasks; the result is small, whatever the range contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.pipeline.stats.histogram import Histogram, add, count
 from holdfast.store.base.index_fields import NOT_QUEUED
 
 HOT_MAX: Final = 2000
-"""Keys, or tags, of a topic that a task tells of."""
+"""The most keys, or tags, that a task reports per topic."""
 _HELD_MAX: Final = 16 * HOT_MAX
 
 Count = tuple[int, int]
@@ -30,7 +30,7 @@ Count = tuple[int, int]
 
 
 class QueueCounts(msgspec.Struct):
-    """What a range has of one queue."""
+    """The counts of one queue in a range."""
 
     topic: str
     queue_id: int
@@ -46,14 +46,14 @@ class QueueCounts(msgspec.Struct):
 
 
 class RangeStats(msgspec.Struct, kw_only=True):
-    """What a range has.
+    """The counts of a range.
 
     Attributes:
-        times: By topic and begin of a step of time.
-        keys, tags: By topic, how often the most frequent ones are there.
-        keys_missed, tags_missed: By topic, how often at most one that is not told of was there.
+        times: Counts by topic and start of a time step.
+        keys, tags: By topic, the counts of the most frequent ones.
+        keys_missed, tags_missed: By topic, the most occurrences that a key or tag can have beyond its reported count.
         size: Bytes of records.
-        bad: Bytes that are no record.
+        bad: Bytes that are not a record.
     """
 
     range: LogRange
@@ -70,7 +70,7 @@ class RangeStats(msgspec.Struct, kw_only=True):
 
 
 def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats:
-    """Count what is in a range."""
+    """Count the messages in a range."""
     counter = _Counter(mine, step_ms)
     try:
         with folder.open_log() as log:
@@ -78,7 +78,7 @@ def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats
             for chunk in scan:
                 counter.take(chunk)
     except FileNotFoundError:
-        return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention took it since it was listed.
+        return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention removed it after the listing.
     done = counter.finish()
     done.first, done.behind, done.size = scan.first, scan.behind, scan.size
     done.bad = sum(damage.size for damage in scan.damages)
@@ -140,7 +140,7 @@ class _Counter:
         return mine
 
     def _steps(self, times_ms: Places, weights: Places | None = None) -> Iterator[tuple[int, int]]:
-        """Yield the steps of time that *times_ms* are in, and what weighs how much there."""
+        """Yield (start, total weight) of each time step in *times_ms*. Without weights each time weighs 1."""
         steps, places = np.unique(times_ms // self._step_ms, return_inverse=True)
         sums = np.bincount(places, weights=weights, minlength=len(steps)).astype(np.int64)
         return zip((steps * self._step_ms).tolist(), sums.tolist(), strict=True)
@@ -157,8 +157,8 @@ class _Counter:
 class _Frequent:
     """The most frequent texts of each topic, in bounded memory.
 
-    When there are too many, the rarest are dropped, and how frequent the most frequent of them was is kept: one that is
-    told of may have been dropped before, by no more than that.
+    When there are too many, the rarest are dropped, and the count of the most frequent dropped text is added to the
+    topic's error bound: a reported text may have been dropped before, so its count may be too low by up to that bound.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""How often numbers were how large: counts by classes that are an eighth of a power of two wide.
+"""Histograms with classes that are an eighth of a power of two wide.
 
-    0 1 2 ... 15 | 16-17 18-19 ... 30-31 | 32-35 36-39 ... | ...       a quantile is right to an eighth
+    0 1 2 ... 15 | 16-17 18-19 ... 30-31 | 32-35 36-39 ... | ...       a quantile is accurate to an eighth
 
-Two of them are added by adding their counts: so they come back from tasks.
+Histograms are merged by adding their counts, so each task returns one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _EXACT: Final = 16
 _STEPS: Final = 8
 
 Histogram = dict[int, int]
-"""The number of each class, to how many were in it."""
+"""Maps the number of a class to the count of values in it."""
 
 
 def count(values: npt.NDArray[np.int64]) -> Histogram:
-    """Return the histogram of some numbers, none of which is negative."""
+    """Return the histogram of non-negative numbers."""
     classes, counts = np.unique(_classes(values), return_counts=True)
     return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
@@ -39,7 +39,7 @@ def add(target: Histogram, more: Mapping[int, int]) -> None:
 
 
 def lowest(number: int) -> int:
-    """Return the smallest number of a class."""
+    """Return the smallest value of a class."""
     if number < _EXACT:
         return number
     power, step = divmod(number - _EXACT, _STEPS)
@@ -47,7 +47,7 @@ def lowest(number: int) -> int:
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> int | None:
-    """Return the number that *share* of all are not above, as exactly as classes are; None when there are none."""
+    """Return the largest value of the class that contains the quantile *share*; None if the histogram is empty."""
     left = share * sum(histogram.values())
     for number in sorted(histogram):
         left -= histogram[number]
@@ -57,7 +57,7 @@ def quantile(histogram: Mapping[int, int], share: float) -> int | None:
 
 
 def by_power(histogram: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return (smallest number, count) by powers of two, those between the first and the last too: for a plot."""
+    """Return (smallest value, count) by powers of two, including empty ones between the first and the last."""
     powers: dict[int, int] = {}
     for number, times in histogram.items():
         power = lowest(number).bit_length()

@@ -1,10 +1,10 @@
-"""`stats`: what is in the stores, by topic, queue and time; how large, how late, which keys and tags are hot.
+"""`stats`: counts the stored messages by topic, queue and time, with sizes, latencies, and the hot keys and tags.
 
-    range ─ `stats_counts.count_range` ─ sums by queue, by topic and time, the most frequent keys and tags
+    range ─ `counts.count_range` ─ sums by queue, by topic and time, the most frequent keys and tags
     driver ─ adds them up
 
-Keys and tags of a task that are not among its most frequent are dropped: what is told of a hot one may be too low, by
-no more than is told beside it.
+A task drops keys and tags that are not among its most frequent. So the count of a hot key or tag may be too low, by at
+most the error bound reported with it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SHOWN_MAX: Final = 50
 
 
 class QueueFigures(msgspec.Struct, kw_only=True):
-    """What is in one physical queue. Times are in milliseconds, sizes in bytes.
+    """The totals of one physical queue. Times are in milliseconds, sizes in bytes.
 
     Attributes:
         size: Bytes of log.
         body_size: Bytes of bodies, as stored.
-        late: Born-to-store times; a class each.
-        sizes: Sizes of bodies; a class each.
-        skewed: Messages that were born after they were stored, by the clocks of two machines.
+        late: Histogram of the times from born to stored.
+        sizes: Histogram of body sizes.
+        skewed: Messages with a born time after their store time, because the clocks of two machines differ.
     """
 
     broker: str
@@ -58,7 +58,7 @@ class QueueFigures(msgspec.Struct, kw_only=True):
 
 
 class Hot(msgspec.Struct, frozen=True):
-    """A key or a tag that is frequent."""
+    """A frequent key or tag; its real count is at most *missed_max* higher."""
 
     topic: str
     text: str
@@ -67,12 +67,12 @@ class Hot(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """What was found.
+    """The result of a run.
 
     Attributes:
-        step_ms: How long a step of time is.
-        times: By topic and begin of a step: messages and bytes of log.
-        bad: Bytes of log that are no record.
+        step_ms: The length of a time step.
+        times: Messages and bytes of log, by topic and start of a time step.
+        bad: Bytes of log that are not a record.
     """
 
     queues: list[QueueFigures]
@@ -93,18 +93,18 @@ def stats(
     hot_max: int = 20,
     show: ShowProgress = show_nothing,
 ) -> Stats:
-    """Count what is in the stores of one broker, or of all of a cluster.
+    """Count the messages in the stores of one broker, or of all brokers of a cluster.
 
     Args:
-        tasks: Runs it; its workers see the folders under the same paths.
+        tasks: Runs the tasks; its workers must see the folders under the same paths.
         stores: Folders, or `name=folder`.
-        range_size: How much of a log one task reads; what fits the number of cores, if not said.
-        hot_max: How many keys and tags are told of.
-        show: Shows how far it is.
+        range_size: Bytes of log per task; by default chosen from the number of cores.
+        hot_max: The number of keys, and of tags, to report.
+        show: Shows the progress.
 
     Raises:
-        ConfigError: a folder is no store.
-        TaskFailed: a task could not be done.
+        ConfigError: a folder is not a store, or two folders belong to the same broker name.
+        TaskFailed: a task failed.
     """
     began_s = time.monotonic()
     folders = open_stores(stores)
@@ -129,7 +129,7 @@ def stats(
 
 
 def _choose_step(folders: list[StoreFolder]) -> int:
-    """Return a step of time of which not too many lie between the first record and the last."""
+    """Return the shortest time step that divides the time between the first and last record into less than 96 steps."""
     first = min((folder.first_ms for folder in folders if folder.first_ms), default=0)
     span = max((folder.last_ms for folder in folders), default=0) - first
     return next((step for step in _STEPS_MS if span // step < _STEPS_MAX), _STEPS_MS[-1])
@@ -181,11 +181,8 @@ def _add_hot(parts: Iterable[tuple[dict[str, dict[str, int]], dict[str, int]]], 
     return [Hot(topic, text, times, missed.get(topic, 0)) for (topic, text), times in first]
 
 
-# For people.
-
-
 def to_report(found: Stats) -> Report:
-    """Return what people want to read of it."""
+    """Return the human-readable report of a run."""
     topics = _by_topic(found.queues)
     facts: list[tuple[str, Cell]] = [
         ("messages", sum(each.messages for each in found.queues)),
@@ -213,11 +210,11 @@ def to_report(found: Stats) -> Report:
         _hot_table("Keys", found.keys),
         _hot_table("Tags", found.tags),
     ]
-    notes = [f"{size_text(found.bad)} of log are no records: run an audit"] if found.bad else []
+    notes = [f"{size_text(found.bad)} of log are not records: run an audit"] if found.bad else []
     skewed = sum(each.skewed for each in found.queues)
     if skewed:
         notes.append(
-            f"{skewed} messages were born after they were stored, by their senders' clocks; they count as 0 ms"
+            f"{skewed} messages were born after they were stored, by their senders' clocks: they count as 0 ms late"
         )
     return Report("Stored messages", facts, tables, _plots(found, topics), notes)
 
