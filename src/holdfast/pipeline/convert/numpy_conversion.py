@@ -123,7 +123,7 @@ class ColumnCraft:
 
     def __init__(self, heads: RecordHeads) -> None:
         self._files = heads.files
-        self._slow_path = PieceCraft(heads)
+        self._careful = PieceCraft(heads)
         # Reused memory is faster than new memory. The C library returns blocks to the system if they are larger than
         # any block freed so far: free a large block once, so that it keeps smaller ones.
         np.empty(KEPT, np.uint8)
@@ -137,7 +137,7 @@ class ColumnCraft:
         except (IndexError, StoreError):
             # Retry piece by piece, to separate the faulty or unusual ones.
             if len(olds) == 1:
-                return self._slow_path.make(plan, olds)
+                return self._careful.make(plan, olds)
             return [bytes(made) for old in olds for made in self.make(plan, [old])]
         return map(self._to_units if plan.to == "batch" else _to_entries, parts)
 
