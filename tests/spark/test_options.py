@@ -44,7 +44,7 @@ def test_times_go_before_offsets():
         ({"kafka.group.id": "x"}, "no option 'kafka.group.id': it is called 'groupId' here"),
         ({"kafka.security.protocol": "SSL"}, "option 'kafka.security.protocol' is for Kafka's client"),
         ({"topic": "orders"}, "no option 'topic': it is called 'subscribe' here"),
-        ({"startingOffsets": "newest"}, "'startingOffsets' is no JSON"),
+        ({"startingOffsets": "newest"}, "'startingOffsets' is not valid JSON"),
         ({"startingOffsets": '{"orders":[1]}'}, "'startingOffsets' must be such as"),
         ({"endingOffsets": '{"orders":{"0":-2}}'}, "'endingOffsets' must be such as"),
         ({"endingOffsets": "earliest"}, "'endingOffsets' cannot be 'earliest'"),

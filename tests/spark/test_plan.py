@@ -85,5 +85,5 @@ def test_a_batch_that_is_run_again_begins_where_it_began():
 @pytest.mark.parametrize("written", [{}, {"v": 2, "q": {}}, {"orders": {"0": 1}}])
 def test_a_strangers_checkpoint_is_refused(written: dict[str, object]):
     """It would be read as beginning at nought."""
-    with pytest.raises(ConfigError, match="no position of a holdfast stream"):
+    with pytest.raises(ConfigError, match="not a position of a holdfast stream"):
         read_position(written)

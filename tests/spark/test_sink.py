@@ -47,7 +47,7 @@ def test_every_row_becomes_a_message_in_the_queue_of_its_key(
     frame = spark.range(500).selectExpr(*KEYED, "'blue' as tags", "map('n', cast(id as string)) as properties")
 
     if exactly == "true" and not is_static:
-        with pytest.raises(Exception, match="is no static topic"):
+        with pytest.raises(Exception, match="is not a static topic"):
             write(frame, topic, exactlyOnce=exactly)
         return
     write(frame, topic, exactlyOnce=exactly)
@@ -90,8 +90,8 @@ def test_a_batch_write_that_has_a_name_can_be_repeated(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("id", {}, "does not know what to write of column 'id'"),
-        ("cast(id as string) key", {}, "exactly one column is the message"),
+        ("id", {}, "cannot write column 'id'"),
+        ("cast(id as string) key", {}, "exactly one column must hold the message"),
         ("id as body", {}, "column 'body' is bigint"),
         ("cast(id as string) body", {"exactlyonce": "maybe"}, "'exactlyOnce' must be true or false"),
         ("cast(id as string) body", {"exactOnce": "true"}, "did you mean 'exactlyOnce'"),
@@ -104,7 +104,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
     """By the name of the column or the option."""
     with pytest.raises(AnalysisException, match=said):
         write(spark.range(3).selectExpr(columns), "anywhere", **options)
-    with pytest.raises(AnalysisException, match="not said where to write"):
+    with pytest.raises(AnalysisException, match="there is no topic to write to"):
         write(spark.range(3).selectExpr("cast(id as string) body"))
 
 

@@ -5,30 +5,30 @@
     spark = session("clicks")
     frame = spark.readStream.format("holdfast").option("namesrv", "127.0.0.1:9876").option("subscribe", "orders").load()
 
-`register(spark)` does the same for a session that exists already. What is planned is in terms of logical queues; which
-broker serves one is found out when it is read, so brokers come and go without the query taking notice.
+`register(spark)` registers the source in an existing session. Plans name logical queues only. A task finds the broker
+of a queue when it reads it, so brokers can come and go without disturbing the query.
 
-Pure modules decide (`options`, `offsets`, `plan`), `holdfast.columns` makes rows of bytes; `holdfast.bulk` reaches the
-cluster and needs no Spark; `source`, `batch_reader`, `stream_reader` and `writer` are what Spark calls.
+Pure modules decide (`options`, `offsets`, `plan`). `holdfast.columns` converts between bytes and rows. `holdfast.bulk`
+talks to the cluster and does not need Spark. Spark calls `source`, `batch_reader`, `stream_reader` and `writer`.
 
-    batch_reader   A batch query
-    delivery       Brings the rows of one task to their queues and waits for every answer
-    key_hash       Java's `String.hashCode` of a column of keys, which decides on their queues
-    offsets        How far a stream has come, as Spark keeps it in its checkpoint
-    options        What users say to the source and the sink, judged before anything starts
-    plan           How much of each queue a batch takes, and how it is divided among tasks
-    pushdown       What a batch query need not read, going by the filters that Spark tells of
-    python_worker  What a Python worker of Spark does once for all tasks that it will run
-    quiet_daemon   Spark's parent of Python workers, as Spark starts it (`python -m`), whose workers leave quietly
-    sink_contact   The check that a name server answers before the sink writes anything
-    sink_items     Columns of messages as the bodies of batch sends
-    sink_options   What users say to the sink, judged before anything is written
-    sink_requests  The rows of one queue as requests, from any row on, in either form
-    sink_rows      From Arrow batches to messages, as columns
-    source         `format("holdfast")`
-    spark_session  A Spark session that is set up for us
-    stream_reader  A streaming query
-    writer         The sink
+    options         The options of the source, validated before a query starts
+    offsets         The position of a stream, as stored in Spark's checkpoint
+    plan            Chooses the rows of a batch from each queue, and divides them among tasks
+    pushdown        Narrows a batch query by the filters that Spark pushes down
+    python_worker   One-time setup of a Python worker process
+    quiet_daemon    Spark's parent process of Python workers, with workers that exit quietly
+    batch_reader    Batch queries
+    stream_reader   Streaming queries
+    sink_options    The options and columns of the sink, validated before it writes
+    sink_contact    The check that a name server answers before the sink writes anything
+    key_hash        Java's `String.hashCode` for a column of keys, which determines their queues
+    sink_rows       Converts Arrow batches to columns of messages, and chooses their queues
+    sink_items      Encodes columns of messages as the bodies of batch sends
+    sink_requests   Encodes the rows of one queue as send requests
+    delivery        Sends the rows of one task to their queues and waits for every acknowledgement
+    writer          The sink: batch and streaming writes
+    source          The data source class behind `format("holdfast")`
+    spark_session   Creates a Spark session with Java found and the source registered
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HoldfastSource", "register", "session"]
 
-# Whoever only decodes columns needs no Spark.
+# Import lazily: some modules of this package work without Spark.
 _HOMES = {"HoldfastSource": "source", "register": "spark_session", "session": "spark_session"}
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name."""
+    """Import and return a public name on first use."""
     if name in _HOMES:
         try:
             home = importlib.import_module(f"holdfast.spark.{_HOMES[name]}")

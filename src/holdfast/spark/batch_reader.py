@@ -1,6 +1,6 @@
-"""A batch query: everything between two bounds, as it is when the query is planned.
+"""Batch queries: read all messages between two bounds.
 
-Which offsets the bounds mean is asked once, on the driver; the tasks read exactly these.
+The driver resolves the bounds to offsets once, when the query is planned; the tasks read exactly these offsets.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from holdfast.spark.python_worker import settle
 
 
 class Share(InputPartition):
-    """What one task reads: its value is a tuple of ranges."""
+    """The input of one task: its value is a tuple of ranges."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(tuple(ranges))
 
 
 class HoldfastBatchReader(DataSourceReader):
-    """Reads between two bounds."""
+    """Reads all messages between two bounds."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the query."""
+        """Resolve the bounds, and divide the query into tasks."""
         options = self._options
         link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
         link.require_name_server()
@@ -46,26 +46,26 @@ class HoldfastBatchReader(DataSourceReader):
     def _divide(
         self,
         link: Link,
-        queues: Queues,  # noqa: ARG002 - for those who know more
+        queues: Queues,  # noqa: ARG002 - used by the subclass
         starts: dict[Queue, int],
         ends: dict[Queue, int],
     ) -> list[InputPartition]:
         return to_shares(link, self._options, starts, ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's part."""
+        """Read the ranges of one task."""
         return read_share(self._options, self._columns, partition)
 
 
 class HoldfastPushingReader(HoldfastBatchReader):
-    """The same, and Spark tells it of filters. A class of its own: Spark refuses who listens while nobody talks."""
+    """A batch reader with filter pushdown. Spark rejects readers with `pushFilters` if its pushdown is disabled."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
         self._left = Narrowing()
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        """Take note of what need not be read; let Spark apply all filters all the same."""
+        """Use the filters to read less; return all of them, so that Spark still applies them."""
         self._left = narrow(filters)
         yield from filters
 
@@ -84,23 +84,23 @@ class HoldfastPushingReader(HoldfastBatchReader):
 def to_shares(
     link: Link, options: SourceOptions, starts: dict[Queue, int], ends: dict[Queue, int], parts: int = 0
 ) -> list[InputPartition]:
-    """Return how what lies between *starts* and *ends* is divided among tasks."""
+    """Divide the messages between *starts* and *ends* among tasks."""
     ranges = hold_ranges(link, options, starts, ends)
     parts = parts or parts_of(options)
     is_told = options.partitions_min is not None and options.partitions_min >= parts
     tasks = divide(ranges, parts, is_told=is_told, rows_max=options.rows_per_partition_max)
-    # An empty list would make Spark invent a partition.
+    # Spark would add a default partition to an empty list.
     return [Share(task) for task in tasks] or [Share(())]
 
 
 def parts_of(options: SourceOptions) -> int:
-    """Return how many tasks a batch has at most: as many as there are cores here, unless the user knows better."""
+    """Return the most tasks that a batch may have: the number of cores here, within the limits of the options."""
     parts = max(options.partitions_min or 0, _CORES)
     return parts if options.partitions_max is None else min(parts, max(options.partitions_max, 1))
 
 
 def read_share(options: SourceOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Read one task's part."""
+    """Read the ranges of one task."""
     assert isinstance(partition, Share)
     settle()
     yield from read_ranges(options, columns, partition.value)

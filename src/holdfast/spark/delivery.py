@@ -1,15 +1,16 @@
-"""Brings the rows of one task to their queues and waits for every answer.
+"""Sends the rows of one task to their queues and waits for every acknowledgement.
 
-    rows of a queue ─ cut into requests ─ one on its way at a time, so that their order is kept
-    queues          ─ all at once; one that has all its rows goes on with the next, whatever others have to do
+    rows of a queue ─ cut into requests ─ one in flight at a time, to preserve their order
+    queues          ─ in parallel; a queue that has all its rows begins the next ones, without waiting for others
 
-Where the broker keeps batches of the topic whole, a request is one record, else each of its rows is.
+If the broker stores batches of the topic whole, a request becomes one record. Otherwise each of its rows does.
 
-At least once: a request that is not answered is made again, and its rows may be there twice.
+At least once: a request without an answer is sent again, so its rows may be stored twice.
 
-Exactly once: each request says which rows it brings, by number and running checksum (`wire.sink`). The broker takes it
-only where its own count goes on; whoever comes second, a retry or a ghost, is told how far the batch is, and resumes
-behind that if its own rows so far have the same checksum. If not, the rows are not the same as before: that is refused.
+Exactly once: each request identifies its rows by number and running checksum (`wire.requests.sink`). The broker accepts
+a request only if it continues the stored rows. Otherwise, for a retry or a stale task, it returns how many rows it has
+stored. The task resumes after these if its own rows have the same checksum up to there. If they do not, the rows differ
+from those written before, and the write fails.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ _SEND_TIMEOUT_S: Final = 10.0
 _ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
 _NEVER: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
 _BEGUN_MAX: Final = 2
-"""Deliveries under way: the next one keeps brokers busy while some queues have not all rows of the one before."""
+"""Deliveries in progress: a second one keeps brokers busy while some queues still receive rows of the first."""
 
 
 class SinkRefused(HoldfastError):
-    """A broker will not take the rows, now or ever; the text says why."""
+    """A broker rejected the rows for good; the text says why."""
 
 
 class Delivery:
-    """The sending of one task. As a context it leaves nothing under way behind it, also when the task fails.
+    """Sends the rows of one task. As a context manager it cancels unfinished deliveries on exit.
 
     Args:
-        link: The way to the cluster.
+        link: The connection to the cluster.
         sender: Sends one request.
-        name: Which rows these are; None to deliver them at least once.
-        codec: How to compress batches that brokers keep whole; None for not at all.
+        name: Identifies the rows for exactly-once delivery; None for at least once.
+        codec: Compresses batches that brokers store whole; None for no compression.
     """
 
     def __init__(self, link: Link, sender: Sender, name: WriteName | None, codec: Codec | None = None) -> None:
@@ -61,7 +62,7 @@ class Delivery:
         self._name = name
         self._codec = codec
         self._under_way: deque[Future[None]] = deque()
-        self._turns: dict[MessageQueue, asyncio.Event] = {}  # Set once a queue has all rows that were begun so far.
+        self._turns: dict[MessageQueue, asyncio.Event] = {}  # Set when a queue has all rows begun so far.
 
     def __enter__(self) -> Self:
         return self
@@ -71,29 +72,29 @@ class Delivery:
             each.cancel()
 
     def deliver(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
-        """Bring all *rows* to their queues, and return when all are stored.
+        """Send all *rows* to their queues, and return when all are stored.
 
         Raises:
-            SinkRefused: they are not the rows that were written before under this name.
-            Unavailable: a broker was away for too long.
+            SinkRefused: other rows were written before under this name, or a broker rejected the rows.
+            Unavailable: a broker was unavailable for too long.
         """
         self.begin(rows, queue_count)
         self.finish()
 
     def begin(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
-        """Begin to do that, in each queue behind what was begun before: the caller makes the next rows meanwhile.
+        """Begin to send *rows*, in each queue after the rows begun before. The caller can prepare more rows meanwhile.
 
         Raises:
-            SinkRefused, Unavailable: what was begun before could not be done.
+            SinkRefused, Unavailable: an earlier delivery failed.
         """
         self._finish_all_but(_BEGUN_MAX - 1)
         self._under_way.append(self._link.begin(self._deliver_all(rows, queue_count)))
 
     def finish(self) -> None:
-        """Return when all is stored.
+        """Wait until all rows are stored.
 
         Raises:
-            SinkRefused, Unavailable: it could not be done.
+            SinkRefused, Unavailable: a delivery failed.
         """
         self._finish_all_but(0)
 
@@ -114,7 +115,7 @@ class Delivery:
     async def _deliver_behind(
         self, before: asyncio.Event | None, done: asyncio.Event, queue: MessageQueue, rows: Messages, queue_count: int
     ) -> None:
-        """Bring rows to one queue in their turn. It never comes if those before could not be brought there."""
+        """Send rows to one queue after the earlier ones. Wait forever if sending those failed."""
         if before is not None:
             await before.wait()
         if self._name is None:
@@ -130,7 +131,7 @@ class Delivery:
             at, _ = await self._insist(queue, requests, at)
 
     async def _deliver_once(self, queue: MessageQueue, rows: Messages, name: WriteName, queue_count: int) -> None:
-        # The number of queues is a part of it: with another number keys go elsewhere, and these are other rows.
+        # The checksum includes the number of queues: with another number keys map to other queues.
         checksums = run_checksums(rows, queue_count)
         requests = RowRequests(rows, self._codec, Stamps(name, checksums))
         at = 0
@@ -139,16 +140,18 @@ class Delivery:
             if state is None:
                 at = end
             elif state.count and checksums[state.count : state.count + 1] != [state.checksum]:
-                raise SinkRefused(_differs(queue, name, f"it took {state.count} rows that are not among these"))
+                raise SinkRefused(_differs(queue, name, f"it stored {state.count} rows that differ from these"))
             elif state.is_over and state.count != len(rows):
-                raise SinkRefused(_differs(queue, name, f"it took all of {state.count} rows, now they are {len(rows)}"))
+                raise SinkRefused(
+                    _differs(queue, name, f"it stored all of {state.count} rows, now they are {len(rows)}")
+                )
             else:
                 at = state.count
 
     async def _insist(self, queue: MessageQueue, requests: RowRequests, at: int) -> tuple[int, SinkState | None]:
-        """Send a request with rows from *at* on until it is answered.
+        """Send a request with rows from *at* on, and retry until the broker answers.
 
-        Return the row behind its last, and how far the broker is, if it did not want it.
+        Return the row after its last, and the broker's state if it did not accept the request.
         """
         deadline_s = time.monotonic() + self._link.patience_s
         failures = 0
@@ -164,13 +167,13 @@ class Delivery:
                 if error.code == ResponseCode.SINK_BEHIND:
                     return request.end, _read_state(error)
                 if request.is_whole and error.code in _ILLEGAL:
-                    may_be_whole = False  # Whatever is wrong with that, there is a form that every broker takes.
+                    may_be_whole = False  # Fall back to the form that every broker accepts.
                     continue
                 if error.code in _NEVER:
                     raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
                 if time.monotonic() > deadline_s:
                     raise Unavailable(
-                        f"{queue.topic}/{queue.queue_id} took nothing for {self._link.patience_s:g} s "
+                        f"{queue.topic}/{queue.queue_id} accepted nothing for {self._link.patience_s:g} s "
                         f"(option 'brokerTimeout'): {error}"
                     ) from error
                 failures += 1
@@ -184,12 +187,12 @@ def _read_state(error: SendFailed) -> SinkState:
     try:
         return msgspec.json.decode(remark, type=SinkState)
     except msgspec.MsgspecError:
-        raise SinkRefused(f"a broker does not say how far it is: {error}") from error
+        raise SinkRefused(f"a broker did not report which rows it has stored: {error}") from error
 
 
 def _differs(queue: MessageQueue, name: WriteName, how: str) -> str:
     return (
         f"{queue.topic}/{queue.queue_id}: partition {name.partition} of batch {name.batch} of query {name.query} was "
-        f"written before with other rows: {how}. Exactly once needs a query that computes the same rows when it is run "
-        "again, and a topic that was not grown meanwhile"
+        f"written before with other rows: {how}. Exactly once needs a query that computes the same rows in every run, "
+        "and a topic whose number of queues did not change meanwhile"
     )

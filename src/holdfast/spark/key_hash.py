@@ -1,6 +1,6 @@
-"""Java's `String.hashCode` of a column of keys, which decides on their queues.
+"""Java's `String.hashCode` for a column of keys, which determines their queues.
 
-What `holdfast.model.java_hash` does, all at once: character by character, each step over all keys.
+A vectorized `holdfast.model.java_hash`: each step processes one character of all keys.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from holdfast.model.java_hash import java_hash
 
 Hashes: TypeAlias = npt.NDArray[np.int64]
 
-# One step of all keys per character: beyond so many characters keys are rare, and one by one is faster.
+# Keys longer than this are rare, and hashing them one by one is faster.
 _SIZE_MAX: Final = 256
 
 
 def hash_keys(keys: pa.LargeStringArray) -> Hashes:
-    """Return the hash of each of *keys*, of which none is null."""
+    """Return the hash of each of *keys*, which must not contain nulls."""
     units, bounds = np.frombuffer(block_of(keys), dtype=np.uint8), bounds_of(keys)
     sizes = np.diff(bounds)
     if units.max(initial=0) > 127 or sizes.max(initial=0) > _SIZE_MAX:

@@ -1,18 +1,18 @@
-"""How far a stream has come, as Spark keeps it in its checkpoint. Logical queues only: no broker is named.
+"""The position of a stream, as stored in Spark's checkpoint. A position of a static topic names no broker.
 
     {"v": 1, "q": {"orders": {"0": 17, "1": 42}}, "from": {"orders": {"1": 40}}, "parts": 2}
 
-    q       where the batch that ends here ends, exclusive, for every queue
-    from    where the batch that ends here begins in queues that the position before did not have
-    parts   into how many partitions the batch is divided, so that it is divided alike when it is run again
-    initial only in what a new query starts from
+    q       the end of this batch, exclusive, in every queue
+    from    the start of this batch in queues that the previous position lacks
+    parts   the number of partitions of the batch, so that a repeated batch is divided in the same way
+    initial set only in the first position of a new query
 
-Spark asks a new query for its first position twice, and once more when it is restarted before batch 0 was committed; by
-then "latest" or a time may mean something else. So that position is believed only once: the batch that begins there
-says so itself, under "from", and whoever runs it again reads from there.
+Spark asks a new query for its first position twice, and again if the query restarts before batch 0 was committed. By
+then "latest" or a time may resolve to other offsets. So the first position is used only once: the batch that begins
+there stores it under "from", and a repetition of the batch reads from there.
 
-A queue of a normal topic is called `broker-a/3`, after the broker that has it; a logical queue of another unit, which
-is or was open, `east/3`. Knows neither Spark nor brokers.
+A queue of a normal topic is named `broker-a/3`, after its broker. A logical queue of another unit, which is or was
+open, is named `east/3`. Depends on neither Spark nor brokers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Position:
     """One position of a stream.
 
     Attributes:
-        ends: Where each queue was read to, exclusive.
-        begins: Where this batch begins in queues that are new in it.
-        parts: Into how many partitions the batch is divided; 0 when nobody said.
+        ends: The end of the batch in each queue, exclusive.
+        begins: The start of the batch in queues that are new in it.
+        parts: The number of partitions of the batch; 0 if not recorded.
         is_initial: Nothing was read yet.
     """
 
@@ -44,7 +44,7 @@ class Position:
     is_initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as Spark keeps it."""
+        """Return the position as JSON values for Spark's checkpoint."""
         written: dict[str, Any] = {"v": VERSION, "q": nest(self.ends)}
         if self.begins:
             written["from"] = nest(self.begins)
@@ -56,14 +56,14 @@ class Position:
 
 
 def read_position(written: Mapping[str, Any]) -> Position:
-    """Return a position that Spark kept.
+    """Decode a position from Spark's checkpoint.
 
     Raises:
-        ConfigError: it is not one of ours, or of a version that is not known here.
+        ConfigError: it is not a position of this source, or has an unknown version.
     """
     if written.get("v") != VERSION or not isinstance(written.get("q"), dict):
         raise ConfigError(
-            f"the checkpoint holds {written!r}, which is no position of a holdfast stream of version {VERSION}: "
+            f"the checkpoint contains {written!r}, which is not a position of a holdfast stream of version {VERSION}: "
             "use the checkpoint of this query, or a new folder"
         )
     return Position(
@@ -75,12 +75,12 @@ def read_position(written: Mapping[str, Any]) -> Position:
 
 
 def begins_of(start: Position, end: Position) -> dict[Queue, int]:
-    """Return where the batch from *start* to *end* begins in each of its queues."""
+    """Return the start of the batch from *start* to *end* in each of its queues."""
     return {queue: end.begins.get(queue, start.ends.get(queue, 0)) for queue in end.ends}
 
 
 def nest(offsets: Mapping[Queue, int]) -> QueueOffsets:
-    """Return the same by topic, in an order that does not depend on chance: Spark compares texts."""
+    """Return *offsets* grouped by topic, in sorted order: Spark compares positions as text."""
     nested: QueueOffsets = {}
     for (topic, queue), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[queue] = offset

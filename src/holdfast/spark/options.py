@@ -1,7 +1,7 @@
-"""What users say to the source and the sink, judged before anything starts.
+"""The options of the source, validated before a query starts; and the option reader that the sink uses, too.
 
-Names are those of Spark's Kafka source where the meaning is the same; upper and lower case are one, as in Spark. An
-unknown name, a bad value, or two that contradict each other are refused by name.
+Options are named as in Spark's Kafka source if they have the same meaning, and are case-insensitive, as in Spark. The
+error for an unknown name, a bad value or a contradiction names the option.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.model.errors import ConfigError
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# What users of Kafka's source and sink, and of RocketMQ's clients, write out of habit, and what it is called here.
+# Option names of Kafka's source and sink and of RocketMQ's clients, and their names here.
 _HABITS: Final = {
     "kafka.bootstrap.servers": "namesrv",
     "bootstrap.servers": "namesrv",
@@ -43,7 +43,7 @@ class SourceOptions(ReadOptions):
     """The options of the source.
 
     Attributes:
-        takes_filters: Spark pushes filters down (a setting of Spark enables that).
+        takes_filters: Accept filter pushdown (a setting of Spark must enable it, too).
     """
 
     rows_per_trigger_max: int | None = None
@@ -58,20 +58,20 @@ class SourceOptions(ReadOptions):
 
 
 class OptionReader:
-    """Reads options by name, and remembers which it was asked for."""
+    """Reads options by name, and remembers the names it was asked for, to find unknown options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): text for name, text in options.items()}
         self._known: dict[str, str] = {"path": "path"}
 
     def text(self, name: str) -> str | None:
-        """Return an option as it was given; None when it was not, or is blank."""
+        """Return an option as text, stripped; None if it is missing or blank."""
         self._known[name.lower()] = name
         found = self._given.get(name.lower())
         return found.strip() or None if found is not None else None
 
     def integer(self, name: str, *, least: int = 1) -> int | None:
-        """Return a number of at least *least*."""
+        """Return an option that is a whole number of at least *least*; None if it is missing."""
         text = self.text(name)
         if text is None:
             return None
@@ -80,7 +80,7 @@ class OptionReader:
         return int(text)
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
+        """Return an option that is true or false."""
         text = self.text(name)
         if text is None:
             return default
@@ -89,7 +89,7 @@ class OptionReader:
         return text.lower() == "true"
 
     def duration_s(self, name: str, default_s: float) -> float:
-        """Return a time in seconds: `90`, `500ms`, `2m`."""
+        """Return an option that is a duration, such as `90`, `500ms` or `2m`, in seconds."""
         text = self.text(name)
         if text is None:
             return default_s
@@ -99,20 +99,20 @@ class OptionReader:
         return int(match[1]) * _UNITS_MS[match[2]] / 1000
 
     def json(self, name: str) -> Any:
-        """Return what stands there as JSON; None when nothing does."""
+        """Return an option decoded from JSON; None if it is missing."""
         text = self.text(name)
         if text is None:
             return None
         try:
             return json.loads(text)
         except ValueError as error:
-            raise refuse(name, text, f"is no JSON ({error})") from None
+            raise refuse(name, text, f"is not valid JSON ({error})") from None
 
     def refuse_habits(self, habits: Mapping[str, str]) -> None:
-        """Refuse the names that other systems have for our options, before their absence is complained about.
+        """Reject the option names of other systems. Call this first, before a check reports the right name as missing.
 
         Raises:
-            ConfigError: there is one.
+            ConfigError: such an option is set.
         """
         for name in sorted(self._given):
             if name in habits:
@@ -121,7 +121,7 @@ class OptionReader:
                 raise ConfigError(f"option {name!r} is for Kafka's client, which is not used here: leave it out")
 
     def finish(self) -> None:
-        """Refuse options that are not known.
+        """Reject unknown options: those that were never read.
 
         Raises:
             ConfigError: an option is unknown.
@@ -141,10 +141,10 @@ def refuse(name: str, text: str, reason: str) -> ConfigError:
 
 
 def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    """Return what the source is told.
+    """Validate and return the options of the source.
 
     Raises:
-        ConfigError: an option is unknown, bad, missing, or contradicts another.
+        ConfigError: an option is unknown, invalid, missing, or contradicts another.
     """
     reader = OptionReader(options)
     reader.refuse_habits(_SOURCE_HABITS)
@@ -181,25 +181,25 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
 
 
 def read_namesrv(reader: OptionReader) -> str:
-    """Return the name servers: what is said, else what the environment says."""
+    """Return the name servers from the option or, if it is missing, from the environment."""
     found = reader.text("namesrv") or os.environ.get("HOLDFAST_NAMESRV")
     if not found:
         raise ConfigError(
-            "option 'namesrv' is missing: the name servers, as host:port;host:port. (Spark does not pass on the "
-            "options of a table that is read: for SQL, make a temporary view.)"
+            "option 'namesrv' is missing: set it to the name servers, as host:port;host:port. (Spark does not pass on "
+            "the options of a table that is read: for SQL, make a temporary view.)"
         )
     return found
 
 
 def _subjects(reader: OptionReader) -> dict[str, Any]:
-    """Return which topics are read: exactly one of three ways to say so."""
+    """Return the topics to read, given by exactly one of three options."""
     topics, pattern = reader.text("subscribe"), reader.text("subscribePattern")
     assigned = reader.json("assign")
     given = [said for said in (topics, pattern, assigned) if said is not None]
     if len(given) != 1:
         raise ConfigError(
-            "exactly one of the options 'subscribe', 'subscribePattern' and 'assign' says what to read; "
-            f"there are {len(given)}"
+            "exactly one of the options 'subscribe', 'subscribePattern' and 'assign' must be set; "
+            f"{len(given)} of them are"
         )
     if topics is not None:
         names = tuple(name.strip() for name in topics.split(",") if name.strip())
@@ -210,7 +210,7 @@ def _subjects(reader: OptionReader) -> dict[str, Any]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise refuse("subscribePattern", pattern, f"is no regular expression ({error})") from None
+            raise refuse("subscribePattern", pattern, f"is not a valid regular expression ({error})") from None
         return {"pattern": pattern}
     is_right = isinstance(assigned, dict) and all(isinstance(queues, list) and queues for queues in assigned.values())
     if not is_right or not assigned:
@@ -219,7 +219,7 @@ def _subjects(reader: OptionReader) -> dict[str, Any]:
 
 
 def _bound(reader: OptionReader, which: str, default: Literal["earliest", "latest"]) -> Bound:
-    """Return where reading begins or ends. As with Kafka one time goes before times, and these before offsets."""
+    """Return where reading begins or ends. As in Kafka, one time overrides times per queue, and these offsets."""
     time_ms = reader.integer(f"{which}Timestamp", least=0)
     times = _queue_offsets(reader, f"{which}OffsetsByTimestamp", least=0)
     name = f"{which}Offsets"

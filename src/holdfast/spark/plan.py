@@ -1,11 +1,11 @@
-"""How much of each queue a batch takes, and how it is divided among tasks.
+"""Chooses the rows of a batch from each queue, and divides them among tasks.
 
     available   0: 900 rows   1: 90 rows   2: none      at most 330 rows
-    admitted    0: 300        1: 30                     in proportion, at least one row of each that has any
-    divided     [0: 0-165] [0: 165-300, 1: 0-30]        only where a range is long, or more tasks are asked for
+    admitted    0: 300        1: 30                     in proportion; rounding favours the smallest shares
+    divided     [0: 0-165] [0: 165-300, 1: 0-30]        only if a range is long, or the user asks for more tasks
 
-A Python task costs some 70 ms whatever it does, so short ranges share one; a range that is cut keeps its order within
-each task. Pure arithmetic: the same batch is always divided alike.
+A Python task costs some 70 ms regardless of its work, so short ranges share one. A range that is cut keeps its order
+within each task. Pure arithmetic: the same batch is always divided in the same way.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final
 from holdfast.bulk.read_options import Queue, Range
 
 CUT_OVER: Final = 100_000
-"""A range of more rows may be cut for the sake of an idle core."""
+"""A range of more rows may be cut to use an idle core."""
 ROWS_PER_TASK_MIN: Final = 2_000
-"""Fewer rows are read faster than a task is started."""
+"""Reading fewer rows takes less time than starting a task."""
 
 
 def admit(available: Mapping[Queue, int], most: int | None) -> dict[Queue, int]:
-    """Return how many rows of each queue a batch takes, in proportion to what there is."""
+    """Return the number of rows that a batch reads from each queue, in proportion to the available rows."""
     total = sum(available.values())
     if most is None or total <= most:
         return dict(available)
     shares = {queue: count * most // total for queue, count in available.items()}
-    # What rounding left over goes to those that got least for what they have: nobody waits for ever.
+    # The rest from rounding goes to the queues with the lowest share of their rows, so that no queue starves.
     rest = most - sum(shares.values())
     hungry = sorted(available, key=lambda queue: (shares[queue] / available[queue] if available[queue] else 1.0, queue))
     for queue in hungry[:rest]:
@@ -39,13 +39,13 @@ def admit(available: Mapping[Queue, int], most: int | None) -> dict[Queue, int]:
 def divide(
     ranges: Sequence[Range], parts: int, *, is_told: bool = False, rows_max: int | None = None
 ) -> list[list[Range]]:
-    """Return the ranges of each task.
+    """Divide the ranges among tasks, and return the ranges of each task.
 
     Args:
-        ranges: What is to be read; empty ones are left out.
-        parts: How many tasks there shall be at most, or exactly if *is_told* and there is enough to read.
-        is_told: The user asked for that many.
-        rows_max: No task reads more than this; then there are as many as it takes.
+        ranges: The ranges to read; empty ones are left out.
+        parts: The most tasks; with *is_told* the exact number, if there is enough to read.
+        is_told: The user asked for *parts* tasks.
+        rows_max: The most rows per task; if given, the number of tasks follows from it.
     """
     ranges = sorted(each for each in ranges if len(each) > 0)
     total = sum(map(len, ranges))
@@ -72,7 +72,7 @@ def _cut(whole: Range, longest: int) -> list[Range]:
 
 
 def _pack(pieces: Sequence[Range], parts: int) -> list[list[Range]]:
-    """Give the longest piece to the task that has least, and so on."""
+    """Distribute the pieces: always assign the longest remaining piece to the task with the fewest rows."""
     tasks: list[list[Range]] = [[] for _ in range(min(parts, len(pieces)))]
     loads = [0] * len(tasks)
     for piece in sorted(pieces, key=lambda piece: (-len(piece), piece)):

@@ -1,10 +1,10 @@
-"""What a batch query need not read, going by the filters that Spark tells of.
+"""Narrows a batch query by the filters that Spark pushes down.
 
     where queue in (1, 3) and offset >= 1000 and storeTimestamp >= '2026-11-01'
-          only these queues    only from there       only from the first message of that time
+          only these queues    from this offset      from the first message of that time
 
-Filters only make what is read smaller. Spark applies all of them again, so a filter that is not understood costs
-nothing, and one that is needs not be exact: of times only the beginning is used, because clocks of brokers may differ.
+Filters only reduce the rows that are read. Spark applies all of them again, so unsupported filters can be ignored, and
+supported ones need not be exact: of times only lower bounds are used, because the clocks of brokers may differ.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from holdfast.bulk.read_options import Queue
 
 @dataclass(slots=True)
 class Narrowing:
-    """What is left to read.
+    """The part of a query that is left to read.
 
     Attributes:
-        topics: Only these; None for all.
-        queues: Only queues of these numbers; None for all.
-        start: No offset below this.
-        end: None from this on; None for all.
-        since_ms: Nothing that was stored before; None for all.
+        topics: Read only these topics; None for all.
+        queues: Read only queues with these numbers; None for all.
+        start: The lowest offset to read.
+        end: The end of the offsets to read, exclusive; None for no limit.
+        since_ms: The lowest store time to read; None for no limit.
     """
 
     topics: frozenset[str] | None = None
@@ -38,19 +38,19 @@ class Narrowing:
     since_ms: int | None = None
 
     def wants(self, name: Queue) -> bool:
-        """Say whether anything of a queue is left."""
+        """Return whether the query reads a queue."""
         number = int(name[1].rpartition("/")[2])
         return (self.topics is None or name[0] in self.topics) and (self.queues is None or number in self.queues)
 
     def cut(self, starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> tuple[dict[Queue, int], dict[Queue, int]]:
-        """Return what is left of ranges."""
+        """Return the starts and ends, narrowed to the offsets to read."""
         cut_ends = {name: end if self.end is None else min(end, self.end) for name, end in ends.items()}
         cut_starts = {name: max(start, self.start) for name, start in starts.items()}
         return {name: min(start, cut_ends[name]) for name, start in cut_starts.items()}, cut_ends
 
 
 def narrow(filters: Iterable[Filter]) -> Narrowing:
-    """Return what all *filters* together leave."""
+    """Return what a query must read if all *filters* apply."""
     left = Narrowing()
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())

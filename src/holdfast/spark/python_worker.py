@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once for all tasks that it will run."""
+"""One-time setup of a Python worker process of Spark, which runs many tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _settled: Final[set[int]] = set()
 
 
 def settle() -> None:
-    """Set up this worker, once.
+    """Set up this worker process on the first call.
 
-    Freed memory is kept: every answer makes megabytes of columns, which Spark takes at once, and the next ones would be
-    faulted in and zeroed anew. What is loaded is kept out of garbage collection: Spark collects after every task.
+    Keep freed memory in the process: every pull creates megabytes of columns, which Spark consumes at once; without
+    this, the memory of the next ones would be page-faulted and zeroed again. Exclude loaded objects from garbage
+    collection, because Spark collects after every task.
     """
     if os.getpid() not in _settled:
         _settled.add(os.getpid())

@@ -1,7 +1,7 @@
-"""Spark's parent of Python workers, as Spark starts it (`python -m`), whose workers leave quietly.
+"""Spark's parent process of Python workers (started by Spark with `python -m`), with workers that exit quietly.
 
-When a session ends Java closes its lines to workers that wait, and ends their parent a moment later. A worker that
-hears of the first before the second complains, of a broken pipe, on the terminal of whoever ran the session.
+When a session ends, Java closes its connections to idle workers, and kills their parent a moment later. A worker that
+notices the closed connection first would print a broken-pipe error on the user's terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _work = daemon.worker
 
 
 def work_or_leave(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
-    """Run the next task that comes over *sock*; end this process if none will come any more."""
+    """Run the next task from *sock*; exit the process if Java has closed the connection."""
     try:
         is_over = not sock.recv(1, socket.MSG_PEEK)
     except ConnectionError:

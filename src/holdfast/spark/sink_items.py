@@ -1,8 +1,8 @@
-"""Columns of messages as the bodies of batch sends: what `holdfast.wire.records.batch.encode_items` does, all at once.
+"""Encodes columns of messages as the bodies of batch sends: a vectorized `holdfast.wire.records.batch.encode_items`.
 
-    head | body | properties size | properties     four columns, joined row by row: Arrow copies, in C
+    head | body | properties size | properties     four columns, joined row by row by Arrow, in C
 
-The same body goes out in either form: as messages that the broker keeps apart, or as a batch that it keeps whole.
+The same body serves both forms of a send: messages that the broker stores separately, or a batch that it stores whole.
 
 Pure: columns in, bytes out.
 """
@@ -33,11 +33,11 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
     """Return the body of a batch send.
 
     Args:
-        messages: What it carries.
-        stamps: What is added to the properties of each.
+        messages: The messages to encode.
+        stamps: Properties to append to each message; None for none.
 
     Raises:
-        BadRow: the properties of a message are larger than can be stored.
+        BadRow: the properties of a message are too large to be stored.
     """
     chosen = pa.array(messages.numbers)
     bodies, properties = messages.rows.bodies.take(chosen), messages.rows.properties.take(chosen)
@@ -45,7 +45,7 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
         properties = join_columns(properties, pa.array(stamps, BYTES))
     body_sizes, properties_sizes = np.diff(bounds_of(bodies)), np.diff(bounds_of(properties))
     if (largest := properties_sizes.max(initial=0)) > PROPERTIES_SIZE_MAX:
-        raise BadRow(f"the properties of a row have {largest} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
+        raise BadRow(f"the properties of a row have {largest} bytes; at most {PROPERTIES_SIZE_MAX} can be stored")
     heads = np.zeros(len(messages), dtype=_HEAD)
     heads["size"] = ITEM_OVERHEAD + body_sizes + properties_sizes
     heads["body_size"] = body_sizes
@@ -54,21 +54,21 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
 
 
 def wrap_messages(messages: Messages, batch_id: str, codec: Codec | None) -> InnerBatch:
-    """Return *messages* as a batch that is kept whole.
+    """Return *messages* as a batch that the broker stores whole.
 
     Raises:
-        BadRow: the properties of a message are larger than can be stored.
-        LocalProtocolError: they are too many or too large, or their keys do not fit outside.
+        BadRow: the properties of a message are too large to be stored.
+        LocalProtocolError: the messages are too many or too large, or their keys do not fit the batch's properties.
     """
     chosen = pa.array(messages.numbers)
     keys, tags = (column.take(chosen).unique().to_pylist() for column in (messages.rows.keys, messages.rows.tags))
     items = encode_messages(messages)
-    # All keys stand outside, and rows have no ids: the broker need not look for any inside.
+    # The batch's properties list all keys, and rows have no ids, so the broker need not search the messages for any.
     return wrap_items(items, len(messages), batch_id, keys=filter(None, keys), tags=tags, codec=codec, has_ids=False)
 
 
 def count_fitting(messages: Messages, size_max: int) -> int:
-    """Return how many of *messages* fit a request of *size_max* bytes: at least one."""
+    """Return how many of *messages* fit in a request of *size_max* bytes: at least one."""
     numbers, sizes = messages.numbers, np.full(len(messages), ITEM_OVERHEAD)
     for bounds in (bounds_of(messages.rows.bodies), bounds_of(messages.rows.properties)):
         sizes += bounds[numbers + 1] - bounds[numbers]
@@ -76,9 +76,9 @@ def count_fitting(messages: Messages, size_max: int) -> int:
 
 
 def count_keyed(messages: Messages) -> int:
-    """Return how many of *messages* have together no more keys than fit the properties of one record: at least one."""
+    """Return how many of *messages* have keys that together fit in the properties of one record: at least one."""
     keys = messages.rows.keys.take(pa.array(messages.numbers)).dictionary_encode()
-    # Different keys are numbered as they come: so many of them are in the rows up to each.
+    # Arrow numbers distinct keys by first occurrence, so the running maximum counts the distinct keys up to each row.
     seen = np.maximum.accumulate(keys.indices.fill_null(-1).to_numpy(zero_copy_only=False))
     ends = np.cumsum(pc.binary_length(keys.dictionary).to_numpy(zero_copy_only=False) + 1)
     fitting = int(np.searchsorted(ends, KEYS_SIZE_MAX, side="right"))
@@ -86,7 +86,7 @@ def count_keyed(messages: Messages) -> int:
 
 
 def run_checksums(messages: Messages, first: int) -> list[int]:
-    """Return the checksum before the first of *messages*, which is given, and behind each of them."""
+    """Return the running checksum before the first of *messages*, which is *first*, and after each of them."""
     columns = messages.rows.bodies, messages.rows.properties
     bodies, properties = map(block_of, columns)
     places = [bounds_of(column)[messages.numbers + end].tolist() for column in columns for end in (0, 1)]

@@ -1,4 +1,4 @@
-"""What users say to the sink, judged before anything is written: its options, and the columns of what is written."""
+"""The options of the sink and the columns of its input, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.spark.options import SINK_HABITS, OptionReader, read_namesrv, refu
 from holdfast.wire.records.compression import Codec
 
 BODIES: Final = ("body", "value")
-"""Names of the column that is the message; the second is what Kafka's sink calls it."""
+"""Names of the column that holds the message body; the second is the name in Kafka's sink."""
 _CODECS: Final = {"none": None, **{codec.name.lower(): codec for codec in Codec}}
 _KINDS: Final = {
     "body": {"binary", "string"},
@@ -25,17 +25,17 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What the sink is told.
+    """The options of the sink.
 
     Attributes:
-        topic: Where rows go that name no topic themselves.
-        is_exact: Every row is stored once, whatever is retried.
-        is_ordered: The rows of a partition come in the same order whenever it is computed: they need no sorting.
-        accepts_unknown: Go on where a dead broker took its knowledge with it.
-        patience_s: How long a broker may be away before the query fails.
-        codec: How batches are compressed that brokers keep whole; None for not at all.
-        unit: The unit, a cluster, that is written to; None for all.
-        write_name: The name under which a batch write can be repeated, and its number; None to write it anew.
+        topic: The topic of rows that do not name one.
+        is_exact: Store every row exactly once, despite retries.
+        is_ordered: A partition has the same row order whenever it is computed, so its rows need no sorting.
+        accepts_unknown: Continue even if a dead broker's record of stored rows is lost.
+        patience_s: How long a broker may be unavailable before the query fails.
+        codec: Compresses batches that brokers store whole; None for no compression.
+        unit: The unit (a cluster) to write to; None for all.
+        write_name: The name and number that make a batch write repeatable; None if a repetition writes again.
     """
 
     namesrv: str
@@ -50,14 +50,14 @@ class SinkOptions:
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Return what the sink is told.
+    """Validate and return the options of the sink.
 
     Raises:
-        ConfigError: an option is unknown, bad or missing.
+        ConfigError: an option is unknown, invalid, missing, or contradicts another.
     """
     reader = OptionReader(options)
     reader.refuse_habits(SINK_HABITS)
-    reader.text("checkpointLocation")  # Spark's own, which it passes on
+    reader.text("checkpointLocation")  # an option of Spark itself, which it passes on
     read = SinkOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
@@ -71,7 +71,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
     reader.finish()
     if read.write_name is not None and not read.is_exact:
-        raise ConfigError("the options 'txnAppId' and 'txnVersion' name a write with exactlyOnce=true; it is not said")
+        raise ConfigError("the options 'txnAppId' and 'txnVersion' need exactlyOnce=true, which is not set")
     return read
 
 
@@ -83,31 +83,31 @@ def _codec(reader: OptionReader) -> Codec | None:
 
 
 def _write_name(reader: OptionReader) -> tuple[str, int] | None:
-    """Return what names a batch write, in the words of Delta's idempotent writes."""
+    """Return the name and version of a batch write; the options are named as in Delta's idempotent writes."""
     name, version = reader.text("txnAppId"), reader.integer("txnVersion", least=0)
     if (name is None) != (version is None):
-        raise ConfigError("the options 'txnAppId' and 'txnVersion' go together")
+        raise ConfigError("the options 'txnAppId' and 'txnVersion' go together: set both or none")
     if name is None or version is None:
         return None
     if not name.isprintable() or " " in name:
-        raise refuse("txnAppId", name, "must have no blanks")
+        raise refuse("txnAppId", name, "must contain no blanks or control characters")
     return name, version
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Judge the columns, given by name and type.
+    """Validate the columns, given by name and type.
 
     Raises:
-        ConfigError: one is unknown, missing or of a wrong type.
+        ConfigError: a column is unknown, missing or of a wrong type.
     """
     for name, kind in columns.items():
         if name not in _KINDS:
-            raise ConfigError(f"holdfast does not know what to write of column {name!r}; it takes {', '.join(_KINDS)}")
+            raise ConfigError(f"holdfast cannot write column {name!r}; it accepts {', '.join(_KINDS)}")
         if kind not in _KINDS[name]:
             raise ConfigError(f"column {name!r} is {kind}; it must be {' or '.join(sorted(_KINDS[name]))}")
     if sum(name in columns for name in BODIES) != 1:
-        raise ConfigError("exactly one column is the message: 'body', or 'value' as in Kafka's sink")
+        raise ConfigError("exactly one column must hold the message: 'body', or 'value' as in Kafka's sink")
     if options.topic is None and "topic" not in columns:
-        raise ConfigError("it is not said where to write: give the option 'topic', or a column 'topic'")
+        raise ConfigError("there is no topic to write to: give the option 'topic', or a column 'topic'")
     if options.is_exact and options.topic is None:
-        raise ConfigError("with exactlyOnce=true the option 'topic' says where to write, not a column")
+        raise ConfigError("exactlyOnce=true needs the option 'topic'; a column 'topic' is not enough")

@@ -1,11 +1,11 @@
-"""The rows of one queue as requests, from any row on, in either form.
+"""Encodes the rows of one queue as send requests, from any row on, in either of two forms.
 
     apart     every row becomes a record                     at most 512 KiB and 1 000 rows
-    whole     the request becomes one record of all rows     at most 1 MiB and 4 096 rows, whose keys fit outside
+    whole     the request becomes one record of all rows     at most 1 MiB and 4 096 rows; keys must fit its properties
 
-Who wants every row once stamps them: in a batch that is kept whole its own stamp says it all, else each row has one.
+Exactly-once writes stamp the rows: a batch that is stored whole has one stamp, otherwise each row has its own.
 
-Pure: knows neither brokers nor Spark.
+Pure: depends on neither brokers nor Spark.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
 
 REQUEST_BYTES_MAX: Final = 512 * 1024
 REQUEST_ROWS_MAX: Final = 1000
-# What a reader gets by one pull, and hands on as one Arrow batch.
+# The limits of one pull, which a reader returns as one Arrow batch.
 WHOLE_BYTES_MAX: Final = 1024 * 1024
 WHOLE_ROWS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class WriteName:
-    """Which rows these are, for those who want each once."""
+    """Identifies the rows of one task for exactly-once delivery."""
 
     query: str
     batch: int
@@ -44,18 +44,18 @@ class WriteName:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What makes rows known.
+    """Stamps that identify rows for exactly-once delivery.
 
     Attributes:
-        name: Which rows they are.
-        checksums: Before the first of all rows, and behind each.
+        name: Identifies the rows.
+        checksums: The running checksum before the first of all rows, and after each.
     """
 
     name: WriteName
     checksums: list[int]
 
     def of_request(self, start: int, end: int) -> str:
-        """Return what the properties of a request with some of the rows say."""
+        """Return the stamp of a request with the rows [start, end), as a property."""
         stamp = SinkStamp(
             query=self.name.query,
             batch=self.name.batch,
@@ -70,7 +70,7 @@ class Stamps:
         return f"{SINK}\x01{stamp.to_text()}\x02"
 
     def of_rows(self, start: int, end: int) -> list[bytes]:
-        """Return what the properties of each of some rows say."""
+        """Return the stamp of each of the rows [start, end), as a property."""
         checksums, is_last = self.checksums[start + 1 : end + 1], end + 1 == len(self.checksums)
         name = self.name
         texts = record_texts(name.query, name.batch, name.partition, start, checksums, is_last=is_last)
@@ -78,11 +78,11 @@ class Stamps:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Some rows on their way.
+    """A send request with some rows.
 
     Attributes:
-        end: The row behind the last of them.
-        is_whole: The broker is to keep them as one record.
+        end: The row after its last row.
+        is_whole: The broker shall store the rows as one record.
     """
 
     outgoing: Outgoing
@@ -90,19 +90,19 @@ class Request(msgspec.Struct, frozen=True):
     is_whole: bool
 
     def to_parcel(self, queue: MessageQueue) -> Parcel:
-        """Return it with the way it goes."""
+        """Return the request addressed to a queue."""
         code = RequestCode.SEND_BATCH_MESSAGE
         return Parcel(queue.topic, self.outgoing, queue=queue, code=code, is_whole=self.is_whole)
 
 
 @dataclass(frozen=True, slots=True)
 class RowRequests:
-    """Makes requests of the rows of one queue.
+    """Encodes the rows of one queue as requests.
 
     Attributes:
         rows: The rows.
-        codec: How to compress them in batches that are kept whole; None for not at all.
-        stamps: What makes them known; None if they may be there twice.
+        codec: Compresses batches that are stored whole; None for no compression.
+        stamps: The stamps for exactly-once delivery; None for at least once.
     """
 
     rows: Messages
@@ -110,14 +110,14 @@ class RowRequests:
     stamps: Stamps | None = None
 
     def apart(self, start: int) -> Request:
-        """Return a request with rows from *start* on, in the form that every broker takes."""
+        """Return a request with rows from *start* on, in the form that every broker accepts."""
         end = start + count_fitting(self.rows[start : start + REQUEST_ROWS_MAX], REQUEST_BYTES_MAX)
         stamps = None if self.stamps is None else self.stamps.of_rows(start, end)
         body = encode_messages(self.rows[start:end], stamps)
         return Request(Outgoing("", self._stamp(start, end), body, 0, 0), end, is_whole=False)
 
     def whole(self, start: int, batch_id: str) -> Request | None:
-        """Return one for brokers that keep batches whole; None if there is none."""
+        """Return a request with rows from *start* on, to be stored whole; None if the rows cannot be encoded so."""
         rows = self.rows[start : start + WHOLE_ROWS_MAX]
         rows = rows[: count_fitting(rows, WHOLE_BYTES_MAX)]
         rows = rows[: count_keyed(rows)]

@@ -1,9 +1,9 @@
-"""From Arrow batches to messages, as columns: no Python object per row, but where rows bring properties of their own.
+"""Converts Arrow batches to columns of messages, without a Python object per row, and chooses their queues.
 
-    key ─> Java's hash of the text ─> abs(h % N) ─> logical queue        as every client of ours does it, and Java's
-    no key ─> the queues in turn, from one that depends on the partition
+    key ─> Java's hash of the text ─> abs(h % N) ─> logical queue        as in all our clients, and in Java's
+    no key ─> round robin over the queues, from one that depends on the partition
 
-Pure: knows neither brokers nor Spark.
+Pure: depends on neither brokers nor Spark.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from holdfast.wire.records.properties import NAME_END, PROPERTIES_SIZE_MAX, VALU
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 BYTES: Final = pa.large_binary()
-"""What columns of messages are made of: a partition may have more than 2 GiB of them."""
+"""The type of message columns: large, because a partition may have more than 2 GiB."""
 _TEXT: Final = pa.large_string()
 
 
 class BadRow(HoldfastError):
-    """A row cannot be a message; the text says why."""
+    """A row cannot be stored as a message; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Rows:
     Attributes:
         keys: Their keys; null for those without.
         tags: Their tags; null for those without.
-        bodies: What they say.
-        properties: Their properties, as stored; the key and the tag are among them.
+        bodies: Their bodies.
+        properties: Their properties, encoded as stored; they include the key and the tag.
     """
 
     keys: pa.LargeStringArray
@@ -57,27 +57,27 @@ class Rows:
         return len(self.bodies)
 
     def in_order(self) -> Numbers:
-        """Return the rows by number in the order in which they came."""
+        """Return the row numbers in the order of arrival."""
         return np.arange(len(self))
 
     def sort(self) -> Numbers:
-        """Return the rows by number in the one order that does not depend on how they came."""
+        """Return the row numbers sorted by content, so that the order does not depend on arrival."""
         columns = {"key": self.keys.cast(BYTES).fill_null(b""), "body": self.bodies, "properties": self.properties}
         order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
         return order.to_numpy().astype(np.int64)
 
     def take(self, chosen: pa.Array) -> Rows:
-        """Return some of them."""
+        """Return the *chosen* rows."""
         return Rows(*(getattr(self, name).take(chosen) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Some messages out of columns, in an order of their own. Nothing is copied until they leave, a request at a time.
+    """A selection of rows, in any order. Nothing is copied until the rows are encoded, one request at a time.
 
     Attributes:
         rows: The columns.
-        numbers: Which of their rows these are.
+        numbers: The numbers of the selected rows.
     """
 
     rows: Rows
@@ -91,25 +91,25 @@ class Messages:
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Return all of *parts*, at least one, as one."""
+    """Return *parts*, at least one, concatenated."""
     columns = ([getattr(part, name) for name in Rows.__slots__] for part in parts)
     return Rows(*map(pa.concat_arrays, zip(*columns, strict=True)))
 
 
 @dataclass(slots=True)
 class QueueChoice:
-    """Brings messages to their queues.
+    """Chooses the queue of each message.
 
     Args:
-        queues: Of each topic.
-        turn: Whose turn it is among messages without a key.
+        queues: The queues of each topic.
+        turn: The round-robin counter for messages without a key.
     """
 
     queues: Mapping[str, tuple[MessageQueue, ...]]
     turn: int = 0
 
     def spread(self, topic: str, rows: Rows, order: Numbers) -> Iterator[tuple[MessageQueue, Messages]]:
-        """Yield the queues that get any of *rows*, and what they get, in this order."""
+        """Yield each queue that receives rows, with its messages in *order*."""
         queues = self.queues[topic]
         chosen = self._choose(rows.keys.take(pa.array(order)), len(queues))
         numbers = order[np.argsort(chosen, kind="stable")]
@@ -122,7 +122,7 @@ class QueueChoice:
         """Return the number of the queue of each message."""
         is_keyed = keys.is_valid().to_numpy(zero_copy_only=False)
         numbers = np.empty(len(keys), dtype=np.int64)
-        # Java's remainder has the sign of the dividend: abs(h % N) there is abs(h) % N here.
+        # Java's remainder has the sign of the dividend: its abs(h % N) is abs(h) % N in Python.
         numbers[is_keyed] = np.abs(hash_keys(keys.drop_null())) % count
         unkeyed = len(keys) - int(is_keyed.sum())
         numbers[~is_keyed] = np.arange(self.turn + 1, self.turn + 1 + unkeyed) % count
@@ -131,20 +131,20 @@ class QueueChoice:
 
 
 def to_rows(batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str] = frozenset()) -> dict[str, Rows]:
-    """Return the messages that rows are, by topic.
+    """Convert rows to messages, by topic.
 
     Args:
         batch: The rows.
-        topic: Where rows go that name no topic.
-        dropped: Properties that rows bring and that are left out.
+        topic: The topic of rows that do not name one.
+        dropped: Names of properties to leave out.
 
     Raises:
-        BadRow: one cannot be a message.
+        BadRow: a row cannot be stored as a message.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
     bodies = next(columns[name] for name in BODIES if name in columns).cast(BYTES)
     if pc.min(pc.fill_null(pc.binary_length(bodies), 0)).as_py() == 0:
-        raise BadRow("a row has no body, or an empty one, which is no message")
+        raise BadRow("a row has no body, or an empty one, so it cannot be a message")
     keys = _to_texts(columns.get("key"), batch.num_rows)
     tags = _to_texts(columns.get("tags"), batch.num_rows)
     rows = Rows(keys, tags, bodies, _properties(keys, tags, columns.get("properties"), dropped))
@@ -157,18 +157,18 @@ def to_rows(batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str]
 
 def _require(topic: str | None) -> str:
     if topic is None:
-        raise BadRow("a row names no topic, and there is no option 'topic'")
+        raise BadRow("a row names no topic, and the option 'topic' is not set")
     return topic
 
 
 def _only(rows: Rows, topics: pa.Array, topic: pa.Scalar) -> Rows:
-    """Return the rows for one of their topics."""
+    """Return the rows of one topic."""
     chosen = pc.indices_nonzero(pc.fill_null(pc.equal(topics, topic), fill_value=False))
     return rows.take(chosen)
 
 
 def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
-    """Return keys or tags as texts. Bytes that are not UTF-8 are read as Latin-1."""
+    """Return keys or tags as text. Bytes that are not UTF-8 are decoded as Latin-1."""
     if column is None:
         return pa.nulls(count, _TEXT)
     try:
@@ -178,7 +178,7 @@ def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
 
 
 def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None, dropped: frozenset[str]) -> pa.LargeBinaryArray:
-    """Return the properties of each message, as stored."""
+    """Return the properties of each message, encoded as stored."""
     parts: list[pa.Array] = []
     for column, its_names in ((keys, (names.KEYS, names.SHARDING_KEY)), (tags, (names.TAGS,))):
         if column.null_count < len(column):
@@ -190,20 +190,20 @@ def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None, dropped: 
 
 
 def join_properties(*parts: pa.Array) -> pa.LargeBinaryArray:
-    """Return the properties in each row of *parts*, joined.
+    """Return *parts* concatenated row by row.
 
     Raises:
-        BadRow: those of one row are too large.
+        BadRow: the properties of a row are too large.
     """
     joined = join_columns(*parts)
     largest = pc.max(pc.binary_length(joined)).as_py() or 0
     if largest > PROPERTIES_SIZE_MAX:
-        raise BadRow(f"the properties of a row have {largest} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
+        raise BadRow(f"the properties of a row have {largest} bytes; at most {PROPERTIES_SIZE_MAX} can be stored")
     return joined
 
 
 def to_pairs(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
-    """Return the properties that all have the value of a column; nothing where it is null or empty."""
+    """Return properties of the given names, all with the value of a column; empty where it is null or empty."""
     raw = values.cast(BYTES)
     pieces: list[Any] = []
     for name in property_names:
@@ -212,7 +212,7 @@ def to_pairs(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
 
 
 def join_columns(*columns: pa.Array | bytes) -> pa.LargeBinaryArray:
-    """Return what stands in each row of *columns*, one behind the other; a text stands in every row."""
+    """Return *columns* concatenated row by row; a bytes constant is repeated in every row."""
     pieces = [pa.scalar(column, BYTES) if isinstance(column, bytes) else column for column in columns]
     if len(pieces) == 1:
         return pieces[0]
@@ -220,7 +220,7 @@ def join_columns(*columns: pa.Array | bytes) -> pa.LargeBinaryArray:
 
 
 def _join_maps(maps: pa.MapArray, dropped: frozenset[str]) -> pa.LargeBinaryArray:
-    """Return properties that rows bring themselves, without those that the topic sets."""
+    """Return the properties of the rows' `properties` column, without reserved and *dropped* names."""
     offsets = maps.offsets.to_numpy().astype(np.int64)
     entries = slice(int(offsets[0]), int(offsets[-1]))
     keys, values = (child[entries].cast(_TEXT) for child in (maps.keys, maps.items))
@@ -233,7 +233,7 @@ def _join_maps(maps: pa.MapArray, dropped: frozenset[str]) -> pa.LargeBinaryArra
     check_separators(keys)
     check_separators(values)
     pairs = join_columns(keys.cast(BYTES), b"\x01", values.cast(BYTES), b"\x02")
-    # The pairs of a row lie side by side: it begins where its first one does.
+    # The pairs of a row are adjacent: the row begins where its first pair does.
     begins = np.frombuffer(pairs.buffers()[1], dtype=np.int64)[pairs.offset : pairs.offset + len(pairs) + 1]
     counts = np.bincount(rows[is_kept], minlength=len(maps))
     ends = begins[np.concatenate(([0], np.cumsum(counts)))] if len(pairs) else np.zeros(len(maps) + 1, np.int64)
@@ -241,10 +241,10 @@ def _join_maps(maps: pa.MapArray, dropped: frozenset[str]) -> pa.LargeBinaryArra
 
 
 def check_separators(column: pa.LargeStringArray) -> None:
-    """Refuse texts that cannot be in a property.
+    """Reject texts that contain a separator of properties.
 
     Raises:
-        BadRow: one holds a separator.
+        BadRow: a text contains one.
     """
     units = np.frombuffer(block_of(column), dtype=np.uint8)
     if not ((units == ord(NAME_END)) | (units == ord(VALUE_END))).any():
@@ -255,4 +255,4 @@ def check_separators(column: pa.LargeStringArray) -> None:
 
 
 def _has_separator(text: str) -> BadRow:
-    return BadRow(f"a key, a tag or a property holds a separator of properties (\\x01 or \\x02): {text!r}")
+    return BadRow(f"a key, a tag or a property contains a separator of properties (\\x01 or \\x02): {text!r}")

