@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 __all__ = ["HoldfastSource", "register", "session"]
 
 # Import lazily: some modules of this package work without Spark.
-_HOMES = {"HoldfastSource": "source", "register": "spark_session", "session": "spark_session"}
+_MODULES = {"HoldfastSource": "source", "register": "spark_session", "session": "spark_session"}
 
 
 def __getattr__(name: str) -> object:
     """Import and return a public name on first use."""
-    if name in _HOMES:
+    if name in _MODULES:
         try:
-            home = importlib.import_module(f"holdfast.spark.{_HOMES[name]}")
+            module = importlib.import_module(f"holdfast.spark.{_MODULES[name]}")
         except ModuleNotFoundError as error:
             raise ImportError(describe_missing("holdfast.spark", error, "spark"), name=error.name) from None
-        found: object = getattr(home, name)
+        found: object = getattr(module, name)
         return found
     raise AttributeError(f"module 'holdfast.spark' has no attribute {name!r}")

@@ -37,7 +37,7 @@ from holdfast.wire.requests.sink import SinkState
 
 _SEND_TIMEOUT_S: Final = 10.0
 _ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
-_NEVER: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
+_FINAL: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
 _BEGUN_MAX: Final = 2
 """Deliveries in progress: a second one keeps brokers busy while some queues still receive rows of the first."""
 
@@ -108,11 +108,11 @@ class Delivery:
             async with asyncio.TaskGroup() as tasks:
                 for queue, mine in rows.items():
                     before, self._turns[queue] = self._turns.get(queue), asyncio.Event()
-                    tasks.create_task(self._deliver_behind(before, self._turns[queue], queue, mine, queue_count))
+                    tasks.create_task(self._deliver_in_turn(before, self._turns[queue], queue, mine, queue_count))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
 
-    async def _deliver_behind(
+    async def _deliver_in_turn(
         self, before: asyncio.Event | None, done: asyncio.Event, queue: MessageQueue, rows: Messages, queue_count: int
     ) -> None:
         """Send rows to one queue after the earlier ones. Wait forever if sending those failed."""
@@ -169,7 +169,7 @@ class Delivery:
                 if request.is_whole and error.code in _ILLEGAL:
                     may_be_whole = False  # Fall back to the form that every broker accepts.
                     continue
-                if error.code in _NEVER:
+                if error.code in _FINAL:
                     raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
                 if time.monotonic() > deadline_s:
                     raise Unavailable(

@@ -67,15 +67,15 @@ class HoldfastSource(DataSource):
         """Return the writer of a batch write."""
         from holdfast.spark.writer import HoldfastBatchWriter  # noqa: PLC0415 - workers that read start without it
 
-        return HoldfastBatchWriter(self._judge_sink(schema, is_overwrite=overwrite))
+        return HoldfastBatchWriter(self._validate_sink(schema, is_overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Return the writer of a streaming query."""
         from holdfast.spark.writer import HoldfastStreamWriter  # noqa: PLC0415 - as above
 
-        return HoldfastStreamWriter(self._judge_sink(schema, is_overwrite=overwrite))
+        return HoldfastStreamWriter(self._validate_sink(schema, is_overwrite=overwrite))
 
-    def _judge_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:
+    def _validate_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:
         if is_overwrite:
             raise ConfigError("messages cannot be overwritten: write with mode('append')")
         from holdfast.spark.sink_contact import require_contact  # noqa: PLC0415 - as above

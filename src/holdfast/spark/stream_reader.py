@@ -35,7 +35,7 @@ from holdfast.spark.plan import admit
 
 # Spark asks for the next end as soon as it has an answer, so an idle stream waits here.
 _IDLE_S: Final = 0.2
-_LOOK_S: Final = 0.04
+_POLL_S: Final = 0.04
 # How often to discover new topics and queues.
 _DISCOVER_S: Final = 5.0
 _SAMPLE_BYTES: Final = 64 * 1024
@@ -98,7 +98,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None or time.monotonic() > deadline_s:
                 self._reached = before.ends
                 return start
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the last known ends of all queues, and per topic the lag: the messages left after the batch.
@@ -191,11 +191,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         available = {
             name: sum(high - low for low, high in self._held(link, name, start, ends)) for name, start in starts.items()
         }
-        if not (before.is_initial or begins) and not self._is_worth_it(sum(available.values())):
+        if not (before.is_initial or begins) and not self._is_due(sum(available.values())):
             return None
-        taken = admit(available, self._rows_max(link, starts, available))
+        admitted = admit(available, self._rows_max(link, starts, available))
         reached = {
-            name: _walk(self._held(link, name, start, ends), start, taken[name]) for name, start in starts.items()
+            name: _walk(self._held(link, name, start, ends), start, admitted[name]) for name, start in starts.items()
         }
         if reached == before.ends and not begins:
             return None
@@ -225,7 +225,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return {name: low for name, (low, _) in link.known_bounds({n: link.find_queue(n) for n in lasting}).items()}
 
-    def _is_worth_it(self, available: int) -> bool:
+    def _is_due(self, available: int) -> bool:
         """Return whether to begin a batch of *available* rows now."""
         if not available:
             return False

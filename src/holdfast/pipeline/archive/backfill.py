@@ -179,7 +179,7 @@ def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_pi
     assert bounds is not None, "there is always one row of sums"
     low, high = int(bounds[0] or 0), int(bounds[1] or 0)
     step_s = max(1, -(-(high - low) // _STEPS_MAX))
-    offset = F.when(F.length("body") > 0, F.col("offset"))  # null where a row is empty
+    offset = F.when(F.length("body") > 0, F.col("offset"))  # null if the row has no body
     found = (
         rows.groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
         .agg(F.count(offset), F.min(offset), F.max(offset), F.count("*") - F.count(offset))

@@ -108,7 +108,7 @@ class _QueueAudit:
         known = numbers + first
         before = np.append(self._last_number if self._last_number >= 0 else known[0] - 1, known[:-1])
         for place in np.flatnonzero(known != before + 1):
-            # Retention removes whole files, from the front.
+            # Retention removes only whole files from the front, so a hole elsewhere is a lost entry.
             self._done.is_sound = False
             count = int(known[place] - before[place] - 1)
             lost = int(before[place]) + 1

@@ -188,15 +188,15 @@ class _RangeAuditor:
             zip(batches.records.properties_starts.tolist(), batches.records.properties_sizes.tolist(), strict=True)
         ):
             flag, offset = int(batches.records.flags[row]), int(offsets[row])
-            first, said = inner_span(flag, bytes(view[start : start + size]), offset)
+            first, stated = inner_span(flag, bytes(view[start : start + size]), offset)
             if offset in broken:
                 self._report_record("batch", batches, row, broken[offset])
-            elif first != offset or said not in {1, counts[row]}:
-                text = f"its header says {said} messages from offset {first} on, but it holds {counts[row]}"
+            elif first != offset or stated not in {1, counts[row]}:
+                text = f"its header says {stated} messages from offset {first} on, but it holds {counts[row]}"
                 self._report_record("batch", batches, row, text)
         return counts
 
-    # Against entries.
+    # Comparing records with entries.
 
     def _compare(self, seen: _Seen, entries: _Entries) -> None:
         self._done.entries = len(entries.positions)

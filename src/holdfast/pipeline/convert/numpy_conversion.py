@@ -113,9 +113,9 @@ _Entries = list[tuple[_Part, int, int]]
 """The entries [start, end) of some pieces."""
 
 
-def _join(taken: _Entries, name: str) -> bytes:
+def _join(group: _Entries, name: str) -> bytes:
     """Return one column of all the entries, joined."""
-    return b"".join([getattr(part, name)[start:end] for part, start, end in taken])
+    return b"".join([getattr(part, name)[start:end] for part, start, end in group])
 
 
 class ColumnCraft:
@@ -159,9 +159,9 @@ class ColumnCraft:
             StoreError: they differ, or a record is unusual.
         """
         owner = Owner(plan.topic, 0)
-        for taken in self._cluster(parts):
-            times, at = self._look_up(owner, taken), 0
-            for part, start, end in taken:
+        for group in self._cluster(parts):
+            times, at = self._look_up(owner, group), 0
+            for part, start, end in group:
                 mine = times[at : at + end - start]
                 at += end - start
                 if plan.to == "batch":
@@ -188,24 +188,24 @@ class ColumnCraft:
         # From 0 to the end every entry is covered, even if positions do not rise; then some are covered twice.
         cuts = [[0, *places.searchsorted(bounds).tolist(), len(places)] for places in positions]
         for starts, ends in pairwise(zip(*cuts, strict=True)):
-            taken = [(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True) if start < end]
-            if taken:
-                yield taken
+            group = [(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True) if start < end]
+            if group:
+                yield group
 
-    def _look_up(self, owner: Owner, taken: _Entries) -> Column:
-        """Return the store times of all records that the entries in *taken* point to.
+    def _look_up(self, owner: Owner, group: _Entries) -> Column:
+        """Return the store times of all records that the entries in *group* point to.
 
         Raises:
             IndexError: a record would end past its file.
             StoreError: the log differs from the index, or a record is unusual.
         """
-        said = {name: _join(taken, name) for name in ("position", "size", "first")}
-        said["queue_id"] = b"".join([part.queue_id * (end - start) for part, start, end in taken])
-        positions = np.frombuffer(said["position"], "=i8").byteswap()
-        said["magic"] = _big_endian(owner.magic).tobytes() * len(positions)
-        data, starts = self._read(positions, max(part.end_at(end - 1) for part, _, end in taken))
+        expected = {name: _join(group, name) for name in ("position", "size", "first")}
+        expected["queue_id"] = b"".join([part.queue_id * (end - start) for part, start, end in group])
+        positions = np.frombuffer(expected["position"], "=i8").byteswap()
+        expected["magic"] = _big_endian(owner.magic).tobytes() * len(positions)
+        data, starts = self._read(positions, max(part.end_at(end - 1) for part, _, end in group))
         heads = _gather(data, starts, _HEADS[0])
-        if any(heads[name].tobytes() != column for name, column in said.items()):
+        if any(heads[name].tobytes() != column for name, column in expected.items()):
             raise StoreError("the log differs from the index")
         flags = np.bitwise_or.reduce(heads["flag"])
         if flags & _INNER_BITS == _INNER_BITS:

@@ -94,7 +94,7 @@ class QueueReader:
         return np.frombuffer(b"".join(parts), dtype=kind)
 
     def find(self, position: int) -> int:
-        """Return the number of the first entry that is not of a record before *position*. Empty ones are behind all."""
+        """Return the number of the first entry at or after *position*. Empty entries count as after all positions."""
         low, high = self.queue.bounds
         while low < high:
             middle = (low + high) // 2
