@@ -129,7 +129,7 @@ def stats(
 
 
 def _choose_step(folders: list[StoreFolder]) -> int:
-    """Return the shortest time step that divides the time between the first and last record into less than 96 steps."""
+    """Return the shortest time step with fewer than `_STEPS_MAX` steps between the first record and the last."""
     first = min((folder.first_ms for folder in folders if folder.first_ms), default=0)
     span = max((folder.last_ms for folder in folders), default=0) - first
     return next((step for step in _STEPS_MS if span // step < _STEPS_MAX), _STEPS_MS[-1])
