@@ -259,7 +259,7 @@ class BatchBench:
                 sent = self._run_producer(
                     names, TOPICS[way], call, f"seconds={self._pace.seconds}", f"whole={int(way == 'inner')}"
                 )
-                # The watch began before the producer was started: only while it sends the broker has anything to do.
+                # The watch began before the producer started, but the broker is idle until the producer sends.
                 server_s = watch.stop().server * (time.monotonic() - begun_s)
                 rates[name].append(sent["messages"] / sent["seconds"])
                 cores[name].append((sent["cpu_seconds"] / sent["seconds"], server_s / sent["seconds"]))
@@ -281,7 +281,7 @@ class BatchBench:
     def _read_columns(self, names: Server, broker: Server) -> list[Columns]:
         """Read topics of small messages that our producer wrote, one topic of each index type."""
         if importlib.util.find_spec("pyarrow") is None:
-            self._say("   no columns: `pip install 'holdfast[arrow]'` brings pyarrow")
+            self._say("   no columns: `pip install 'holdfast[arrow]'` installs pyarrow")
             return []
         found = []
         for way, topic in (("inner", "SmallWhole"), ("outer", "SmallSplit")):

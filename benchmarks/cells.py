@@ -17,7 +17,7 @@ Unit = Literal["messages/s", "requests/s", "MB/s"]
 
 SHAPES = ((1, 1), (16, 1), (16, 16), (4, 256))
 MIB = 1 << 20
-# A record of a 1 KiB message is 1.2 KB in the log: 1 MiB holds fewer than this, so the byte limit is what stops a pull.
+# A record of a 1 KiB message is 1.2 KB in the log: 1 MiB holds fewer than this, so the byte limit stops a pull.
 COUNT_MAX = 2048
 # Messages in each queue that pulls walk over: more bytes than a processor's caches hold, far fewer than memory.
 SPAN = 60_000

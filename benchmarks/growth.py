@@ -51,12 +51,12 @@ def axes(seconds: float) -> list[Axis]:
 
 
 def topic_of(queues: int) -> str:
-    """Return the topic with that many queues."""
+    """Return the name of the topic with *queues* queues."""
     return f"{TOPIC}-{queues}"
 
 
 def topics() -> dict[str, int]:
-    """Return every topic that the axes send to, with its queues."""
+    """Return all topics of the axes, with their number of queues."""
     return {topic_of(count): count for count in (4, *QUEUES)}
 
 

@@ -12,7 +12,7 @@ Baseline = Literal["Java", "Java's best pull", "bare", "Java's p99"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison.
+    """One comparison of a figure with its target.
 
     Attributes:
         ratio: Ours / baseline.
@@ -37,12 +37,12 @@ def best_java_pull(results: Sequence[CellResult]) -> float:
 
 
 def judge(results: Sequence[CellResult]) -> list[Verdict]:
-    """Return a verdict for every wanted ratio that was measured."""
-    verdicts = [verdict for result in results for verdict in _judge_cell(result)]
-    return verdicts + _judge_best_pulls(results)
+    """Return a verdict for every measured ratio that has a target."""
+    verdicts = [verdict for result in results for verdict in _compare_cell(result)]
+    return verdicts + _compare_best_pulls(results)
 
 
-def _judge_best_pulls(results: Sequence[CellResult]) -> list[Verdict]:
+def _compare_best_pulls(results: Sequence[CellResult]) -> list[Verdict]:
     """Compare the best shape of each group of pulls with Java's best pull of any shape."""
     best = best_java_pull(results)
     groups: dict[str, tuple[float, float]] = {}
@@ -63,7 +63,7 @@ def _judge_best_pulls(results: Sequence[CellResult]) -> list[Verdict]:
     ]
 
 
-def _judge_cell(result: CellResult) -> list[Verdict]:
+def _compare_cell(result: CellResult) -> list[Verdict]:
     wanted, summaries = result.cell.wanted, result.summaries
     ours, java, bare = (summaries.get(kind) for kind in ("holdfast", "java", "bare"))
     if ours is None:

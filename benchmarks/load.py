@@ -67,7 +67,7 @@ def run_load(loadgen: Path, port: int, load: Load) -> LoadResult:
     """Run *load* against the server on *port*.
 
     Raises:
-        BenchmarkFailed: an answer was wrong or missing, or the server closed a connection.
+        BenchmarkFailed: An answer was wrong or missing, or the server closed a connection.
     """
     command = [str(loadgen), *load.arguments(port)]
     timeout_s = 60 + load.seconds + load.warm if not load.requests else 600

@@ -66,7 +66,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell, every kind."""
+    """The summaries of one cell, one for each kind."""
 
     cell: Cell
     summaries: dict[Kind, Summary]

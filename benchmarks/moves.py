@@ -182,7 +182,7 @@ class MoveBench:
         _await_route(name_server, topic)
         file = self._home() / "rows"
         with self._start_client(client, [name_server.name_server, topic, str(KEYS), str(file)]) as load:
-            _tell(load, "flow", "flowing")
+            _command(load, "flow", "flowing")
             time.sleep(self._pace.warm_s)
             since = time.time()
             time.sleep(self._pace.calm_s)
@@ -191,10 +191,10 @@ class MoveBench:
                 began = time.time()
                 order(name_server, *words)
                 given.append(Command(began=began, ended=time.time()))
-                _tell(load, "flow", "flowing")
+                _command(load, "flow", "flowing")
             time.sleep(self._pace.calm_s)
             until = time.time()
-            _tell(load, "stop", "written")
+            _command(load, "stop", "written")
         with file.open(encoding="utf-8") as lines:
             return account(read_rows(lines), given, since=since, until=until)
 
@@ -225,7 +225,7 @@ class MoveBench:
             raise BenchmarkFailed(f"holdfast {' '.join(words)}:\n{done.stdout}{done.stderr}")
 
 
-def _tell(load: Child, word: str, answer: str) -> None:
+def _command(load: Child, word: str, answer: str) -> None:
     heard = len(load.lines())
     load.tell(word)
     try:

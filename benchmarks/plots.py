@@ -123,7 +123,7 @@ def _draw_growth(growths: list[Growth], file: Path) -> Path:
         axes.set_xticks([point.value for point in growth.axis.points], [point.label for point in growth.axis.points])
         axes.minorticks_off()
         if by_size:
-            axes.set_yscale("log")  # from 100 B to 1 MiB also the bytes a second grow a hundredfold
+            axes.set_yscale("log")  # from 100 B to 1 MiB the MB/s grow a hundredfold
         else:
             axes.set_ylim(bottom=0)
         axes.set_title(f"sends by {growth.axis.name}")

@@ -185,7 +185,7 @@ def profile_checks(rooms: Rooms, stages: Stages, *, rounds: int, frames: int) ->
 
 def profile_index(store: MessageStore, stages: Stages, *, frames: int) -> None:
     """Time the deferred work of the key index for the messages stored so far."""
-    indexer = store._indexer  # noqa: SLF001 - a profile looks inside
+    indexer = store._indexer  # noqa: SLF001 - a profile needs internals
     slices = 0
     while indexer.is_behind(store.confirmed) and slices < 100:
         before, start = indexer.indexed, time.thread_time_ns()

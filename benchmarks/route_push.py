@@ -68,7 +68,7 @@ DEFAULTS: Final = NameServerOptions()
 
 
 class PushPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long."""
+    """The number and duration of the measurements."""
 
     changes: int = 10
     rests: int = 4

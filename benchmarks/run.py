@@ -257,7 +257,7 @@ class Run:
             found = measure_recovery(
                 self._bench, self._fleet, cluster.name_server, restart, log_mib=self._plan.recovery_mib
             )
-            say(f"   {kind}: {found.seconds:.1f} s, with everything made again {found.seconds_rebuilding:.1f} s")
+            say(f"   {kind}: {found.seconds:.1f} s, with everything rebuilt {found.seconds_rebuilding:.1f} s")
             self.results.recovery[kind] = found
             self._stop(cluster)
 

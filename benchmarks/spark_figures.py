@@ -261,7 +261,7 @@ class SparkBench:
             for case in cases if number % 2 == 0 else reversed(cases):
                 with self._driver(case.side) as driver:
                     seconds[case.name] += driver.ask(case.job)
-                self._tell("cold", case.name, seconds[case.name][-1], found.rows)
+                self._report("cold", case.name, seconds[case.name][-1], found.rows)
         found.cold = self._readings(seconds)
 
     def _warm(self, found: SparkFindings) -> None:
@@ -278,12 +278,12 @@ class SparkBench:
         for case in cases:  # Warm the JVMs: both have run equally many queries before the first one counts.
             times = WARMING_QUERIES // sum(case.side == other.side for other in cases)
             taken = self._drivers[case.side].ask({**case.job, "times": times})
-            self._tell("warming", case.name, taken[-1], found.rows)
+            self._report("warming", case.name, taken[-1], found.rows)
         for _ in range(self._extent.warm_rounds):
             for case in cases:
                 taken = self._drivers[case.side].ask({**case.job, "times": 3})
                 seconds[case.name] += taken[1:]  # skip the first run: other work has displaced the caches
-                self._tell("warm", case.name, taken[-1], found.rows)
+                self._report("warm", case.name, taken[-1], found.rows)
         found.warm = self._readings(seconds)
 
     def _sinks(self, found: SparkFindings) -> None:
@@ -304,7 +304,7 @@ class SparkBench:
                 taken = self._drivers[case.side].ask(case.job)
                 if number:
                     seconds[case.name] += taken
-                self._tell("write" if number else "warming", case.name, taken[-1], found.rows)
+                self._report("write" if number else "warming", case.name, taken[-1], found.rows)
         found.sinks = self._readings(seconds)
         for topic in (COPY, ONCE, COPY + WHOLE, ONCE + WHOLE):
             self._check(self._drivers["ours"], self._topic(topic, "offset bigint"), times * found.rows)
@@ -345,8 +345,8 @@ class SparkBench:
                 taken[f"{name} sink"] = Readings(rows=rows, size=size, seconds=driver.ask(write))
                 taken[name] = Readings(rows=rows, size=size, seconds=driver.ask({**read, "times": 3})[1:])
                 self._check(driver, read, rows)
-                self._tell(f"{place}, write", name, taken[f"{name} sink"].seconds[-1], rows)
-                self._tell(place, name, taken[name].seconds[-1], rows)
+                self._report(f"{place}, write", name, taken[f"{name} sink"].seconds[-1], rows)
+                self._report(place, name, taken[name].seconds[-1], rows)
             self._keep_bare(topic, bare)
             seconds = ours.ask({**self._bare(bare), "times": 3})[1:]
             shutil.rmtree(self._folder / file)
@@ -362,7 +362,7 @@ class SparkBench:
         extent = self._extent
         return {name: Readings(rows=extent.rows, size=extent.size, seconds=taken) for name, taken in seconds.items()}
 
-    def _tell(self, what: str, name: str, seconds: float, rows: int) -> None:
+    def _report(self, what: str, name: str, seconds: float, rows: int) -> None:
         self._say(f"   {what}, {name}: {rows / seconds:,.0f} rows/s")
 
 

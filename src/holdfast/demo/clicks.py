@@ -65,7 +65,7 @@ class Play:
             await self._phase("1 broker, killed and back")
             self._load.stop()
             await clicking
-            self._screen.event(f"{self._ledger.acknowledged:,} clicks were acknowledged; the queries read to the end")
+            self._screen.event(f"{self._ledger.acknowledged:,} clicks were acknowledged; waiting for the queries")
             restarts = await asyncio.to_thread(self._queries.finish)
             total = len(await asyncio.to_thread(self._queries.archived, CLICKS))
             await wait_until(lambda: self._dashboard.total >= total, PATIENCE_S)

@@ -67,13 +67,13 @@ class Queries:
         source = spark.readStream.format("holdfast").option("namesrv", namesrv).option("startingOffsets", "earliest")
         counts = source.option("subscribe", CLICKS).option("groupId", GROUP).load().groupBy("key").count()
 
-        def tell(changed: DataFrame, number: int) -> None:
+        def write_changed(changed: DataFrame, number: int) -> None:
             """Write the counts that changed. Spark's Python sinks support no updates; a named write is exactly once."""
             sink = changed.selectExpr("key", "cast(count as string) body").write.format("holdfast").mode("append")
             sink = sink.option("namesrv", namesrv).option("topic", COUNTS).option("exactlyOnce", "true")
             sink.option("txnAppId", "click-count").option("txnVersion", str(number)).save()
 
-        updates = counts.writeStream.outputMode("update").foreachBatch(tell)
+        updates = counts.writeStream.outputMode("update").foreachBatch(write_changed)
         rows = source.option("subscribe", f"{CLICKS},{COUNTS}").option("groupId", ARCHIVE).load()
         files = rows.drop("properties").writeStream.format("parquet").option("path", self._files)
         self._queries: list[StreamingQuery] = []

@@ -138,7 +138,7 @@ class Consumer(SimClient):
             fields = UnregisterFields(client_id=self.name, consumer_group=self._group)
             self.part(Command(code=RequestCode.UNREGISTER_CLIENT, fields=to_fields(fields)))
 
-    # Which queues are mine.
+    # Rebalancing.
 
     def _rebalance_regularly(self) -> None:
         self._rebalance()

@@ -235,7 +235,7 @@ class Network:
 
         self._later(span_ms, end)
 
-    # How bytes travel.
+    # Transmission.
 
     def _move(self, socket: Socket) -> None:
         if not socket.is_moving:

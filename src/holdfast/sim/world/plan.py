@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw_plan(chance: Random) -> Plan:
-    """Return the plan of a run."""
+    """Draw the plan of a run."""
     faults = _draw_faults(chance)
     plan = Plan(
         name_servers=chance.choice((1, 1, 2)),

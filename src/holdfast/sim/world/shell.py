@@ -106,7 +106,7 @@ class Shell:
         """Whether no disk work is in progress."""
         return not self._working and not self._is_syncing
 
-    # Life and death.
+    # Start and end.
 
     def start(self, *addresses: str, streams: Mapping[str, str] | None = None) -> None:
         """Listen and start the machine. *streams* maps addresses that carry no frames to their purposes."""
