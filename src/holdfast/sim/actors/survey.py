@@ -82,4 +82,4 @@ def _find_wrong_leader(
     if not set(named) <= set(alive):
         return f"says that {topic} is at {named}, alive are {alive}"
     lost = {leader for leader in leaders.values() if leader in alive} - set(named)
-    return f"has no address of {lost}, which lead {topic}" if lost else None
+    return f"has no address of {lost}, though they lead {topic} now" if lost else None
