@@ -174,7 +174,7 @@ def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
         return call
 
     with monkeypatch.context() as patch:
-        for module in ("archive_manifest", "hold"):
+        for module in ("archive.manifest", "archive.retention_hold"):
             patch.setattr(f"holdfast.pipeline.{module}.replace_small", step(replace_small))
         patch.setattr(Path, "rename", step(Path.rename))
         try:
