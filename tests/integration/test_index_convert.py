@@ -155,7 +155,7 @@ def test_a_queue_is_prepared_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     words = ["index", "convert", "orders", "--to", "batch", "--store", str(tmp_path)]
 
     assert main([*words, "--queue", "1"]) == 0
-    assert "ready, and not in use" in capsys.readouterr().out
+    assert "ready, but not yet in use" in capsys.readouterr().out
     assert (tmp_path / "consumequeue" / "orders").is_dir()
     assert main([*words, "--json"]) == 0
 

@@ -99,7 +99,7 @@ async def test_each_unit_sees_its_own_topic_of_the_name(site: Site):
         assert places(west) == queues_of("west")
     status, said = await site.operator.attempt("queue", "list", TOPIC)
     assert status == 1
-    assert "say which with --unit" in said
+    assert "choose one with --unit" in said
     listed = await site.operator.run("queue", "list", TOPIC, "--unit", "west")
     assert listed["mapping"]["scope"] == "west"
     status, said = await site.operator.attempt("topic", "create", TOPIC, "--logical-queues", "2")

@@ -69,7 +69,7 @@ async def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target:
     offsets = Offsets(a_cluster(language="JAVA", version=407))
 
     if target.kind == "offset":
-        with pytest.raises(NotAllowed, match="only resets to times"):
+        with pytest.raises(NotAllowed, match="can only reset to a time"):
             await offsets.plan_reset("g", "t", target)
     else:
         assert await offsets.plan_reset("g", "t", target)

@@ -162,7 +162,7 @@ async def test_two_topics_of_one_name_are_read_apart():
     assert view.topics.keys() == {"u"}
     assert [sorted(topic.records) for topic in view.find("t")] == [["a"], ["b", "c"]]
     assert view.leaders["t of west"] == {0: "b", 1: "c"}
-    with pytest.raises(NotAllowed, match="say which with --unit"):
+    with pytest.raises(NotAllowed, match="choose one with --unit"):
         view.get_topic("t")
     for narrowed in (view.within("west"), view.around("b")):
         assert narrowed.get_topic("t").merged.total == 2

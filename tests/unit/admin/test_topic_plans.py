@@ -312,7 +312,7 @@ async def test_a_queue_that_had_a_leader_gets_no_second_one():
 
     plan = await plan_repair(cluster, view, force=True)
 
-    assert (plan.homes, plan.faults) == (None, ["nobody leads queue 0, which went to b: start b"])
+    assert (plan.homes, plan.faults) == (None, ["no broker leads queue 0, which went to b: start b"])
 
 
 async def test_a_contradiction_is_left_to_the_operator():
@@ -370,5 +370,5 @@ async def test_a_topic_grows_inside_its_scope():
     plan = grow_plan(view, view.get_topic("t"), 3, now_ms=9000)
 
     assert {queue.leader.broker for queue in plan.after} == {"a"}
-    with pytest.raises(NotAllowed, match="broker b is in cluster west, outside of the topic's scope: choose from a"):
+    with pytest.raises(NotAllowed, match="broker b is in cluster west, outside the topic's scope: choose from a"):
         grow_plan(view, view.get_topic("t"), 3, targets=["b"], now_ms=9000)

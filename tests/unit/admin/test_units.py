@@ -111,7 +111,7 @@ async def test_a_group_with_members_of_another_kind_is_not_opened_alone():
     reach = Fused()
     reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: json.dumps(java).encode())
 
-    with pytest.raises(NotAllowed, match="jay of group billing is a client of another kind"):
+    with pytest.raises(NotAllowed, match="jay of group billing is not a Holdfast client"):
         await units_of(reach).open(Opening("east", group="billing"))
     assert (await units_of(Fused()).open(Opening("east", group="billing"))).told
 
@@ -147,7 +147,7 @@ async def test_a_name_server_that_knows_no_units_is_named():
     reach = Fused()
     reach.on(RequestCode.GET_SWITCH, lambda _: ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
-    with pytest.raises(NotAllowed, match="ns:1 knows nothing of units"):
+    with pytest.raises(NotAllowed, match="ns:1 does not support units"):
         await units_of(reach).status()
 
 

@@ -55,7 +55,7 @@ def test_empty_variables_are_no_variables(environment: dict[str, str]):
 
 def test_flags_that_name_different_clusters_are_refused(environment: dict[str, str]):
     """Neither of them wins silently."""
-    with pytest.raises(ConfigError, match=r"--namesrv h:1 and --profile staging .* different clusters: give one"):
+    with pytest.raises(ConfigError, match=r"--namesrv h:1 and --profile staging .* different clusters: give only one"):
         find_namesrv("h:1", "staging", environment)
     with pytest.raises(ConfigError, match="no profile 'gone'"):
         find_namesrv("h:1", "gone", environment)

@@ -39,7 +39,7 @@ def test_milliseconds_stand_behind_an_at_sign():
 @pytest.mark.parametrize("text", ["", "yesterday", "25:00", "10x", "@", "-5"])
 def test_what_is_no_time_is_refused_with_examples(text: str):
     """The complaint shows how to write one."""
-    with pytest.raises(ConfigError, match="is no time; write for example"):
+    with pytest.raises(ConfigError, match="is not a time; examples:"):
         parse_time(text, NOW)
 
 
@@ -53,5 +53,5 @@ def test_a_place_is_an_end_an_offset_or_a_time():
 
 def test_what_is_no_place_is_refused():
     """The complaint says what a place can be."""
-    with pytest.raises(ConfigError, match="'erliest' is no place; write earliest, latest"):
+    with pytest.raises(ConfigError, match="'erliest' is not a place; give earliest, latest"):
         parse_target("erliest", NOW)

@@ -47,5 +47,5 @@ def test_the_capacity_of_a_link_is_shown_with_its_source():
     assert facts == [
         ("link of a:1", "1000 Mbit/s (stated)"),
         ("link of b:1", "25000 Mbit/s (detected)"),
-        ("link of c:1", "unknown: the back-off ignores the network; state link_capacity_mbit"),
+        ("link of c:1", "unknown: the back-off ignores the network; set link_capacity_mbit"),
     ]

@@ -57,7 +57,7 @@ def test_who_was_not_told_is_named(cluster: Fused, capsys: pytest.CaptureFixture
     cluster.away.add("ns:2")
 
     assert main(["dr", "open", "--unit", "east"]) == 0
-    assert "warning: ns:2 was not told" in capsys.readouterr().err
+    assert "warning: ns:2 was not notified" in capsys.readouterr().err
 
 
 def test_the_status_is_three_tables_or_one_document(cluster: Fused, capsys: pytest.CaptureFixture[str]):
@@ -67,7 +67,7 @@ def test_the_status_is_three_tables_or_one_document(cluster: Fused, capsys: pyte
 
     assert main(["dr", "status"]) == 0
     said = capsys.readouterr()
-    assert "do not have the same" in said.err
-    assert "Left to read in east\nnobody knows" in said.out
+    assert "name servers disagree" in said.err
+    assert "Left to read in east\nunknown: none of its brokers is up" in said.out
     assert main(["dr", "status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == 7

@@ -184,7 +184,7 @@ def test_a_conversion_that_fails_leaves_a_normal_topic(cluster: StaticCluster, c
     cluster.put_normal("pay", {"broker1": 2})
     cluster.on(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, lambda _: 1)
 
-    assert "may be written again" in run("topic make-static pay --pause 0", capsys, status=1)
+    assert "accepts sends again" in run("topic make-static pay --pause 0", capsys, status=1)
     assert cluster.configs["broker1"]["pay"].permission == 6
 
 
@@ -215,7 +215,7 @@ def test_a_broker_is_drained_waited_for_and_removed(orders: StaticCluster, capsy
     removed = run("broker remove broker1 --yes", capsys)
 
     assert drained.startswith("broker1 leads nothing; 2 logical queues moved; bytes copied: 0")
-    assert "30 messages of orders are in its old homes" in drained
+    assert "30 messages of orders are in its old segments" in drained
     assert "group 'gg' does not exist" in misspelled
     assert "still needed" in kept
     assert (done["removable"], done["holds"], len(done["discarded"])) == (True, [], 2)  # type: ignore[arg-type]
@@ -241,12 +241,12 @@ def test_a_dead_broker_is_evacuated_by_force(orders: StaticCluster, capsys: pyte
     listed = run("queue list orders", capsys)
     given_up = run("queue abandon orders 0 --yes", capsys)
 
-    assert "add --force to say so" in asked_for
+    assert "add --force to confirm that" in asked_for
     assert "broker1 answers" in alive
     assert "holdfast broker evacuate broker1 --force" in stuck
     assert done["done"] == 2
     assert "end unknown: wait for broker1" in listed
-    assert "from offset 0 on; consumers go on" in given_up
+    assert "consumers continue" in given_up
 
 
 def test_the_list_of_brokers_says_how_far_one_is_drained_and_which_is_down(
@@ -281,8 +281,8 @@ def test_a_topic_that_the_name_server_withholds_can_be_looked_at_and_deleted(
     created = run("topic create orders --logical-queues 2", capsys, status=1)
     run("topic delete orders --yes", capsys)
 
-    assert "nobody leads 1 queue: run `holdfast queue repair orders`" in described
-    assert "`holdfast topic delete orders` removes what is there" in created
+    assert "no broker leads 1 queue: run `holdfast queue repair orders`" in described
+    assert "`holdfast topic delete orders` deletes it" in created
     assert not any("orders" in records for records in cluster.records.values())
 
 
@@ -317,7 +317,7 @@ def test_moves_are_listed_cancelled_and_resumed(orders: StaticCluster, capsys: p
 
     assert [move["id"] for move in listed["moves"]] == ["m1", "m2"]  # type: ignore[attr-defined]
     assert len(everything["moves"]) == 3  # type: ignore[arg-type]
-    assert "move m2 is cancelled: broker1 leads on" in cancelled
+    assert "move m2 is cancelled: broker1 still leads" in cancelled
     assert "0-1" in cancelled
     assert "move m1 is done" in resumed
     assert "no move 'm9'" in missing
@@ -344,8 +344,8 @@ def test_half_a_change_is_repaired(orders: StaticCluster, capsys: pytest.Capture
 
     assert "run `holdfast queue repair orders`" in failed
     assert "run `holdfast queue repair orders`" in listed
-    assert "gave a home to" in repaired
-    assert again == "orders is whole: there is nothing to repair\n"
+    assert "gave a leader to" in repaired
+    assert again == "orders is complete: there is nothing to repair\n"
 
 
 def test_a_queue_is_unset_and_set_by_hand(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
@@ -429,4 +429,4 @@ def test_tail_says_what_it_cannot_show(style: str, cluster: StaticCluster, capsy
 
     assert main(f"tail orders{style}".split()) == 0
 
-    assert "queues 1, 2 of orders are led by broker2, which is down: what they hold" in capsys.readouterr().err
+    assert "queues 1, 2 of orders are led by broker2, which is down: their messages" in capsys.readouterr().err

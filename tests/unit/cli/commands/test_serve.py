@@ -92,10 +92,10 @@ def test_a_broker_that_listens_everywhere_advertises_an_address():
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["--name", "x", "--replica-of", "a"], "a replica of a has its name: leave --name x out"),
+        (["--name", "x", "--replica-of", "a"], "a replica of a has its master's name: omit --name x"),
         (["--replica-of", "a", "--set", "ha_master=nowhere"], "ha_master: 'nowhere' is not an address"),
         (["--replica-of", "a", "--set", "ha_master=10.0.0.1"], "write host:port"),
-        (["--replica-unit", "west"], "replica_unit west is where a replica stands, and this broker is none"),
+        (["--replica-unit", "west"], "replica_unit west is the unit of a replica, and this broker is not a replica"),
     ],
 )
 def test_a_replica_that_is_told_nonsense_does_not_start(
