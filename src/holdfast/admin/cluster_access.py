@@ -53,7 +53,7 @@ class NotAllowed(HoldfastError):
 
 
 class PartlyDone(HoldfastError):
-    """Some servers took a change and others did not. The text says who, and what to run."""
+    """Some servers applied a change and others did not. The text says which, and what to run."""
 
 
 class Broker(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class Reach:
         await self._client.every_name_server(_command(code, header))
 
     async def tell_name_servers(self, code: RequestCode, header: Header) -> dict[str, HoldfastError]:
-        """Tell every name server; return why for each that could not be told."""
+        """Send a request to every name server; return the errors of those that failed, by address."""
 
         async def tell(address: str) -> HoldfastError | None:
             try:
@@ -152,10 +152,10 @@ class Reach:
         return {address: error for address, error in failures if error is not None}
 
     async def mark_deleted(self, topic: str, fields: Mapping[str, str], brokers: Iterable[str]) -> None:
-        """Have the name servers forget a topic that is deleted at *brokers*, and mark it as deleted.
+        """Make all name servers forget a topic that is deleted at *brokers*, and mark it as deleted.
 
         Raises:
-            PartlyDone: some could not be told.
+            PartlyDone: a name server did not receive the deletion.
         """
         silent = await self.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
         if not silent:
@@ -166,8 +166,8 @@ class Reach:
         one = next(iter(silent))
         raise PartlyDone(
             f"topic {topic} is deleted at {', '.join(sorted(brokers)) or 'no broker'} and marked as deleted at"
-            f" {marked}, but not at {missing} ({why}). It hears of the deletion from brokers when it is back; if"
-            f" `holdfast topic route {topic} --namesrv {one}` shows the topic then, run `holdfast topic delete {topic}"
+            f" {marked}, but not at {missing} ({why}). Brokers report the deletion to it when it is back; if `holdfast"
+            f" topic route {topic} --namesrv {one}` still shows the topic then, run `holdfast topic delete {topic}"
             f" --namesrv {one}`"
         )
 
@@ -279,9 +279,9 @@ class Reach:
         return java_json.decode(answer.body, ClusterInfo)
 
     async def find_left(self, topics: Sequence[str]) -> dict[str, LeftBroker]:
-        """Return the brokers of the unit that is looked at that left and are not back, with what they had of *topics*.
+        """Return the brokers of this unit that left and did not return, with their queues of *topics*.
 
-        A name server knows those that left since it was started; Java's know none.
+        A name server knows the brokers that left since it started; Java's name servers know none.
         """
         body = java_json.encode(topics)
 

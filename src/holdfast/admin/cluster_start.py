@@ -87,7 +87,7 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
     """Return the cluster that `holdfast up` with *options* starts.
 
     Raises:
-        ConfigError: a port is in use; the text says which and what to do.
+        ConfigError: a port is taken; the text says which and what to do.
     """
     present = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
     count = options.brokers or len(present) or DEFAULT_BROKERS
@@ -99,7 +99,7 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
         port = _find_free(host, 1, taken=ports)[0]
     elif not _is_free(host, port):
         raise ConfigError(
-            f"port {port} is in use: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
+            f"port {port} is taken: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
         )
     reached = _reached(host)
     metrics_of_namesrv, *metrics_of_brokers = _metrics_addresses(host, options.metrics_port, 1 + count)
@@ -155,7 +155,7 @@ def _choose_ports(host: str, base_port: int, count: int) -> list[int]:
     for name, port in zip(broker_names(count), ports, strict=True):
         if not all(_is_free(host, each) for each in _block(port)):
             raise ConfigError(
-                f"port {port} (or {port - 2}) of {name} is in use: stop the process that uses it, or choose another"
+                f"port {port} (or {port - 2}) of {name} is taken: stop the process that uses it, or choose another"
                 " with --base-port N (0 picks free ones)"
             )
     return ports
@@ -166,7 +166,7 @@ def _metrics_addresses(host: str, first_port: int | None, count: int) -> list[st
         return [None] * count
     for port in range(first_port, first_port + count):
         if not _is_free(host, port):
-            raise ConfigError(f"port {port} is in use: choose others for metrics with --metrics-port N")
+            raise ConfigError(f"port {port} is taken: choose others for metrics with --metrics-port N")
     return [_join(host, port) for port in range(first_port, first_port + count)]
 
 

@@ -212,7 +212,7 @@ class Draining:
         return [holder.name for holder in others]
 
     async def _unregister(self, broker: str, holder: Holder | None) -> None:
-        # A name server that has forgotten it already still counts it as down.
+        # Unregister the broker even if the name server has dropped it: it still counts the broker as down.
         fields = {
             "brokerName": broker,
             "brokerAddr": "" if holder is None else holder.address,

@@ -99,7 +99,7 @@ class StaticChanges:
 
         Raises:
             NotAllowed: one of its brokers does not answer, and might bring the topic back.
-            PartlyDone: only some brokers deleted it, or not all name servers could be notified.
+            PartlyDone: only some brokers deleted it, or a name server did not receive the deletion.
         """
         members = members_of(view, topic.merged.scope)
         silent = sorted([*view.lost, *(name for name, holder in members.items() if holder.fault is not None)])

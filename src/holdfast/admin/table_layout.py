@@ -30,8 +30,8 @@ class Column(msgspec.Struct, frozen=True):
     """A heading and how the cells below it are shown.
 
     Attributes:
-        flow: `words` wraps between words, `names` likewise but shortens no word, `whole` neither wraps nor is cut,
-            `text` is cut at its end.
+        flow: `words` wraps between words; `names` does, too, but none of its words is shortened; `whole` is neither
+            wrapped nor shortened; `text` is cut at its end.
         spare: 0 for a column that is always shown. Above 0, the highest is left out first. A column below 0 is left
             out only if the others do not fit even when shortened.
     """

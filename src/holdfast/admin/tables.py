@@ -65,7 +65,7 @@ def whole(*headings: str) -> list[Column]:
 
 
 def names(*headings: str) -> list[Column]:
-    """Return columns of sentences with names in them that readers type: they wrap, and no word is shortened."""
+    """Return columns of sentences with names that users type: they wrap, but no word is shortened."""
     return [Column(heading, flow="names") for heading in headings]
 
 

@@ -101,7 +101,7 @@ def _is_completion() -> bool:
 
 
 def _warn_of_variables(noun: str) -> None:
-    """Say in one line which variables look like ours and have no effect; roles say it in their log."""
+    """Print one line with the HOLDFAST_ variables that have no effect; roles report them in their log."""
     if _is_completion() or noun in _LOGGING or not any(variable.startswith("HOLDFAST_") for variable in os.environ):
         return
     from holdfast.config import variable_warnings  # noqa: PLC0415 - it loads the options of all roles

@@ -108,7 +108,7 @@ def abandon(
     end: Annotated[
         int | None,
         typer.Option(
-            min=0, help="The offset at which the dead broker's segment ends.", show_default="the last consumed"
+            min=0, help="The end of the dead broker's segment.", show_default="a replica's end, or the last consumed"
         ),
     ] = None,
     yes: YesOption = False,
