@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are behind, where they go on; creating and deleting them."""
+"""Consumer groups: members, lag and settings; create and delete groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A group in a list. Kind and model are None while nobody is online."""
+    """A group in a list. Kind and model are None while no member is online."""
 
     name: str
     members: int
@@ -42,13 +42,14 @@ class GroupSummary(msgspec.Struct, frozen=True):
 
 
 class QueueLag(msgspec.Struct, frozen=True):
-    """How far a group is behind in one queue.
+    """The lag of a group in one queue.
 
     Attributes:
         committed: The offset of the next message to consume; None if the group committed nothing.
         end: The offset of the next message that will be stored.
-        lag: How many messages it is behind. A group that committed nothing lags from where its consumer would start.
-        gap: How many offsets before the end do not count: they hold no message, or the group will not read them.
+        lag: How many messages are left to consume. A group that committed nothing lags from where its consumer would
+            start.
+        gap: How many offsets before the end do not count: they have no message, or the group will not read them.
         consumed_ms: When the last consumed message was stored.
     """
 
@@ -63,7 +64,7 @@ class QueueLag(msgspec.Struct, frozen=True):
 
 
 class DownQueue(msgspec.Struct, frozen=True):
-    """A logical queue of whose lag nothing is known: its leader is down."""
+    """A logical queue with unknown lag: its leader is down."""
 
     topic: str
     queue: int
@@ -71,10 +72,10 @@ class DownQueue(msgspec.Struct, frozen=True):
 
 
 class DownQueues(msgspec.Struct, frozen=True):
-    """Queues of a normal topic of whose lag nothing is known: their broker is down.
+    """Queues of a normal topic with unknown lag: their broker is down.
 
     Attributes:
-        count: How many.
+        count: How many queues.
     """
 
     topic: str
@@ -83,12 +84,12 @@ class DownQueues(msgspec.Struct, frozen=True):
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far a group is behind, in all and queue by queue.
+    """The lag of a group, in total and by queue.
 
     Attributes:
         lag: The sum over the topics that it subscribes to; queues in `unknown` and `down` are not counted. None if no
             broker that is up knows the group.
-        retry_lag: How many of its messages wait in its retry topic for another attempt; no part of `lag`.
+        retry_lag: How many of its messages wait in its retry topic for another attempt; not part of `lag`.
         queues: The queues of its topics.
         retries: The queues of its retry topic.
     """
@@ -149,7 +150,7 @@ class _OffsetPair(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
-    """Body of the answer to 208; a queue that is a key comes as its own JSON text."""
+    """Body of the answer to 208; each key is a queue, encoded as JSON text."""
 
     consume_tps: float = 0.0
     offset_table: dict[str, _OffsetPair] = {}
@@ -162,7 +163,7 @@ class Groups:
         self._reach = reach
 
     async def configs(self) -> dict[str, dict[str, GroupConfig]]:
-        """Return group -> broker -> configuration."""
+        """Return the configuration of every group, by group and broker."""
         brokers = await self._reach.readers()
         found: dict[str, dict[str, GroupConfig]] = {}
         for broker, table in zip(brokers, await gather(brokers, self._table), strict=True):
@@ -171,14 +172,14 @@ class Groups:
         return dict(sorted(found.items()))
 
     async def summaries(self, *, with_system: bool = False) -> list[GroupSummary]:
-        """Return the groups that users made; *with_system* all of them."""
+        """Return the groups that users created; with *with_system*, all groups."""
         brokers = await self._reach.readers()
         names = [name for name in await self.configs() if with_system or not name.startswith(SYSTEM_PREFIXES)]
         found = await gather(names, lambda name: self._connections(brokers, name))
         return [_summary(name, connections) for name, connections in zip(names, found, strict=True)]
 
     async def describe(self, name: str) -> GroupDescription:
-        """Return everything about *name*.
+        """Return the settings, members, subscriptions and lag of group *name*.
 
         Raises:
             NotFound: no broker knows the group.
@@ -205,11 +206,11 @@ class Groups:
         )
 
     async def members(self, name: str) -> list[Member]:
-        """Return who is online."""
+        """Return the members of group *name* that are online."""
         return _members(await self._connections(await self._reach.readers(), name))
 
     async def lag(self, name: str, topic: str | None = None) -> GroupLag:
-        """Return how far *name* is behind, in one topic or in all that it consumes.
+        """Return the lag of group *name* in one topic, or in all topics that it consumes.
 
         Raises:
             NotFound: no broker knows the group.
@@ -218,7 +219,7 @@ class Groups:
         tables = dict(zip(listed, await gather(listed, self._table_if_up), strict=True))
         brokers = [broker for broker, table in tables.items() if table is not None]
         silent = [broker for broker, table in tables.items() if table is None]
-        # A group may not consume other clusters at all: its clients may belong to a unit.
+        # A group may not consume from other clusters at all: its clients may belong to a unit.
         clusters = {broker.cluster for broker, table in tables.items() if name in (table or ())}
         if not clusters:
             others = {each for table in tables.values() for each in table or ()}
@@ -252,10 +253,10 @@ class Groups:
     async def _lag_at_dead(
         self, name: str, topic: str | None, silent: Sequence[Broker], known: Collection[str]
     ) -> GroupLag:
-        """Return the lag of a group that only brokers know that are down: nothing but what is not counted.
+        """Return the lag of a group that only brokers that are down know: only queues that are not counted.
 
         Raises:
-            NotFound: nothing tells that there is such a group.
+            NotFound: there is no sign that the group exists.
         """
         retries = retry_topic(name)
         down = await self._down_normal([retries] if topic is None else [retries, topic], silent)
@@ -267,12 +268,12 @@ class Groups:
     async def _down_normal(
         self, topics: Sequence[str], silent: Sequence[Broker], clusters: Container[str] | None = None
     ) -> list[DownQueues]:
-        """Return the queues of *topics* at brokers that are down; logical queues do not count.
+        """Return the queues of *topics* at brokers that are down, without logical queues.
 
         Args:
-            topics: Which ones.
+            topics: Names of topics.
             silent: Brokers that the name server lists although they do not answer.
-            clusters: Where to look; None for everywhere.
+            clusters: Consider only these clusters; None for all.
         """
         left = await self._reach.find_left(topics)
         found = [
@@ -290,10 +291,10 @@ class Groups:
         return found
 
     async def _stats_of(self, name: str, brokers: Sequence[Broker], topic: str | None) -> list[_ConsumeStats]:
-        """Return what the brokers answer to 208, for one topic or for all that the group consumes.
+        """Return the brokers' answers to 208, for one topic or for all topics that the group consumes.
 
-        A broker where the group committed nothing may not know that the group consumes a topic: it is asked for each
-        topic that another broker, or a subscription, names.
+        A broker where the group committed nothing may not know that the group consumes a topic: query it for each topic
+        that another broker, or a subscription, names.
         """
         found = await gather(brokers, lambda broker: self._consume_stats(broker, name, topic))
         if topic is not None:
@@ -310,7 +311,7 @@ class Groups:
         try:
             rows = await self._reach.find_rows(topic)
         except BrokerRefused:
-            return []  # It is withheld: nobody can tell who leads what.
+            return []  # The name server withholds the topic, so its leaders are unknown.
         found = merge_scopes({name: from_info(row) for name, row in rows.items()}).values()
         return [
             DownQueue(topic, queue, leader)
@@ -323,7 +324,7 @@ class Groups:
         """Create or change a group and return the names of the brokers that have it now.
 
         Raises:
-            ConfigError: the name cannot be a group.
+            ConfigError: the name is not a valid group name.
         """
         if fault := find_group_fault(config):
             raise ConfigError(fault)
@@ -358,10 +359,10 @@ class Groups:
         return [broker.name for broker in masters]
 
     async def check_exists(self, name: str) -> None:
-        """Do nothing when a broker knows the group.
+        """Check that a broker knows the group.
 
         Raises:
-            NotFound: no broker does.
+            NotFound: no broker knows it.
         """
         await self._get_configs(name)
 
@@ -372,7 +373,7 @@ class Groups:
         return known[name]
 
     async def _unknown(self, name: str, known: Collection[str], silent: Sequence[Broker]) -> NotFound:
-        """Return the error for a group that no broker that is up knows."""
+        """Return the error for a group that no live broker knows."""
         hint = did_you_mean(name, known) or "`holdfast group list` shows those that do"
         down = sorted({*await self._reach.find_left([]), *(broker.name for broker in silent)})
         if not down:
@@ -397,14 +398,14 @@ class Groups:
                 answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
             except BrokerRefused as refusal:
                 if refusal.code in {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR}:
-                    return _Connections()  # nobody is connected to that broker
+                    return _Connections()  # no member is connected to this broker
                 raise
             return body_of(answer, _Connections)
 
         return await gather(brokers, ask)
 
     async def _consume_stats(self, broker: Broker, name: str, topic: str | None) -> _ConsumeStats:
-        # Of static topics the logical queues are wanted: a physical one knows only its own part of the way.
+        # Ask for the logical queues of static topics: a physical queue has only its own segment of the offsets.
         fields = {"consumerGroup": name, "lo": "true"} | ({} if topic is None else {"topic": topic})
         answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUME_STATS, fields)
         return body_of(answer, _ConsumeStats)
@@ -444,7 +445,7 @@ def _summary(name: str, connections: Sequence[_Connections]) -> GroupSummary:
 
 
 def _members(connections: Sequence[_Connections]) -> list[Member]:
-    """Return each client once, though it is connected to every broker."""
+    """Return each client once, although it is connected to every broker."""
     found = {
         connection.client_id: Member(
             connection.client_id, connection.client_addr, str(connection.language), connection.version

@@ -1,4 +1,4 @@
-"""Topics: who has them, how many queues, what is in them; creating, changing and deleting them."""
+"""Topics: brokers, queues, configuration and statistics; create, change and delete topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.admin import QueueEnds
 
-# What upstream and we create for ourselves without a name that says so.
+# System topics of RocketMQ and Holdfast whose names do not follow a system pattern.
 _SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {
     AUTO_CREATE_TOPIC,
     CHECK_MAX_TOPIC,
@@ -37,7 +37,7 @@ _SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {
     "SYS_HOLDFAST_MAPPING",
 }
 _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
-# How long a new route may take to reach the name server. Brokers tell it at once, so this is patience, not a delay.
+# How long to wait for a new route at the name server. Brokers register it at once, so this is rarely used up.
 _ROUTE_WAIT_S: Final = 5.0
 _ROUTE_PAUSE_S: Final = 0.02
 
@@ -46,9 +46,9 @@ class TopicSummary(msgspec.Struct, frozen=True):
     """A topic in a list.
 
     Attributes:
-        queues: Writable queues on all brokers together; of a static topic its logical queues.
-        kind: normal, static, retry, dead-letter or system; `static, incomplete` while some of it is withheld.
-        batches: Whether it is indexed by record, so that batches are kept whole.
+        queues: Writable queues on all brokers together; for a static topic its logical queues.
+        kind: normal, static, retry, dead-letter or system; `static, incomplete` while the name server withholds it.
+        batches: Whether it is indexed by record, so that batches stay whole.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TopicSummary(msgspec.Struct, frozen=True):
 
 
 class TopicHost(msgspec.Struct, frozen=True):
-    """How one broker hosts a topic."""
+    """The configuration of a topic on one broker."""
 
     broker: str
     address: str
@@ -72,7 +72,7 @@ class TopicHost(msgspec.Struct, frozen=True):
 
 
 class QueueState(msgspec.Struct, frozen=True):
-    """What one queue holds: offsets [offset_min, offset_max)."""
+    """The range of one queue: offsets [offset_min, offset_max)."""
 
     broker: str
     queue: int
@@ -87,10 +87,10 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """Everything about a topic but its messages.
+    """Everything about a topic except its messages.
 
     Attributes:
-        batches: Whether it is indexed by record, so that batches are kept whole.
+        batches: Whether it is indexed by record, so that batches stay whole.
     """
 
     name: str
@@ -102,7 +102,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class TopicStats(msgspec.Struct, frozen=True):
-    """How full a topic is and how fast it grows."""
+    """The size and growth of a topic."""
 
     name: str
     messages: int
@@ -112,7 +112,7 @@ class TopicStats(msgspec.Struct, frozen=True):
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """What creating or changing a topic does on one broker; before is None when it is new there."""
+    """The effect of creating or changing a topic on one broker; `before` is None when the topic is new there."""
 
     broker: str
     before: TopicHost | None
@@ -138,12 +138,12 @@ class Topics:
         self._reach = reach
 
     async def names(self) -> list[str]:
-        """Return the name of every topic, the system's own among them."""
+        """Return the names of all topics, including system topics."""
         answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(body_of(answer, TopicList).topic_list)
 
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
-        """Return the topics that users made; *with_system* all of them."""
+        """Return the topics that users created; with *with_system*, all topics."""
         info = await self._reach.cluster_info()
         own = {*info.cluster_addr_table, *info.broker_addr_table}
         kinds = {name: kind_of(name, own) for name in await self.names()}
@@ -168,7 +168,7 @@ class Topics:
         return set().union(*await gather(masters, ask))
 
     async def _summary(self, name: str, kind: str) -> TopicSummary | None:
-        """Return a topic in a list; None when it went between the two questions."""
+        """Return the summary of a topic; None if it was deleted since its name was listed."""
         try:
             found = await self._reach.find_route_and_rows(name)
         except BrokerRefused as refusal:
@@ -178,11 +178,11 @@ class Topics:
         return None if found is None else _summary(name, kind, *found)
 
     async def describe(self, name: str, *, hosts: Sequence[Broker] | None = None) -> TopicDescription:
-        """Return how *name* is hosted, who consumes it and what its queues hold.
+        """Return the brokers, consumer groups and queue ranges of topic *name*.
 
         Args:
             name: The topic.
-            hosts: Who has it; where left out, who serves it by the name server's word.
+            hosts: The brokers that have it; if left out, the brokers in the name server's route.
 
         Raises:
             RouteNotFound: there is no such topic.
@@ -201,7 +201,7 @@ class Topics:
         )
 
     async def stats(self, name: str) -> TopicStats:
-        """Return how full *name* is and how fast it grew in the last minute.
+        """Return the size of topic *name* and its growth in the last minute.
 
         Raises:
             RouteNotFound: there is no such topic.
@@ -223,10 +223,10 @@ class Topics:
         cluster: str | None = None,
         brokers: Sequence[str] = (),
     ) -> list[TopicChange]:
-        """Return what creating or changing *name* would do, broker by broker. None leaves a setting as it is.
+        """Return the changes of creating or changing topic *name*, by broker. None leaves a setting unchanged.
 
         Raises:
-            ConfigError: the name cannot be a topic.
+            ConfigError: the name is not a valid topic name.
             NotFound: there is no such broker or cluster.
         """
         fault = find_name_fault(name)
@@ -252,11 +252,11 @@ class Topics:
         return changes
 
     async def apply(self, name: str, changes: Sequence[TopicChange]) -> None:
-        """Carry out a plan and wait until the name server tells everybody.
+        """Carry out a plan and wait until the name server shows the new route.
 
         Raises:
-            BrokerRefused: a broker will not host it so.
-            RequestTimeout: the brokers have it, but the name server does not say so.
+            BrokerRefused: a broker refuses its change.
+            RequestTimeout: the brokers have the topic, but the name server does not show it.
         """
         await gather(changes, lambda change: self._put(name, change))
         await self._fix_order(name, changes)
@@ -265,8 +265,8 @@ class Topics:
             if _shows(await self._reach.find_route(name), changes):
                 return
             if asyncio.get_running_loop().time() > deadline_s:
-                raise RequestTimeout(f"{name} was put in place, but the name server does not show it yet")
-            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server tells nobody by itself
+                raise RequestTimeout(f"{name} is in place on its brokers, but the name server does not show it yet")
+            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server does not report changes to us: poll
 
     async def hosts(self, name: str) -> list[Broker]:
         """Return the masters that host *name*.
@@ -283,7 +283,7 @@ class Topics:
 
         Raises:
             RouteNotFound: there is no such topic.
-            PartlyDone: not all name servers could be told.
+            PartlyDone: a name server did not receive the deletion.
         """
 
         async def delete(broker: Broker) -> None:
@@ -295,7 +295,7 @@ class Topics:
 
         hosts = await self.hosts(name)
         await gather(hosts, delete)
-        # Without a cluster it would be gone for all of them.
+        # Without a cluster name, the topic would be deleted for all clusters.
         of_unit = {"clusterName": self._reach.unit} if self._reach.unit is not None else {}
         marking = self._reach.mark_deleted(name, {"topic": name, **of_unit}, [broker.name for broker in hosts])
         try:
@@ -311,7 +311,7 @@ class Topics:
             await self.forget_order(name)
 
     async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:
-        """Return how *broker* hosts *name*, or None when it does not."""
+        """Return the configuration of topic *name* on *broker*, or None if the broker does not have it."""
         try:
             answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": name, "lo": "true"})
         except BrokerRefused as refusal:
@@ -319,13 +319,13 @@ class Topics:
                 return None
             if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            # A 4.x broker tells only about all of its topics.
+            # A 4.x broker can only return the configurations of all of its topics.
             answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
             return body_of(answer, TopicTable).topic_config_table.get(name)
         return body_of(answer, TopicConfig)
 
     async def queue_states(self, broker: Broker, name: str) -> list[QueueState]:
-        """Return what the queues of *name* on *broker* hold; nothing where the broker does not have the topic."""
+        """Return the ranges of the queues of *name* on *broker*; empty if the broker does not have the topic."""
         fields = {"topic": name, "lo": "false"}
         try:
             answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, fields)
@@ -362,7 +362,7 @@ class Topics:
         await self._reach.ask(after.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def _fix_order(self, name: str, changes: Sequence[TopicChange]) -> None:
-        """Write the queue counts of an ordered topic down, so that keys keep their queues while a broker is away."""
+        """Store the queue counts of an ordered topic, so that keys keep their queues while a broker is away."""
         if any(change.after.order for change in changes):
             counts = ";".join(f"{change.broker}:{change.after.write_queues}" for change in changes)
             fields = {"namespace": _ORDER_NAMESPACE, "key": name, "value": counts}
@@ -371,7 +371,7 @@ class Topics:
             await self.forget_order(name)
 
     async def forget_order(self, name: str) -> None:
-        """Forget the queue counts of an ordered topic."""
+        """Delete the stored queue counts of an ordered topic."""
         fields = {"namespace": _ORDER_NAMESPACE, "key": name}
         await self._reach.ask_all_name_servers(RequestCode.DELETE_KV_CONFIG, fields)
 
@@ -380,7 +380,7 @@ class Topics:
         try:
             answer = await self._reach.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
         except BrokerRefused:
-            return 0.0  # nothing has been counted under that name yet
+            return 0.0  # the broker has no such statistic yet
         return body_of(answer, _StatsBody).stats_minute.tps
 
     async def _consumers(self, broker: Broker, name: str) -> Sequence[str]:
@@ -399,7 +399,7 @@ class Topics:
 
 
 def kind_of(name: str, own_names: set[str]) -> str:
-    """Return what a topic is for. *own_names* are those of clusters and brokers: each has a topic of its name."""
+    """Return the kind of a topic. *own_names* are the names of clusters and brokers: each has a topic with its name."""
     if name.startswith(RETRY_PREFIX):
         return "retry"
     if name.startswith(DEAD_LETTER_PREFIX):
@@ -415,7 +415,7 @@ def kind_of(name: str, own_names: set[str]) -> str:
 
 
 def permission_text(permission: int) -> str:
-    """Return a permission as people write it: `rw`, `r`, `w` or `-`."""
+    """Return a permission as text: `rw`, `r`, `w` or `-`."""
     return ("r" if permission & Permission.READ else "") + ("w" if permission & Permission.WRITE else "") or "-"
 
 
@@ -423,7 +423,7 @@ def permission_from(text: str) -> int:
     """Return the wire's number for `rw`, `r`, `w` or `-`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: *text* is something else.
     """
     if not text or set(text) - set("rw-"):
         raise ConfigError(f"permission {text!r} is none of rw, r, w, -")
@@ -447,7 +447,7 @@ def _summary(name: str, kind: str, route: Route, rows: Mapping[str, Info]) -> To
     for data in route.queue_datas:
         permission |= data.permission
     if rows:
-        # Several clusters may each have one of that name.
+        # Several clusters may each have a topic with this name.
         newest = {row.scope: row.total for row in sorted(rows.values(), key=lambda row: row.epoch)}
         leaders = sorted(broker for broker, row in rows.items() if row.led)
         return TopicSummary(name, "static", sum(newest.values()), leaders, permission_text(permission))
@@ -461,7 +461,7 @@ def _summary(name: str, kind: str, route: Route, rows: Mapping[str, Info]) -> To
 
 
 def _shows(route: Route | None, changes: Sequence[TopicChange]) -> bool:
-    """Say whether a route has what the changes want."""
+    """Return whether a route shows all changes."""
     if route is None:
         return False
     shown = {

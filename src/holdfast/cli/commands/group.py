@@ -22,7 +22,7 @@ from holdfast.model.group import GroupConfig
 from holdfast.model.scope import to_shown_broker, to_wire_broker
 from holdfast.wire.frames.versions import version_text
 
-app = typer.Typer(no_args_is_help=True, help="Look at consumer groups, their lag and offsets.")
+app = typer.Typer(no_args_is_help=True, help="Inspect and change consumer groups, their lag and offsets.")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
 
@@ -36,9 +36,9 @@ def register(root: typer.Typer) -> None:
 def list_groups(
     session: Session,
     *,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those of the system.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include system groups.")] = False,
 ) -> None:
-    """List consumer groups and how many members are online.
+    """List consumer groups and their number of online members.
 
     Example: holdfast group list
     """
@@ -75,7 +75,7 @@ def create(
     session: Session,
     *,
     group: GroupArgument,
-    retry_max: Annotated[int, typer.Option(min=-1, help="Deliver a failing message this often.")] = 16,
+    retry_max: Annotated[int, typer.Option(min=-1, help="Retry a failing message this many times.")] = 16,
     retry_queues: Annotated[int, typer.Option(min=0, help="Queues of the retry topic.")] = 1,
     consume: Annotated[bool, typer.Option("--consume/--no-consume", help="Whether it may consume.")] = True,
     broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")] = True,
@@ -101,12 +101,12 @@ def delete(
     session: Session,
     *,
     group: GroupArgument,
-    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Remember how far it came.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Though members are online.")] = False,
+    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Keep its committed offsets.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it even if members are online.")] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete a group, its offsets and its retry topic. Dead letters stay. Asks first, when it runs at a terminal.
+    """Delete a group, its offsets and its retry topic. Dead letters stay. Asks first when run at a terminal.
 
     Example: holdfast group delete billing --yes
     """
@@ -115,7 +115,7 @@ def delete(
         raise NotAllowed(f"group {group!r} has {len(found.members)} members online; stop them first, or add --force")
     what = f"group {group} on {', '.join(found.brokers)}"
     if not dry_run:
-        session.confirm(f"Delete {what}, {found.lag:,} messages behind?", yes=yes)
+        session.confirm(f"Delete {what}, with a lag of {found.lag:,} messages?", yes=yes)
         session.ask(lambda admin: admin.groups.delete(group, keep_offsets=keep_offsets))
     session.show(
         {"group": group, "deleted": not dry_run, "dry_run": dry_run, "brokers": found.brokers},
@@ -132,7 +132,7 @@ def lag(
         str | None, typer.Argument(metavar="TOPIC", help="This topic only.", autocompletion=complete_topic)
     ] = None,
 ) -> None:
-    """Show how far a group is behind, queue by queue.
+    """Show the lag of a group, by queue.
 
     Example: holdfast group lag billing
     """
@@ -184,12 +184,12 @@ def reset(
     group: GroupArgument,
     topic: TopicArgument,
     to: Annotated[str, typer.Option("--to", metavar="PLACE", help="earliest, latest, a time, or an offset.")],
-    queue: Annotated[int | None, typer.Option(min=0, help="Only the queues of this number.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Only the queues with this number.")] = None,
     broker: Annotated[str | None, typer.Option(help="Only the queues of this broker.")] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Let a group go on somewhere else: at an end, at a time, at an offset. Works while its members run.
+    """Reset the offsets of a group: to an end, a time or an offset. Works while its members run.
 
     A time is 2026-11-15T17:50, 17:50 (today), 10m (ago) or @MILLISECONDS; a bare number is an offset.
 
@@ -211,13 +211,13 @@ def reset(
     columns = [*left("BROKER"), *right("QUEUE", "BEFORE", "AFTER", "END", "LAG")]
     session.show(
         {"group": group, "topic": topic, "dry_run": dry_run, "changes": changes},
-        f"{group} {'would go on' if dry_run else 'goes on'} in {topic} at {to}",
+        f"{group} {'would continue' if dry_run else 'continues'} in {topic} at {to}",
         Table(columns, rows),
     )
 
 
 def _shown(lag: GroupLag) -> GroupLag:
-    """Return a lag with the broker names that people see."""
+    """Return a lag with the broker names that users see."""
 
     def shown(queues: Sequence[QueueLag]) -> list[QueueLag]:
         return [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in queues]

@@ -1,4 +1,4 @@
-"""`holdfast topic`: create, list, describe, route, stats, update, delete; `static_topic` has the rest."""
+"""`holdfast topic`: create, list, describe, route, stats, update, delete; `static_topic` has the other verbs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE, TopicCon
 
 QueueType = Literal["simple", "batch"]
 
-app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, inspect, change and delete topics.")
 
 ClusterOption = Annotated[str | None, typer.Option(help="On the brokers of this cluster only.")]
 PermissionOption = Annotated[str | None, typer.Option(metavar="rw|r|w|-", help="What clients may do.")]
@@ -71,7 +71,7 @@ def create(
     topic: TopicArgument,
     queues: Annotated[int | None, typer.Option(min=1, help="Queues on each broker.", show_default="8")] = None,
     logical_queues: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Make it static: N logical queues, whatever the brokers.")
+        int | None, typer.Option(min=1, metavar="N", help="Make it static: N logical queues on any number of brokers.")
     ] = None,
     scope: ScopeOption = None,
     brokers: BrokersOption = None,
@@ -81,10 +81,10 @@ def create(
     batches: BatchesOption = False,
     queue_type: QueueTypeOption = None,
     attribute: AttributeOption = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed when it exists already.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed if it exists already.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Create a topic: with --queues the same number on every broker, with --logical-queues so many in all, for ever.
+    """Create a topic: --queues N gives every broker N queues, --logical-queues N gives the whole topic N fixed queues.
 
     Example: holdfast topic create orders --logical-queues 8
     """
@@ -92,7 +92,7 @@ def create(
     if logical_queues is not None:
         if queues is not None or cluster is not None or order:
             raise ConfigError(
-                "--logical-queues goes without --queues, --cluster and --order: its queues keep their place"
+                "--logical-queues cannot be combined with --queues, --cluster or --order: its queues are fixed anyway"
             )
         config = TopicConfig(name=topic, permission=permission_from(permission or "rw"), attributes=attributes)
         names = split_names(brokers)
@@ -104,7 +104,7 @@ def create(
     count = queues or 8
 
     async def work(admin: Admin) -> tuple[list[TopicChange], bool]:
-        # What other clusters have of this name is theirs.
+        # Topics with this name in other clusters do not matter here.
         there = admin.reach.within(cluster or admin.reach.unit)
         existed = await there.find_route(topic) is not None
         if existed and not exist_ok:
@@ -141,7 +141,7 @@ def list_topics(
     session: Session,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those of the system, retry, dead letter.")
+        bool, typer.Option("--all", "-a", help="Include system, retry and dead-letter topics.")
     ] = False,
 ) -> None:
     """List topics.
@@ -153,13 +153,13 @@ def list_topics(
         (topic.name, _kind_text(topic), topic.queues, topic.permission, ", ".join(topic.brokers)) for topic in topics
     ]
     columns = [*left("TOPIC", "KIND"), *right("QUEUES"), *left("ALLOWS", "BROKERS")]
-    empty = "no topics yet; make one with `holdfast topic create NAME`"
+    empty = "no topics yet; create one with `holdfast topic create NAME`"
     session.show({"topics": topics}, Table(columns, rows, empty=empty))
 
 
 @cluster_command(app, "describe")
 def describe(session: Session, *, topic: TopicArgument) -> None:
-    """Show how a topic is hosted, what its queues hold, and who consumes it.
+    """Show the brokers, queue ranges and consumer groups of a topic.
 
     Example: holdfast topic describe orders
     """
@@ -177,7 +177,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
         session.show(
             {**msgspec.to_builtins(found), "kind": "static", "mapping": static.merged},
             Facts([*facts.pairs, *more]),
-            home_table(queues, title="Logical queues, home by home"),
+            home_table(queues, title="Logical queues by segment"),
             _queue_table(found.queues, title="Physical queues"),
             *trouble(view, static),
         )
@@ -195,7 +195,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
 @cluster_command(app, "route")
 def route(session: Session, *, topic: TopicArgument) -> None:
-    """Show what the name server tells clients about a topic; with --unit what it tells those of that unit.
+    """Show the route of a topic that the name server returns to clients; with --unit, to clients of that unit.
 
     Example: holdfast topic route orders
     """
@@ -223,13 +223,13 @@ def route(session: Session, *, topic: TopicArgument) -> None:
         *left("ALLOWS", "ADDRESSES BY ID"),
     ]
     logical = _logical_parts(topic, found)
-    table = Table(columns, rows, title="Who has them" if logical else "")
+    table = Table(columns, rows, title="Brokers" if logical else "")
     session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, *logical, table)
 
 
 @cluster_command(app, "stats")
 def stats(session: Session, *, topic: TopicArgument) -> None:
-    """Show how full a topic is and how fast it grew in the last minute.
+    """Show the size of a topic and its growth in the last minute.
 
     Example: holdfast topic stats orders
     """
@@ -255,7 +255,7 @@ def update(
     brokers: BrokersOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Change a topic. What is not named stays as it is; fewer queues hide messages in the queues that go.
+    """Change a topic. Settings without an option stay unchanged. Fewer queues hide messages in the removed queues.
 
     Example: holdfast topic update orders --queues 16 --dry-run
     """
@@ -294,11 +294,13 @@ def delete(
     session: Session,
     *,
     topic: TopicArgument,
-    force: Annotated[bool, typer.Option("--force", help="Though a broker of a static topic does not answer.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete a static topic even if one of its brokers does not answer.")
+    ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete a topic with all of its messages. Asks first, when it runs at a terminal.
+    """Delete a topic with all of its messages. Asks first when run at a terminal.
 
     Example: holdfast topic delete orders --yes
     """
@@ -316,7 +318,7 @@ def delete(
 
 
 async def _look(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
-    """Return a topic, and the mappings if it is static, also where the name server withholds it or has forgotten it."""
+    """Return a topic, and the mappings if it is static, even if the name server withholds or has forgotten it."""
     view = await admin.static.read(topic=topic)
     if not view.find(topic):
         return await admin.topics.describe(topic), None
@@ -330,7 +332,7 @@ async def _look(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMapp
 
 
 async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, force: bool) -> None:
-    """Delete a topic of either kind: a static one is also on brokers that have no queue of it."""
+    """Delete a normal or static topic; a static one is also recorded on brokers that have no queue of it."""
     if view is None:
         await admin.topics.delete(topic)
     else:
@@ -338,7 +340,11 @@ async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, for
 
 
 def _refuse_other_index(topic: str, changes: Sequence[TopicChange]) -> None:
-    """See that a topic keeps its kind of index, before a broker has to say so and also where nothing would be done."""
+    """Check that a topic keeps its kind of index: before a broker refuses the change, and also in a dry run.
+
+    Raises:
+        NotAllowed: the changes would give it another kind.
+    """
     for change in changes:
         wanted = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
         if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
@@ -346,9 +352,9 @@ def _refuse_other_index(topic: str, changes: Sequence[TopicChange]) -> None:
 
 
 def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:
-    """Return the attribute that says how a new topic is indexed, if anything was said."""
+    """Return the attribute for the kind of index of a new topic; empty if no option gives it."""
     if batches and queue_type == "simple":
-        raise ConfigError("--batches means --queue-type batch: say one of them")
+        raise ConfigError("--batches means --queue-type batch: give only one of them")
     if queue_type is None and not batches:
         return {}
     return {QUEUE_TYPE: SIMPLE_QUEUE if queue_type == "simple" else BATCH_QUEUE}
@@ -387,7 +393,7 @@ def _host_table(hosts: Sequence[TopicHost]) -> Printable:
 
 
 def _logical_parts(topic: str, route: Route) -> list[Printable]:
-    """Return the logical queues of a route under the names that clients see; nothing of a normal topic."""
+    """Return the logical queues of a route under the broker names that clients see; empty for a normal topic."""
     readable = Counter(queue.broker_name for queue in route.readable(topic)) if route.mappings else Counter()
     writable = Counter(queue.broker_name for queue in route.publishable(topic))
     rows = [

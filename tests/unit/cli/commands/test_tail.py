@@ -44,5 +44,5 @@ def test_a_pattern_is_looked_for_in_body_keys_and_properties():
 
 def test_a_pattern_that_is_none_is_refused():
     """With the reason."""
-    with pytest.raises(ConfigError, match="is no regular expression"):
+    with pytest.raises(ConfigError, match="is not a regular expression"):
         _compile("(")
