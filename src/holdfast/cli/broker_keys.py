@@ -1,6 +1,6 @@
-"""What the keys mean under which a broker reports its figures and settings: RocketMQ's names, for people.
+"""The meaning of the keys under which a broker reports figures and settings. The keys are RocketMQ's names.
 
-The meaning of a setting ends with the name of our option, in parentheses.
+The meaning of a setting ends with the name of Holdfast's option in parentheses.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _FIGURES: Final = {
     "replicaProblem": "why this replica does not copy",
     "replicaState": "how far this replica is",
     "replicas": "replicas that copy from it",
-    "replicasBehind": "the replica that lacks most",
-    "replicasInSync": "replicas that have everything",
+    "replicasBehind": "the replica that lags most",
+    "replicasInSync": "replicas that are in sync",
     "runtime": "time since its start",
-    "startAcceptSendRequestTimeStamp": "it accepts messages from then on; 0: from its start",
+    "startAcceptSendRequestTimeStamp": "when it begins to accept messages; 0: from its start",
 }
 _DELAY_LEVEL: Final = re.compile(r"scheduleMessageOffset_(\d+)")
 
@@ -102,4 +102,4 @@ def _shown(key: str, value: str) -> str:
         return time_text(int(value)) or value
     if value.isdecimal() and key in _SIZES:
         return f"{value} ({size_text(int(value))})" if int(value) >= 1024 else value
-    return value.replace(";", "; ")  # between addresses: so they can be wrapped
+    return value.replace(";", "; ")  # so that a list of addresses can wrap

@@ -1,10 +1,10 @@
-"""What every command that talks to a cluster shares: where the cluster is, how to print, whether to ask first.
+"""`Session`, which every command that talks to a cluster gets: the cluster's address, output and confirmation.
 
     @cluster_command(app, "list")
     def list_topics(session: Session, *, everything: Annotated[bool, ...] = False) -> None: ...
 
-The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--unit`, `--json` and `--debug`, and hands the
-function a `Session` made of them.
+The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--unit`, `--json` and `--debug`, and passes the
+function a `Session` made from them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class NotConfirmed(HoldfastError):
-    """Somebody was asked and said no."""
+    """The user was asked for confirmation and declined."""
 
 
 class Session:
@@ -42,8 +42,8 @@ class Session:
     Attributes:
         namesrv: Addresses of name servers, `;` between them.
         as_json: Whether a program reads the output.
-        unit: The unit, a cluster, that is looked at; None for all of them.
-        is_unit_said: Whether the command itself names it, and not the environment.
+        unit: The unit (a cluster) to which the command is limited; None for all units.
+        is_unit_said: Whether the command line names the unit, and not the environment.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Session:
         self.as_json = as_json
 
     def ask(self, work: Callable[[Admin], Awaitable[_Result]]) -> _Result:
-        """Return what *work* finds out from the cluster.
+        """Connect to the cluster, run *work* and return its result.
 
         Raises:
-            NameServerUnreachable: the text says where we looked and what to do.
+            NameServerUnreachable: no name server answers; the text names the addresses and the remedy.
         """
 
         async def run() -> _Result:
@@ -77,7 +77,7 @@ class Session:
         return self.run(run())
 
     async def _carefully(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Do *work*, in a unit that there is: one that was mistyped looks like one in which there is nothing."""
+        """Run *work* after checking that the unit exists: a mistyped unit would look like an empty one."""
         with contextlib.closing(work):
             if self.unit is not None and not self._is_unit_known:
                 async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
@@ -86,34 +86,38 @@ class Session:
             return await work
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run *work* to its end; where no name server answers, say why and what to do about it."""
+        """Run *work* to its end. If no name server answers, raise an error with the reason and the remedy."""
         try:
             return asyncio.run(self._carefully(work))
         except NameServerUnreachable as error:
             raise NameServerUnreachable(
                 f"no name server answers at {self.namesrv} ({self._origin}): {error}. "
-                "Start one with `holdfast up`, or say where it is with --namesrv HOST:PORT"
+                "Start one with `holdfast up`, or give its address with --namesrv HOST:PORT"
             ) from error
 
     def show(self, value: object, *printed: tables.Printable) -> None:
-        """Print *value* as one JSON document, or what people read instead."""
+        """Print *value* as one JSON document with `--json`, else *printed*."""
         if self.as_json:
             tables.print_json(value)
         else:
             tables.print_all(printed)
 
     def note(self, text: str) -> None:
-        """Tell a person something that is no part of the answer."""
+        """Print a remark on standard error that is not part of the result; nothing with `--json`."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
     @staticmethod
     def warn(text: str) -> None:
-        """Tell whoever runs this, person or program, that the answer is not whole."""
+        """Warn on standard error, with `--json` too, that the result is incomplete."""
         sys.stderr.write(f"warning: {text}\n")
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before something is lost. Only a person at a terminal is asked: a script has decided already."""
+        """Ask for confirmation before a destructive change, but only at a terminal: a script has decided already.
+
+        Raises:
+            NotConfirmed: the user declined.
+        """
         if yes or not is_interactive():
             return
         if not typer.confirm(question, err=True):
@@ -121,7 +125,7 @@ class Session:
 
 
 def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_Function], _Function]:
-    """Register a function as command *name* of *app*. Its first parameter is a `Session`, the others are its own."""
+    """Register a function as command *name* of *app*. Its first parameter is a `Session`, the others its options."""
     return command_with(_common_options, app, name, **settings)
 
 
@@ -144,7 +148,7 @@ def _common_options(
         typer.Option(
             envvar="HOLDFAST_UNIT",
             metavar="CLUSTER",
-            help="See what clients of this unit see; with `dr`: the unit that is opened or closed.",
+            help="Limit the command to what clients of this unit see; with `dr`: the unit to open or close.",
             rich_help_panel=CLUSTER_PANEL,
         ),
     ] = None,
@@ -155,12 +159,12 @@ def _common_options(
         bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=CLUSTER_PANEL)
     ] = False,
 ) -> Session:
-    """Return the session that the common options describe. `--debug` is read by `main`, which catches the failures."""
+    """Return the session for the common options. `main`, which catches failures, reads `--debug`."""
     del debug, namesrv, profile  # `flag_of` reads them: a flag wins over both variables
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
     if unit == "":
-        raise ConfigError("--unit is empty, which would mean all of them: name one, or leave it out")
+        raise ConfigError("--unit is empty, which would mean all of them: name one, or omit the option")
     return Session(
         namesrv=flag_of(context, "namesrv"),
         profile=flag_of(context, "profile"),
@@ -172,12 +176,12 @@ def _common_options(
 
 
 def is_interactive() -> bool:
-    """Return whether a person can be asked and can answer."""
+    """Return whether a user at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen and change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 
 
 def parse_pairs(texts: list[str], *, option: str) -> dict[str, str]:
