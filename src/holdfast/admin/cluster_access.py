@@ -201,7 +201,7 @@ class Reach:
         The result is limited to *unit*, or to the unit of this object if *unit* is left out.
         """
         seen = unit or self.unit
-        found = await self._find_told(topic, seen)
+        found = await self._query_route(topic, seen)
         return found if found is None or seen is None else _narrow(*found, seen)
 
     async def get_told_route(self, topic: str) -> Route:
@@ -210,12 +210,12 @@ class Reach:
         Raises:
             RouteNotFound: there is no route.
         """
-        found = await self._find_told(topic, self.unit)
+        found = await self._query_route(topic, self.unit)
         if found is None:
             raise await self._no_topic(topic)
         return found[0]
 
-    async def _find_told(self, topic: str, unit: str | None) -> tuple[Route, dict[str, Info]] | None:
+    async def _query_route(self, topic: str, unit: str | None) -> tuple[Route, dict[str, Info]] | None:
         fields = {"topic": topic, **_KNOWS_MAPPINGS, **({SCOPE_FIELD: unit} if unit else {})}
         try:
             answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
@@ -292,17 +292,17 @@ class Reach:
                 return ClusterInfo()
             return java_json.decode(answer.body, ClusterInfo)
 
-        told = await gather(self.name_servers if self.preferred is None else (self.preferred,), ask)
-        here = {name for info in told for name in info.broker_addr_table}
-        found = {name: left for info in told for name, left in info.left_brokers.items() if name not in here}
+        answers = await gather(self.name_servers if self.preferred is None else (self.preferred,), ask)
+        here = {name for info in answers for name in info.broker_addr_table}
+        found = {name: left for info in answers for name, left in info.left_brokers.items() if name not in here}
         return {name: found[name] for name in sorted(found) if self.unit in {None, found[name].cluster}}
 
     async def brokers(self) -> list[Broker]:
         """Return every broker process of this unit, or of every cluster if no unit is set, by name and id."""
-        everybody = await self._everybody()
-        return [broker for broker in everybody if self.unit in {None, broker.cluster}]
+        every = await self._all_brokers()
+        return [broker for broker in every if self.unit in {None, broker.cluster}]
 
-    async def _everybody(self) -> list[Broker]:
+    async def _all_brokers(self) -> list[Broker]:
         info = await self.cluster_info()
         return sorted(
             (broker for data in info.broker_addr_table.values() for broker in brokers_of(data)),
@@ -315,7 +315,7 @@ class Reach:
         Raises:
             NotFound: there is none.
         """
-        masters = [broker for broker in await self._everybody() if broker.id == MASTER_ID]
+        masters = [broker for broker in await self._all_brokers() if broker.id == MASTER_ID]
         if not masters:
             raise NotFound("the name server knows no broker; is one running?")
         return masters

@@ -283,7 +283,7 @@ class Draining:
             if name not in view.topics and kind_of(name, own) != "system"
         ]
 
-        async def judge(config: TopicConfig) -> Hold | None:
+        async def find_hold(config: TopicConfig) -> Hold | None:
             states = await self._states(holder, config.name)
             if config.name.startswith(RETRY_PREFIX):
                 return await self._retried(holder, config.name, states)
@@ -299,16 +299,16 @@ class Draining:
                 )
             return _normal_topic(holder.name, config, count, until_ms)
 
-        return [hold for hold in await gather(wanted, judge) if hold is not None]
+        return [hold for hold in await gather(wanted, find_hold) if hold is not None]
 
     async def _retried(self, holder: Holder, topic: str, states: Iterable[QueueState]) -> Hold | None:
         group = topic.removeprefix(RETRY_PREFIX)
-        behind = 0
+        unconsumed = 0
         for state in states:
             committed = await self._committed(holder, group, topic, state.queue)
-            behind += max(0, state.offset_max - max(state.offset_min, committed or 0))
+            unconsumed += max(0, state.offset_max - max(state.offset_min, committed or 0))
         remedy = f"start consumers of {group}"
-        return Hold(kind="retry", name=group, count=behind, remedy=remedy) if behind else None
+        return Hold(kind="retry", name=group, count=unconsumed, remedy=remedy) if unconsumed else None
 
     async def _states(self, holder: Holder, topic: str) -> list[QueueState]:
         broker = Broker(holder.name, holder.cluster, MASTER_ID, holder.address)

@@ -41,15 +41,15 @@ async def find_starts(
 
     members = members_of(view, topic.merged.scope)
     alive = [holder for holder in members.values() if holder.fault is None]
-    answers = {name: told for name, told in await gather(alive, ask) if told is not None}
+    answers = {name: answer for name, answer in await gather(alive, ask) if answer is not None}
     return {number: _find_start(topic, number, answers, members) for number in queues}
 
 
 def _find_start(
     topic: StaticTopic, number: int, answers: dict[str, QueueFloors], members: Collection[str]
 ) -> KnownStart:
-    told = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
-    floors = [*(from_floors({number: floor})[number] for floor in told)]
+    reported = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
+    floors = [*(from_floors({number: floor})[number] for floor in reported)]
     floors += [record.floors[number] for record in topic.records.values() if number in record.floors]
     floors += [floor_of(record.queues[number]) for record in topic.records.values() if number in record.queues]
     floor = highest(floors)

@@ -223,7 +223,7 @@ class Groups:
         clusters = {broker.cluster for broker, table in tables.items() if name in (table or ())}
         if not clusters:
             others = {each for table in tables.values() for each in table or ()}
-            return await self._lag_at_dead(name, topic, silent, others)
+            return await self._lag_at_down_brokers(name, topic, silent, others)
         asked = [broker for broker in brokers if broker.cluster in clusters]
         found = await self._stats_of(name, asked, topic)
         # During a move, or after a forced one, two brokers may answer for a queue: the newer leader knows a higher end.
@@ -244,13 +244,15 @@ class Groups:
             lag=sum(row.lag for row in subscribed),
             consumes_per_second=sum(stats.consume_tps for stats in found),
             queues=subscribed,
-            unknown=[queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part],
+            unknown=[
+                queue for part in await gather(topics, lambda each: self._down_logical(each, alive)) for queue in part
+            ],
             down=down,
             retry_lag=sum(row.lag for row in retries),
             retries=retries,
         )
 
-    async def _lag_at_dead(
+    async def _lag_at_down_brokers(
         self, name: str, topic: str | None, silent: Sequence[Broker], known: Collection[str]
     ) -> GroupLag:
         """Return the lag of a group that only brokers that are down know: only queues that are not counted.
@@ -299,14 +301,14 @@ class Groups:
         found = await gather(brokers, lambda broker: self._consume_stats(broker, name, topic))
         if topic is not None:
             return found
-        told = {broker.name: _topics_in(stats) for broker, stats in zip(brokers, found, strict=True)}
+        consumed = {broker.name: _topics_in(stats) for broker, stats in zip(brokers, found, strict=True)}
         connections = await self._connections(brokers, name)
         subscribed = (part.subscription_table for part in connections if part.message_model != "BROADCASTING")
-        topics = set().union(*told.values(), *subscribed)
-        missing = [(broker, each) for broker in brokers for each in sorted(topics - told[broker.name])]
+        topics = set().union(*consumed.values(), *subscribed)
+        missing = [(broker, each) for broker in brokers for each in sorted(topics - consumed[broker.name])]
         return found + await gather(missing, lambda pair: self._consume_stats(pair[0], name, pair[1]))
 
-    async def _down(self, topic: str, alive: Container[str]) -> list[DownQueue]:
+    async def _down_logical(self, topic: str, alive: Container[str]) -> list[DownQueue]:
         """Return the logical queues of *topic* whose leader is down."""
         try:
             rows = await self._reach.find_rows(topic)

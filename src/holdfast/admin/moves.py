@@ -213,11 +213,11 @@ class Moves:
         told(list(known.values()))
         while pending := {key: move for key, move in known.items() if move.state not in FINISHED}:
             await self._sleep(pause_s)
-            news, silent = await self._look({move.source for move in pending.values()})
+            news, silent = await self._poll({move.source for move in pending.values()})
             away_s = away_s + pause_s if silent else 0.0
             changed = False
             for key, move in pending.items():
-                newer = self._judge(move, news, silent, gave_up=away_s > _PATIENCE_S)
+                newer = self._newest_state(move, news, silent, gave_up=away_s > _PATIENCE_S)
                 changed = changed or newer != move
                 known[key] = newer
             if changed:
@@ -225,7 +225,7 @@ class Moves:
             pause_s = _PAUSE_MIN_S if changed else min(2 * pause_s, _PAUSE_MAX_S)
         return list(known.values())
 
-    def _judge(self, move: Move, news: dict[str, Move], silent: Collection[str], *, gave_up: bool) -> Move:
+    def _newest_state(self, move: Move, news: dict[str, Move], silent: Collection[str], *, gave_up: bool) -> Move:
         if move.id in news:
             return news[move.id]
         if move.source not in silent:
@@ -236,7 +236,7 @@ class Moves:
             return msgspec.structs.replace(move, state="unknown", reason=reason)
         return move
 
-    async def _look(self, sources: set[str]) -> tuple[dict[str, Move], set[str]]:
+    async def _poll(self, sources: set[str]) -> tuple[dict[str, Move], set[str]]:
         """Return moves by id, and the sources that did not answer."""
         # Name servers may be away while brokers move queues: the last known addresses will do.
         with suppress(HoldfastError):

@@ -214,14 +214,14 @@ class StaticChanges:
         failures = {_name_of(item): error for item, error in zip(items, outcomes, strict=True) if error is not None}
         if not failures:
             return
-        took = [name for name in map(_name_of, items) if name not in failures]
+        applied = [name for name in map(_name_of, items) if name not in failures]
         first, error = next(iter(failures.items()))
-        if not took:
+        if not applied:
             raise error
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise PartlyDone(
-            f"{', '.join(took)} applied the change of {topic}, {first}{others} did not: {error}. The previous state is"
-            f" still served; run `holdfast queue repair {topic}`"
+            f"{', '.join(applied)} applied the change of {topic}, {first}{others} did not: {error}. The previous state"
+            f" is still served; run `holdfast queue repair {topic}`"
         )
 
     async def _await_shown(self, plan: TopicPlan) -> None:

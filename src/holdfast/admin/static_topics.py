@@ -312,12 +312,12 @@ class StaticTopics:
             if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return await self._ask_java(holder, topic)
             return msgspec.structs.replace(holder, fault=str(refusal))
-        told = body_of(answer, Mappings)
+        reported = body_of(answer, Mappings)
         return msgspec.structs.replace(
             holder,
-            topics={each.name: each for each in told.topics if each.mapping is not None},
-            moves=told.moves,
-            draining=told.draining,
+            topics={each.name: each for each in reported.topics if each.mapping is not None},
+            moves=reported.moves,
+            draining=reported.draining,
         )
 
     async def _names(self) -> list[str]:
@@ -338,17 +338,17 @@ class StaticTopics:
             except BrokerRefused as refusal:
                 knows_mappings = knows_mappings and refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 return
-            told = decode(answer.body, MappedTopic)
-            if told.mapping is not None:
-                found[name] = told
+            reported = decode(answer.body, MappedTopic)
+            if reported.mapping is not None:
+                found[name] = reported
 
         await gather(names or ["TBW102"], ask)
         return msgspec.structs.replace(holder, speaks=False, knows_mappings=knows_mappings, topics=found)
 
     async def _merge(self, name: str, holders: dict[str, Holder], *, thorough: bool) -> list[StaticTopic]:
         """Return the static topics with one name, by scope; if *thorough*, also those whose brokers are all dead."""
-        told = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
-        records = {broker: from_detail(each.mapping) for broker, each in told.items() if each.mapping is not None}
+        reported = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
+        records = {broker: from_detail(each.mapping) for broker, each in reported.items() if each.mapping is not None}
         merged = merge_scopes(records)
         if thorough or not merged or any(each.unled or each.missing for each in merged.values()):
             # A record may be missing: the name server remembers the last report of a dead broker.
@@ -358,7 +358,7 @@ class StaticTopics:
                 if broker not in records and (broker in silent or broker not in holders):
                     records[broker] = from_info(row)
             merged = merge_scopes(records)
-        configs = dict(_configs(told))
+        configs = dict(_configs(reported))
         return [
             StaticTopic(
                 name=name,
@@ -376,8 +376,8 @@ class StaticTopics:
             return {}  # The name server withholds topics that were never complete: only the brokers' records remain.
 
 
-def _configs(told: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
-    for broker, each in told.items():
+def _configs(reported: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
+    for broker, each in reported.items():
         fields = {name: getattr(each, name) for name in TopicConfig.__struct_fields__}
         yield broker, TopicConfig(**fields)
 

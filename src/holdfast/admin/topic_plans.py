@@ -325,7 +325,7 @@ def repair_plan(
             twice.
         now_ms: The local time.
     """
-    agreed = _agree(topic, now_ms)
+    agreed = _with_largest_total(topic, now_ms)
     merged = agreed.merged
     members = members_of(view, merged.scope)
     dead = sorted({leader for leader in merged.leaders.values() if _fault_of(view, leader) is not None})
@@ -357,7 +357,7 @@ def repair_plan(
     late = {
         name: stamp
         for name, holder in members.items()
-        if holder.is_ready and not _has_heard(topic.records.get(name), merged)
+        if holder.is_ready and not _is_current(topic.records.get(name), merged)
     }
     return RepairPlan(topic=topic.name, stamps={} if homes else late, homes=homes, faults=faults)
 
@@ -384,7 +384,7 @@ def _fill(
     return layout.to_plan()
 
 
-def _agree(topic: StaticTopic, now_ms: int) -> StaticTopic:
+def _with_largest_total(topic: StaticTopic, now_ms: int) -> StaticTopic:
     """Return the topic with the largest total of all its records: a topic only grows, so the largest is right."""
     total = max(record.total for record in topic.records.values())
     if total == topic.merged.total:
@@ -396,7 +396,7 @@ def _agree(topic: StaticTopic, now_ms: int) -> StaticTopic:
     return msgspec.structs.replace(topic, records=records, merged=merge(records))
 
 
-def _has_heard(record: TopicMapping | None, merged: MergedTopic) -> bool:
+def _is_current(record: TopicMapping | None, merged: MergedTopic) -> bool:
     return record is not None and (record.epoch, record.total) == (merged.epoch, merged.total)
 
 
@@ -449,7 +449,7 @@ class _Layout:
     def to_plan(self) -> TopicPlan:
         """Return the plan; every record in it is valid."""
         members = members_of(self._view, self._stamp.scope)
-        told = {name: holder for name, holder in members.items() if holder.fault is None and holder.knows_mappings}
+        reachable = {name: holder for name, holder in members.items() if holder.fault is None and holder.knows_mappings}
         before = [] if self._topic is None else list(self._topic.merged.queues.values())
         added = [queue for queues in self._added.values() for queue in queues]
         return TopicPlan(
@@ -460,11 +460,11 @@ class _Layout:
             config=self._config,
             before=before,
             after=sorted([*before, *added], key=lambda queue: queue.queue),
-            changes=[self._change(holder) for holder in told.values()],
+            changes=[self._change(holder) for holder in reachable.values()],
             skipped={
                 name: holder.fault or "it is older than RocketMQ 5.0"
                 for name, holder in members.items()
-                if name not in told
+                if name not in reachable
             },
         )
 

@@ -146,7 +146,7 @@ class Units:
                 support units, or there is no other unit.
             SwitchRefused: it would change nothing.
         """
-        known = await self._look()
+        known = await self._read_known()
         await self._require_sense(known, opening)
         return await self._change(known.switch, known.switch.open(opening, self._now_ms()), dry_run=dry_run)
 
@@ -157,7 +157,7 @@ class Units:
             SwitchRefused: it would change nothing.
             NotAllowed: a name server does not support units.
         """
-        known = await self._look()
+        known = await self._read_known()
         return await self._change(known.switch, known.switch.close(opening, self._now_ms()), dry_run=dry_run)
 
     async def _change(self, before: Switch, after: Switch, *, dry_run: bool) -> SwitchChange:
@@ -216,7 +216,7 @@ class Units:
             NotFound: it does not exist; the text suggests the closest name.
         """
         try:
-            known = await self._look()
+            known = await self._read_known()
         except NotAllowed:
             return  # An older name server cannot list units.
         # A unit that was opened can still be closed when none of its brokers is left.
@@ -256,7 +256,7 @@ class Units:
         Raises:
             NotAllowed: a name server does not support units.
         """
-        known = await self._look()
+        known = await self._read_known()
         versions = {server.version for server in known.servers if server.fault is None}
         units = await gather(sorted(known.units), lambda name: self._unit(name, known))
         return DisasterStatus(
@@ -302,16 +302,16 @@ class Units:
                     gone.setdefault(home.broker, set()).add(number)
         return [Unreadable(topic, broker, sorted(queues)) for broker, queues in sorted(gone.items())]
 
-    async def _look(self) -> _Known:
+    async def _read_known(self) -> _Known:
         """Return the knowledge of the name servers, once brokers have had the time to register with one of them."""
-        known = await self._look_once()
+        known = await self._read_known_once()
         if known.wait_ms > 0:
             await self._sleep(known.wait_ms / 1000)
-            known = await self._look_once()
+            known = await self._read_known_once()
         self._reach = self._reach.by_way_of(known.oldest)
         return known
 
-    async def _look_once(self) -> _Known:
+    async def _read_known_once(self) -> _Known:
         servers = await gather(self._reach.name_servers, self._ask)
         ages = {
             server.address: SETTLED_MS if state.age_ms is None else state.age_ms

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--debug" in words:
             raise
-        return _explain(error)
+        return _report_error(error)
     return status if isinstance(status, int) else 0
 
 
@@ -132,24 +132,24 @@ def _root(
     del version
 
 
-def _explain(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Print one line with the error and the remedy; return the exit status."""
     if isinstance(error, TyperException):
-        return _explain_usage(error)
+        return _report_usage_error(error)
     if isinstance(error, ConfigError):
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     if isinstance(error, HoldfastError):
-        _complain(str(error))
+        _print_error(str(error))
         return 1
     if isinstance(error, OSError):
-        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        _print_error(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         return 1
-    _complain(f"internal error, {type(error).__name__}: {error} (run again with --debug for the traceback)")
+    _print_error(f"internal error, {type(error).__name__}: {error} (run again with --debug for the traceback)")
     return 1
 
 
-def _explain_usage(error: TyperException) -> int:
+def _report_usage_error(error: TyperException) -> int:
     message = error.format_message()
     possible = getattr(error, "possibilities", None)
     if possible:
@@ -159,9 +159,9 @@ def _explain_usage(error: TyperException) -> int:
     if message and context is not None:
         message = f"{message.rstrip('.')} (see `{context.command_path} --help`)"
     if message:  # without one, the help has been printed already
-        _complain(message)
+        _print_error(message)
     return error.exit_code
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"{PROGRAM}: {' '.join(text.split())}\n")

@@ -76,7 +76,7 @@ class Session:
 
         return self.run(run())
 
-    async def _carefully(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+    async def _run_in_known_unit(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run *work* after checking that the unit exists: a mistyped unit would look like an empty one."""
         with contextlib.closing(work):
             if self.unit is not None and not self._is_unit_known:
@@ -88,7 +88,7 @@ class Session:
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run *work* to its end. If no name server answers, raise an error with the reason and the remedy."""
         try:
-            return asyncio.run(self._carefully(work))
+            return asyncio.run(self._run_in_known_unit(work))
         except NameServerUnreachable as error:
             raise NameServerUnreachable(
                 f"no name server answers at {self.namesrv} ({self._origin}): {error}. "

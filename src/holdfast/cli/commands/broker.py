@@ -115,7 +115,7 @@ def drain(
         show_plan(session, plan, what=f"{broker} leads nothing", dry_run=True)
         if groups:
             session.note(f"old messages in {count_text(len(dropped), 'segment')} would be discarded")
-            _tell_kept(session, kept)
+            _note_kept(session, kept)
         return
     session.ask(lambda admin: admin.draining.mark(broker, draining=True))
     made = follow(session, session.ask(lambda admin: admin.moves.start(plan)))
@@ -123,7 +123,7 @@ def drain(
     if failed:
         show_outcome(session, plan, made)
     dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups))
-    _tell_kept(session, kept)
+    _note_kept(session, kept)
     if wait:
         dropped += _wait(session, broker, groups)
     holds = session.ask(lambda admin: admin.draining.holds(broker))
@@ -226,7 +226,7 @@ def remove(
     )
 
 
-def _tell_kept(session: Session, kept: list[Home]) -> None:
+def _note_kept(session: Session, kept: list[Home]) -> None:
     """Print why some old messages were kept although the user asked to discard them."""
     for home in kept[:_LINES_MAX]:
         session.note(f"kept: queue {home.queue} of {home.topic} up to {home.last}, {home.kept_for}")
@@ -278,7 +278,7 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
             status.puts_today,
             None if status.disk_used_percent is None else f"{status.disk_used_percent:.0f} %",
             time_text(status.up_since_ms),
-            *([status.leads, _standing(status)] if has_static else []),
+            *([status.leads, _drain_state(status)] if has_static else []),
             *([status.replication] if has_replicas else []),
             *([] if all(each.fault is None for each in statuses) else [status.fault]),
         )
@@ -309,7 +309,7 @@ def _down_text(name: str, leads: int) -> str:
     return f"{name} is down and has older messages: they cannot be read until it returns"
 
 
-def _standing(status: BrokerStatus) -> str | None:
+def _drain_state(status: BrokerStatus) -> str | None:
     """Return the state of a broker's draining."""
     if status.fault is not None:
         return None
