@@ -70,7 +70,9 @@ async def test_a_change_that_only_some_took_says_who_and_what_to_run():
     plan = create_plan(await a_view(cluster), CONFIG, 3, now_ms=7)
     changes = StaticChanges(cluster)
 
-    with pytest.raises(PartlyDone, match=r"a, c applied the change of t, b did not: .*disk full.*holdfast queue repair t"):
+    with pytest.raises(
+        PartlyDone, match=r"a, c applied the change of t, b did not: .*disk full.*holdfast queue repair t"
+    ):
         await changes.apply(plan)
 
     cluster.refusing.clear()
