@@ -317,7 +317,7 @@ def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
     ]
     columns = [
         *right("QUEUE"),
-        *spare(2, right("HOME")),
+        *spare(2, right("SEGMENT")),
         *left("BROKER"),
         *spare(1, right("PHYSICAL")),
         *right("FIRST", "END"),

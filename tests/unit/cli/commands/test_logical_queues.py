@@ -71,15 +71,15 @@ def test_the_bytes_are_printed_that_the_new_leader_counted(
 
 
 def test_a_queue_is_migrated_and_listed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
-    """Every home with its offsets and status."""
+    """Every segment with its offsets and status."""
     orders.ends["orders", 0] = 101
 
     moved = run("queue migrate orders 0 --to broker2", capsys)
     listed = run("queue list orders", capsys)
 
     assert moved == "broker2 took over 1 logical queue; bytes copied: 0\n"
-    assert "    0     0  broker1         0      0  101  ReadOnly" in listed
-    assert "    0     1  broker2         2    101    -  Normal" in listed
+    assert "    0        0  broker1         0      0  101  ReadOnly" in listed
+    assert "    0        1  broker2         2    101    -  Normal" in listed
 
 
 @pytest.mark.parametrize("name", ["migrateLogicalQueue", "MigrateLogicalQueue"])
