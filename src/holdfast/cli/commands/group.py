@@ -115,7 +115,8 @@ def delete(
         raise NotAllowed(f"group {group!r} has {len(found.members)} members online; stop them first, or add --force")
     what = f"group {group} on {', '.join(found.brokers)}"
     if not dry_run:
-        session.confirm(f"Delete {what}, with a lag of {found.lag:,} messages?", yes=yes)
+        lag_text = "an unknown lag" if found.lag is None else f"a lag of {found.lag:,} messages"
+        session.confirm(f"Delete {what}, with {lag_text}?", yes=yes)
         session.ask(lambda admin: admin.groups.delete(group, keep_offsets=keep_offsets))
     session.show(
         {"group": group, "deleted": not dry_run, "dry_run": dry_run, "brokers": found.brokers},
