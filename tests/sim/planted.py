@@ -43,7 +43,7 @@ def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
-        effects += [SendBytes(channel, pieces) for channel, pieces in route_answer_cache if pieces]
+        effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
         write(self, (), effects, *rest)
 
     patch.setattr(completion.Outflow, "write", hasty)
@@ -62,7 +62,7 @@ def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
-        write(self, route_answer_cache, effects, now_ms, *rest)
+        write(self, answers, effects, now_ms, *rest)
         self.wake(self._store.confirm(self._store.written), effects, now_ms)
 
     patch.setattr(completion.Outflow, "write", hasty)
@@ -233,7 +233,7 @@ def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> 
         return False
         yield
 
-    patch.setattr(scheduled_messages._Doubt, "was_delivered", trusting)
+    patch.setattr(scheduled_messages._InDoubt, "was_delivered", trusting)
 
 
 @bug
