@@ -252,7 +252,7 @@ def test_a_damaged_count_hides_no_later_record(codec: str, said_now: int):
     assert [offset for offset, _ in said(drain(again))] == [0, 1, 2, 6, 7, 8, 9]
     (damage,) = again.store.recovered.damages
     assert damage.position == position
-    assert f"offset 3 says {said_now} messages" in damage.reason
+    assert f"offset 3 states {said_now} messages" in damage.reason
     assert send(again, a_single(some(1)[0])).fields["queueOffset"] == "10"
 
 

@@ -1,5 +1,6 @@
 """What the command line says while a broker or a name server is down: which part of an answer or order is missing."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -35,12 +36,12 @@ async def consume(fleet: Fleet, topic: str, group: str) -> None:
         await until(lambda: len(got) == 20)
 
 
-async def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fleet):
+def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fleet):
     """Of a topic that lives on, and of a group that no other broker knows; a group that never was is an error."""
     fleet.run("topic", "create", "both", "--queues", "3")
     fleet.run("topic", "create", "only", "--queues", "2", "--brokers", "b")
-    await consume(fleet, "both", "billing")
-    await consume(fleet, "only", "mailing")
+    asyncio.run(consume(fleet, "both", "billing"))
+    asyncio.run(consume(fleet, "only", "mailing"))
     known = {group["name"] for group in fleet.run("group", "list")["groups"]}
     assert {"billing", "mailing"} <= known
     fleet.lose("b")

@@ -22,7 +22,7 @@ def test_the_demo_without_spark_ends_well():
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "the ledger is right" in ended.stdout
-    assert len(re.findall("removed, ended", ended.stderr)) == 3
+    assert len(re.findall("removed, stopped", ended.stderr)) == 3
 
 
 def test_a_message_that_is_in_two_logs_was_copied(tmp_path: Path):

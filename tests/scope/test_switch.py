@@ -413,7 +413,7 @@ def test_a_unit_without_a_broker_is_still_known(fleet: Fleet):
     fleet.lose("a1")
     try:
         assert len(fleet.mapping(TOPIC, "clusterA")["queues"]) == QUEUES
-        assert "clusterA, clusterB: say which" in fleet.refused("queue", "list", TOPIC)
+        assert "clusterA, clusterB: choose one with --unit" in fleet.refused("queue", "list", TOPIC)
         assert "a1 is down and leads" in fleet.attempt("broker", "list").out
         fleet.run("dr", "open", "--unit", "clusterA")
         assert "unknown: none of its brokers is up" in fleet.attempt("dr", "status").out

@@ -115,7 +115,7 @@ def test_it_tells_who_stored_what_since_the_last_look():
     ledger.acknowledge("k", 3, "broker-b", pause_ms=1.0)
 
     assert ledger.take_shares() == "broker-a 75 %, broker-b 25 %"
-    assert ledger.take_shares() == "nobody"
+    assert ledger.take_shares() == "no broker"
 
 
 def test_the_longest_send_is_shown():

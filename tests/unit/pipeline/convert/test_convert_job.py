@@ -146,7 +146,7 @@ def test_what_is_right_already_is_left_alone(folder: Path):
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path):
     """Nothing is made there."""
-    with pytest.raises(ConfigError, match="is no store folder"):
+    with pytest.raises(ConfigError, match="is not a store folder"):
         run(tmp_path / "nowhere", "batch")
 
 
