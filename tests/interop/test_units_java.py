@@ -134,7 +134,7 @@ async def bodies_in(name_server: str, unit: str) -> list[str]:
     return found
 
 
-async def test_a_unit_is_opened_and_closed_under_members_of_all_kinds(sites: Sites) -> None:
+def test_a_unit_is_opened_and_closed_under_members_of_all_kinds(sites: Sites) -> None:
     """Each for itself, then all together, then each for itself again; nobody ever writes into the other unit."""
     sites.settle(by_own_unit, "every unit has its own queues")
 
@@ -146,5 +146,5 @@ async def test_a_unit_is_opened_and_closed_under_members_of_all_kinds(sites: Sit
 
     assert not sites.ledger.failures()
     for unit in ("east", "west"):
-        senders = {body.partition("-")[0] for body in await bodies_in(sites.name_server, unit)}
+        senders = {body.partition("-")[0] for body in asyncio.run(bodies_in(sites.name_server, unit))}
         assert senders == {unit}

@@ -81,7 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(170)
-async def test_commands_metric_and_spark_agree_on_lag(cluster: Cluster) -> None:
+def test_commands_metric_and_spark_agree_on_lag(cluster: Cluster) -> None:
     """Over normal and static topics on several brokers, before and after a move."""
     options = {"namesrv": cluster.namesrv, "subscribe": TOPICS, "startingOffsets": "earliest", "groupId": "spark"}
     reader = HoldfastStreamReader(
@@ -105,7 +105,7 @@ async def test_commands_metric_and_spark_agree_on_lag(cluster: Cluster) -> None:
     assert sum(told["lag"].values()) == 110
     assert told["lag"] == cluster.figures("spark")
 
-    leaders = await Operator(cluster.namesrv).leaders(STATIC)
+    leaders = asyncio.run(Operator(cluster.namesrv).leaders(STATIC))
     cluster.operate("queue", "migrate", STATIC, "0", "--to", "c")
     cluster.operate("queue", "migrate", STATIC, "1", "--to", "b" if leaders[1] == "a" else "a")
     cluster.send(STATIC, 40)
