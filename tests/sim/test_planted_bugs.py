@@ -34,7 +34,7 @@ KNOWN_FINDERS = {
     "delayed_message_counted_before_it_is_delivered": (2,),
 }
 # They need a rare coincidence, and so more seeds than the gate has time for.
-RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
+RARE = {"acknowledge_with_any_sync", "torn_tail_accepted", "relayed_sends_not_deduplicated"}
 
 
 def failures(seeds: Iterable[int]) -> Iterator[Verdict]:
@@ -66,7 +66,9 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", MOVE_BUGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARE else name for name in MOVE_BUGS]
+)
 def test_a_planted_bug_in_moves_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     """Of the same seeds only those are lived through in which anything can move."""
     MOVE_BUGS[name](monkeypatch)
