@@ -249,7 +249,7 @@ MOVES |= {
     # What was passed on while the connection was still being dialed was given up there, and passed on again; then the
     # connection opened, and what had been given up was sent, too.
     "what was given up is not sent any more": (
-        (22,),
+        (87, 102),
         replace(
             RELAYED,
             producers=3,
@@ -271,7 +271,7 @@ MOVES |= {
     # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
     # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
     "a torn grant promises no more than is there": (
-        (137, 122),
+        (147,),
         replace(
             MOVING,
             messages=300,
@@ -377,7 +377,7 @@ MOVES |= {
     # A leader was replaced with its grant, so that a home was listed at the target that perhaps had been opened. The
     # queue came to the target and left it before that had looked; it had recorded what others told it, without an end,
     # and told the same to everybody who asked.
-    "a broker records no home of its own without an end": ((20, 29, 76), HARASSED),
+    "a broker records no home of its own without an end": ((75, 106), HARASSED),
     # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
     # successor lost power: nobody led the queue any more.
     "a leader is told of when it is on disk": ((73,), HARASSED),
