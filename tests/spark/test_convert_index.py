@@ -85,12 +85,12 @@ def test_what_a_task_finds_wrong_is_told_by_name(spark: SparkSession, folder: Pa
 
 DRIVER = """
     import sys
-    from holdfast.pipeline import convert_index as conversion
+    from holdfast.pipeline.convert import convert_job
     from holdfast.pipeline.scan.spark_tasks import SparkTasks
     from holdfast.spark import session
     from holdfast.store.base.options import StoreOptions
 
-    conversion.GROUP = 8
+    convert_job.GROUP = 8
 
     class Waves(SparkTasks):
         def run(self, *arguments):
@@ -103,7 +103,7 @@ DRIVER = """
     spark = session("loopback", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     options = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_file_size=46 * 200)
-    found = conversion.convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=2)
+    found = convert_job.convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=2)
     spark.stop()
     print("converted", found.stores[0].converted, flush=True)
 """

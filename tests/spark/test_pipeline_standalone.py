@@ -25,7 +25,7 @@ HELD_TIMEOUT_S = 200.0
 DRIVER = """
     import os, sys, time
     from pathlib import Path
-    from holdfast.pipeline import backfill as bringing_back
+    from holdfast.pipeline.archive import backfill as backfill_job
     from holdfast.pipeline.archive.archive_job import archive
     from holdfast.pipeline.audit.audit_job import audit
     from holdfast.pipeline.convert.convert_job import convert_index
@@ -53,13 +53,14 @@ DRIVER = """
 
             return super().run(function if len(inputs) == 1 else held, inputs, kind, progress)
 
-    in_order = bringing_back._in_order
+    write_partition = backfill_job._write_partition
 
-    def held_in_order(batches):
-        yield from in_order(batches)
+    def held_write(batches, **options):
+        done = list(write_partition(batches, **options))
         hold("backfill")
+        yield from done
 
-    bringing_back._in_order = held_in_order
+    backfill_job._write_partition = held_write
     config = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.ui.enabled": "false"}
     spark = session("loopback", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
@@ -75,8 +76,8 @@ DRIVER = """
     print("archive", sum(done.rows.values()), done.is_whole, flush=True)
     again = archive(tasks, [store], target, range_size=3000)
     print("again", sum(again.rows.values()), flush=True)
-    rows = bringing_back.read_archive(spark, target)
-    back = bringing_back.backfill(
+    rows = backfill_job.read_archive(spark, target)
+    back = backfill_job.backfill(
         rows, namesrv, topic, target + "-state", where="topic = 'orders'", rows_per_piece=150
     )
     print("backfill", back.rows, back.pieces, flush=True)
@@ -133,7 +134,7 @@ def test_every_job_survives_the_loss_of_a_worker(
     read: Read,
     tmp_path: Path,
 ):
-    """Tasks that were lost behind their work are run again, and nothing is there twice."""
+    """Tasks that were lost after their work are run again, and nothing is there twice."""
     program, topic = driver
     counted = stats(InProcess(), [str(folder)])
     said: dict[str, str] = {}

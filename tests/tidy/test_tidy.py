@@ -298,3 +298,34 @@ def test_no_error_is_swallowed(path: Path):
             )
             does_nothing = all(isinstance(statement, ast.Pass) for statement in node.body)
             assert not (catches_all and does_nothing), f"line {node.lineno}"
+
+
+def defined_names(module: str) -> set[str] | None:
+    """Return what `from module import` can import, or None if there is no such module."""
+    base = SOURCE.parent / module.replace(".", "/")
+    file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    if not file.is_file():
+        return None
+    names = {path.stem for path in base.glob("*")} if base.is_dir() else set()
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_every_import_of_ours_can_be_resolved_also_in_scripts_and_examples():
+    """Scripts in strings and examples in pages are code that no type checker reads."""
+    statement = re.compile(r"^ *from (holdfast[\w.]*) import (\([^)]*\)|[\w ,]+)", re.MULTILINE)
+    found = []
+    for path in TEXTS:
+        for match in statement.finditer(path.read_text(encoding="utf-8", errors="replace")):
+            known = defined_names(match[1])
+            wanted = re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", match[2]))
+            missing = wanted if known is None else sorted(set(wanted) - known)
+            found += [f"{path.relative_to(ROOT)}: {match[1]}.{name}" for name in missing]
+
+    assert found == []
