@@ -423,7 +423,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 is_lost = True
                 continue
             kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
-            is_lost = False
+            is_lost = is_lost and not segment.shows_offsets
         return LogicalQueue(self.queue, tuple(kept))
 
     def _without_expired(self, segments: Iterable[Segment], places: Collection[tuple[str, int]]) -> LogicalQueue:
@@ -441,7 +441,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                     kept[-1] = msgspec.structs.replace(kept[-1], forced=True)
                 continue
             kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
-            is_lost = False
+            is_lost = is_lost and not segment.shows_offsets
         return LogicalQueue(self.queue, tuple(kept))
 
     def _require_free(self, place: tuple[str, int], segments: Collection[Segment]) -> None:

@@ -220,9 +220,7 @@ def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
     if decided and decided[-1].expired:
         raise _fault(queue, "leaders stay", f"is led by an expired segment on {decided[-1].broker}")
     _check_places(queue)
-    # Expired segments still show where their neighbours met, except empty ones without a gap after them.
-    relevant = (segment for segment in decided if not segment.expired or segment.forced or not segment.is_empty)
-    for previous, following in pairwise(relevant):
+    for previous, following in pairwise(segment for segment in decided if segment.shows_offsets):
         _check_offsets(queue, previous, following, exact=exact)
 
 

@@ -80,6 +80,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         return self.end == self.start
 
     @property
+    def shows_offsets(self) -> bool:
+        """Whether its offsets say where its neighbours met: an expired segment's do, unless it is empty and has no gap."""
+        return not self.expired or self.forced or not self.is_empty
+
+    @property
     def place(self) -> tuple[str, int]:
         """The broker and its physical queue."""
         return self.broker, self.queue_id

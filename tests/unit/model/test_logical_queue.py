@@ -369,6 +369,26 @@ def test_the_minimum_is_where_the_last_loss_ends():
     assert queue.expire(1, 0).logical_min() == 15
 
 
+def test_a_loss_before_an_empty_expired_segment_is_remembered_after_it():
+    """An empty expired segment does not show where its neighbours met, so its own mark is not enough."""
+    queue = moved(5, 5, 0).expire(1, 0).expire(2, 0)
+
+    queue = queue.reuse("b").seal(2).open_next()
+
+    check_queue(queue, exact=True)
+    assert queue.logical_min() == 10
+
+
+def test_a_broker_recalls_a_loss_before_its_empty_expired_segment():
+    """The same holds when a broker keeps only its own segments and the leader."""
+    queue = moved(5).prepare("a", 1).seal(5).open_next().prepare("c", 0).seal(0).open_next().expire(2, 0)
+
+    recalled = queue.recall("a")
+
+    assert [segment.broker for segment in recalled.segments] == ["a", "a", "c"]
+    check_queue(recalled, exact=True)
+
+
 @pytest.mark.parametrize("dropped_by", ["reuse", "prune"])
 def test_a_loss_is_remembered_when_its_home_is_no_longer_listed(dropped_by: str):
     """By the home that follows."""

@@ -114,6 +114,23 @@ def test_a_queue_that_comes_back_before_its_old_home_expired_gets_a_new_one() ->
     ]
 
 
+def test_an_expired_queue_is_used_again_after_a_leader_without_messages() -> None:
+    """The leader in between wrote nothing, so its segment expires at once and does not show where its neighbours met."""
+    cluster = a_cluster("a", "b", "c", leaders={0: "a", 1: "a", 2: "b", 3: "c"})
+    produce(cluster, 0, 5, "a")
+    move(cluster, "a", "b", 0)
+    produce(cluster, 0, 5, "b")
+    move(cluster, "b", "c", 0)
+    fill_files(cluster, 2, "b")
+    assert cluster.run(RETENTION_MS + 2 * CHECK_MS, lambda: is_expired(cluster.logical_queue(0), 1))
+
+    move(cluster, "c", "b", 0)
+
+    produce(cluster, 0, 3, "b")
+    assert cluster.open_on(0) == ["b"]
+    assert cluster.leader(0) == "b"
+
+
 def test_all_homes_expire_in_one_look_whether_here_or_elsewhere() -> None:
     """The leader looks on behind the first; a home of its own is looked at like any other."""
     cluster = a_cluster("a", "b")
