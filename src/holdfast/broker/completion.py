@@ -140,7 +140,7 @@ class Outflow:
 
     def _retry(self, queue: QueueLog, hold: Hold, now_ms: int, effects: list[Effect], *, final: bool) -> None:
         answers: list[Piece] = []
-        pulled = self._rooms.pulls.retry(queue, hold, final=final)
+        pulled = self._rooms.pulls.retry(queue, hold, now_ms, final=final)
         if hold.header.fields.unit is not None:
             pulled = self._rooms.local_reads.guide(hold.header, hold.serializer, pulled)
         self.hand_out(pulled, hold.channel, now_ms, answers, effects)

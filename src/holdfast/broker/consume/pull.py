@@ -120,10 +120,10 @@ class Pulls:
         """Return the answer to a parked pull whose queue another broker leads now: pull again at the same offset."""
         return ask_again(hold.header, hold.serializer, "QUEUE_MOVED")
 
-    def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
+    def retry(self, queue: QueueLog, hold: Hold, now_ms: int, *, final: bool) -> Pulled:
         """Retry a parked pull; park it again if there is still nothing for it, unless *final*."""
         fields = hold.header.fields
-        codes = self._admit(fields, 0)
+        codes = self._admit(fields, now_ms)
         if isinstance(codes, Refusal):
             return [refuse(codes, hold.header.opaque, hold.serializer)]
         if fields.topic in self._static:

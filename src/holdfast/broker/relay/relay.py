@@ -152,6 +152,8 @@ class Relaying:
                 self.moving[place] = [waiting for waiting in held if waiting.channel != channel]
         for line in self._lines.values():
             gone = [waiting for waiting in line.waiting if waiting.channel == channel]
+            if gone and gone[0] is line.waiting[0]:
+                line.in_flight = 0  # All sends of an envelope come from one client.
             for waiting in gone:
                 line.waiting.remove(waiting)
                 self._size -= len(waiting.frame)

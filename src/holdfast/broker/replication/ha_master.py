@@ -204,8 +204,10 @@ class Shipping:
         if place is None:
             self._errands.effects += self._outrun(follower, self._errands.now_ms)
             return
-        data = yield FileRange(*place)
-        follower.is_reading = False
+        try:
+            data = yield FileRange(*place)
+        finally:
+            follower.is_reading = False  # After a failed read, too: the next report of the replica repeats it.
         if follower.channel not in self.followers:
             return
         effects, now_ms = self._errands.effects, self._errands.now_ms

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.scan.queue_entries import ENTRY, UNIT
+from holdfast.store.base.index_fields import INNER_BITS
 from holdfast.store.conversion.entry_conversion import TAGS_MIN
 from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PieceCraft
 from holdfast.store.conversion.record_headers import Owner, RecordHeads
@@ -42,7 +43,7 @@ def _fields(width: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
     return np.dtype({"names": list(fields), "formats": kinds, "offsets": places, "itemsize": width})
 
 
-_INNER_BITS: Final = _big_endian(0xC0)
+_INNER_BITS: Final = _big_endian(INNER_BITS)
 _HOST_BITS: Final = _big_endian(0x30)
 _HOST_V6_EXTRA: Final = 12
 _BLANK_SIZE: Final = _big_endian(BLANK_ENTRY_SIZE)

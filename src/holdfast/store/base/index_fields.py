@@ -11,15 +11,16 @@ from holdfast.model.errors import RecordRefused
 from holdfast.model.java_hash import hash_behind, java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
+from holdfast.wire.records.inner_batch import COUNT_MAX, INNER_BATCH
 from holdfast.wire.records.properties import find_marked, find_property
-from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
 """The bit that prepared and rollback records share: neither gets an offset in a queue."""
 
-INNER_BITS = INNER_BATCH | 0x40
+INNER_BITS = INNER_BATCH
 """The sys flag bits of a record that holds a batch: it is to be opened, and it holds one."""
-INNER_COUNT_MAX = 0x7FFF
+INNER_COUNT_MAX = COUNT_MAX
 """RocketMQ stores the count in a signed 16-bit number."""
 
 KEY_SEPARATOR = b" "

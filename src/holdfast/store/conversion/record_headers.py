@@ -17,11 +17,11 @@ from itertools import repeat
 from typing import NamedTuple
 
 from holdfast.model.errors import StoreError
+from holdfast.store.base.index_fields import INNER_BITS
 from holdfast.store.base.log_file import LogFiles
 from holdfast.wire.records.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STORE_HOST_V6, topic_part
 
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
-_INNER_BITS = 0xC0
 # Hosts and fields that no index contains are skipped.
 _unpack_head = struct.Struct(">ii4xi4xqqi16xq20xi").unpack_from
 _unpack_time = struct.Struct(">36xi16xq").unpack_from
@@ -82,9 +82,11 @@ class RecordHeads:
             heads = _read_heads(view, starts)
             if not _are_true(owner, part, view, starts, heads):
                 _raise_mismatch(owner, part, view, starts, heads)
-            if any(flag & _INNER_BITS == _INNER_BITS for flag in {head[5] for head in heads}):
+            if any(flag & INNER_BITS == INNER_BITS for flag in {head[5] for head in heads}):
                 base = part.positions[0] - starts[0]
-                batches += [base + at for at, head in zip(starts, heads, strict=True) if head[5] & 0xC0 == _INNER_BITS]
+                batches += [
+                    base + at for at, head in zip(starts, heads, strict=True) if head[5] & INNER_BITS == INNER_BITS
+                ]
         return batches
 
     def _by_file(self, positions: Sequence[int]) -> Iterator[tuple[memoryview, list[int], int]]:

@@ -21,6 +21,8 @@ from holdfast.wire.records.record import FIXED_SIZE
 ENTRY = struct.Struct(">qiq")
 BLANK_ENTRY_SIZE = 0x7FFFFFFF
 """The record size in an entry without a message."""
+BLANKS_MAX = 300_000
+"""A wider gap in a queue is more likely a corrupt offset than so many lost messages."""
 
 Entry = tuple[int, int, int]
 """(position, record size, tags code): the first 20 bytes of an entry, in both kinds."""

@@ -25,16 +25,13 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
 from holdfast.store.queues.batch_consume_queue import BatchQueue, pack_unit
 from holdfast.store.queues.consume_queue import FLUSH_SIZE, SimpleQueue
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueLog
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.checkpoint import CheckpointFile
 from holdfast.store.recovery.log_repair import FILLER_SIZE_MIN, Damage, find_next_record, mend
 from holdfast.store.recovery.queue_snapshot import QueueSnapshot
 from holdfast.wire.records.record import RECORD_SIZE_MIN
-
-BLANKS_MAX = 300_000
-"""A wider gap in a queue is more likely a corrupt offset than so many lost messages."""
 
 TAIL_MAX = 64 << 20
 """The most bytes that are read again after a clean shutdown: there may be many records without a queue."""

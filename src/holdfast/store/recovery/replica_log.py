@@ -20,13 +20,11 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.commit_log import FOLDER, CommitLog, RecordDraft
 from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge
 from holdfast.store.queues.batch_consume_queue import BatchQueue, pack_unit, shortened
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueLog
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.log_repair import Damage
 
-BLANKS_MAX = 300_000
-"""As in recovery: a wider gap in a queue is more likely a corrupt offset than so many lost messages."""
 REPLICA = "this broker is a replica: it accepts messages only from its master"
 
 MARK_PATH = "holdfast/replica"

@@ -2,6 +2,7 @@ import pytest
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
+from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX
 from holdfast.machine.effects import Log, ReadLog, SendBytes
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import BINARY, Command
@@ -288,6 +289,26 @@ def test_a_group_is_not_made_where_groups_are_not_automatic() -> None:
     (answer,) = desk.ask(a_pull())
 
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_retried_pull_creates_its_deleted_group_at_the_present_time(desk: BrokerDesk) -> None:
+    """Creations at different times do not count as creations at once."""
+    count = CREATED_AT_ONCE_MAX + 1
+    desk.connect(2)
+    desk.make_topic("Wide", queues=count)
+    for number in range(count):
+        desk.pass_time(1)
+        desk.ask(a_pull("Wide", queue=number, opaque=number, consumerGroup=f"group{number}", sysFlag=HELD))
+    desk.answers[1].clear()
+
+    for number in range(count):
+        desk.pass_time(1)
+        desk.rooms.groups.delete(f"group{number}", desk.now_ms)
+        desk.pass_time(1)
+        desk.ask(a_send("Wide", queue=number), channel=2)
+        assert desk.rooms.groups.data_version.timestamp == desk.now_ms
+
+    assert codes(desk.answers[1]) == [ResponseCode.SUCCESS] * count
 
 
 def test_a_commit_that_rides_along_is_kept(desk: BrokerDesk) -> None:

@@ -377,6 +377,29 @@ def test_a_broker_that_stops_refuses_what_it_could_not_pass_on() -> None:
     ] * 3
 
 
+def test_a_broker_that_stops_refuses_unsent_sends_after_a_client_with_sends_in_flight_left() -> None:
+    """The sends of the client that left no longer count as in flight: the next ones in line were never relayed."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))  # The two know each other.
+    cluster.network.delay(relay_link(cluster), 5_000)
+    hand = cluster.add_hand("gone")
+    for body in (b"one", b"two"):
+        cluster.begin("b", a_send(TOPIC, queue=0, body=body), by=hand)
+    cluster.run(100)
+    answers = send_at_once(cluster, "b", 2)
+    cluster.run(100)
+    assert hand.node is not None
+    hand.node.kill()
+    cluster.run(500)
+
+    cluster.brokers["b"].stop(lambda: None)
+    cluster.run(500)
+
+    assert [answer.code for (answer,) in answers if isinstance(answer, Command)] == [
+        ResponseCode.NOT_LEADER_FOR_QUEUE
+    ] * 2
+
+
 def test_a_rolling_restart_under_load_loses_and_repeats_nothing() -> None:
     """One broker after the other, in order, while messages are sent by way of all."""
     cluster = a_cluster("a", "b", "c")

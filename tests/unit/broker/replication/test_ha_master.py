@@ -12,6 +12,7 @@ from holdfast.broker.replication import ha_master
 from holdfast.broker.replication.ha_master import PURPOSE, TIMER
 from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import ChannelClosed, ChannelId, ChannelOpened, StreamReceived
+from holdfast.model.errors import DiskFailed
 from holdfast.wire.cluster.ha import LogReader, encode_report
 
 PEER = ChannelId(50)
@@ -124,6 +125,24 @@ def test_what_may_not_be_in_memory_is_read_off_the_loop(desk: BrokerDesk) -> Non
 
     assert b"".join(data for _, data in shipped(desk)) == before
     assert ("read", "commitlog/00000000000000000000") in reads
+
+
+def test_a_failed_read_is_repeated_with_the_next_report(desk: BrokerDesk) -> None:
+    """The replica stays connected, because it still gets heartbeats, and must not wait for the log forever."""
+    object.__setattr__(desk.store, "options", _with_hot_window(desk, 100))
+
+    def fail(call: str, path: str) -> None:
+        if call == "read":
+            raise DiskFailed(f"read failed: {path}")
+
+    desk.disk.before = fail
+    say(desk, 0)
+    assert shipped(desk) == []
+    desk.disk.before = lambda _call, _path: None
+
+    say(desk, 0)
+
+    assert b"".join(data for _, data in shipped(desk)) == log_bytes(desk)
 
 
 def _with_hot_window(desk: BrokerDesk, size: int) -> object:
