@@ -184,7 +184,8 @@ class Producer:
         self._ids = None
         accumulator, self._accumulator = self._accumulator, None
         if accumulator is not None:
-            await accumulator.drain()
+            with self._in_flight:  # A concurrent call must not close the connections meanwhile.
+                await accumulator.drain()
         await self._in_flight.ended()
         await self._client.close()
 

@@ -97,6 +97,26 @@ async def test_closing_waits_for_what_is_in_flight():
         assert goodbye.fields == {"clientID": producer.client_id, "producerGroup": "p"}
 
 
+@pytest.mark.parametrize("way", ["send", "send_nowait"])
+async def test_concurrent_calls_of_close_all_wait_for_what_is_in_flight(way: str):
+    """Neither call hangs, and neither fails the message by closing the connections early."""
+    async with a_producer() as (server, producer), asyncio.timeout(10):
+        held: list[Command] = []
+        server.answers[SEND] = held.append
+        sending = asyncio.ensure_future(getattr(producer, way)(Message("t", b"x")))
+        await server.heard(SEND)
+
+        closing = []
+        for _ in range(2):
+            closing.append(asyncio.create_task(producer.close()))
+            await settle()
+        assert not any(task.done() for task in closing)
+        server.push(response(held[0], fields=STORED))
+
+        assert (await sending).offset == 7
+        await asyncio.gather(*closing)
+
+
 async def test_a_producer_that_was_not_started_says_so():
     """With what to write instead."""
     with pytest.raises(LocalProtocolError, match="async with"):
