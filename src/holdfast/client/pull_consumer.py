@@ -464,6 +464,7 @@ class PullConsumer:
 
     async def _resume(self, queues: list[MessageQueue]) -> None:
         """Resume pulling *queues*, and commit again at the brokers that serve them now."""
+        queues = [queue for queue in queues if queue in self._readers]  # Some may have been dropped meanwhile.
         for queue in queues:
             self._readers[queue].resume()
         book = self._keeper.book
