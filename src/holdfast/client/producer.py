@@ -19,6 +19,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Final, Self, overload
 
 import msgspec
@@ -50,6 +51,7 @@ from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt, Send
 from holdfast.client.produce.transaction import Checker, Transaction, TransactionDesk
 from holdfast.model import property_names as names
 from holdfast.model.errors import (
+    HoldfastError,
     LocalProtocolError,
     RequestTimeout,
     RouteNotFound,
@@ -184,7 +186,8 @@ class Producer:
         self._ids = None
         accumulator, self._accumulator = self._accumulator, None
         if accumulator is not None:
-            await accumulator.drain()
+            with self._in_flight:  # A concurrent call must not close the connections meanwhile.
+                await accumulator.drain()
         await self._in_flight.ended()
         await self._client.close()
 
@@ -463,6 +466,11 @@ class Producer:
     async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
         """Reply to a received message that was sent with `request`.
 
+        Args:
+            request: The received message.
+            body: The payload of the reply.
+            timeout_s: How long all attempts together may take.
+
         Raises:
             SendFailed: no broker could deliver the reply; the requester may be gone.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
@@ -472,19 +480,25 @@ class Producer:
         check_seconds("timeout_s", timeout_s, optional=True)
         message, extra = reply_to(request, body)
         outgoing = self._pack(message, extra)
-        queues = (await self._client.publish_route(message.topic)).publishable
+        deadline_s = monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            route = await self._client.publish_route(message.topic, timeout_s=deadline_s - monotonic())
+        except HoldfastError as error:
+            raise SendFailed(error, attempts=1, maybe_stored=False) from error
         # Try the broker that stored the request first: the requester is connected to it.
         holder = request.queue.broker_name
         if is_mock_broker(holder):
             holder = self._client.routes.find_broker(format_host(request.store_host)) or holder
-        queues = tuple(sorted(queues, key=lambda queue: queue.broker_name != holder))
+        queues = sorted(route.publishable, key=lambda queue: queue.broker_name != holder)
         failure = SendFailed(RouteNotFound(f"no broker serves {message.topic!r}"), attempts=1, maybe_stored=False)
         for queue in queues:
             parcel = Parcel(message.topic, outgoing, queue=queue, code=RequestCode.SEND_REPLY_MESSAGE_V2)
             try:
-                return (await self._sender.send(parcel, timeout_s or self._timeout_s, retries=0)).result
+                return (await self._sender.send(parcel, max(0.0, deadline_s - monotonic()), retries=0)).result
             except SendFailed as error:
                 failure = error  # Another broker may be connected to the requester.
+            if monotonic() >= deadline_s:
+                break
         raise failure
 
     # Internals.

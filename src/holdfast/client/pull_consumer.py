@@ -289,13 +289,14 @@ class PullConsumer:
 
         Raises:
             HoldfastError: the broker did not answer or refused.
+            LocalProtocolError: this consumer does not read *queue*, or no longer does.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         check_place("to", to)
-        reader = self._reader(queue)
+        self._reader(queue)
         offset = to if isinstance(to, int) else await self._member.calls.offset_of(queue, to)
-        self._buffers[queue].clear()
-        reader.reset(offset)
+        self._reader(queue)  # It may have been dropped meanwhile.
+        self._move(queue, offset)
 
     async def seek_all(self, to: Start) -> None:
         """Continue every queue at either end, or at a time.
@@ -307,7 +308,9 @@ class PullConsumer:
         check_start("to", to)
         self._member.client.check_process()
         for queue in list(self._readers):
-            await self.seek(queue, to)
+            offset = await self._member.calls.offset_of(queue, to)
+            if queue in self._readers:  # else it was dropped meanwhile
+                self._move(queue, offset)
 
     async def offset_of(self, queue: MessageQueue, at: Start) -> int:
         """Return the offset that *at* stands for in *queue* now.
@@ -380,6 +383,10 @@ class PullConsumer:
                 f"queue {queue} is not read by this consumer: assign it, or subscribe to its topic"
             )
         return reader
+
+    def _move(self, queue: MessageQueue, offset: int) -> None:
+        self._buffers[queue].clear()
+        self._readers[queue].reset(offset)
 
     def _take_prefetched(self, messages_max: int) -> list[ReceivedMessage]:
         """Return prefetched messages, from the queues in turn."""
@@ -464,6 +471,7 @@ class PullConsumer:
 
     async def _resume(self, queues: list[MessageQueue]) -> None:
         """Resume pulling *queues*, and commit again at the brokers that serve them now."""
+        queues = [queue for queue in queues if queue in self._readers]  # Some may have been dropped meanwhile.
         for queue in queues:
             self._readers[queue].resume()
         book = self._keeper.book

@@ -9,6 +9,7 @@ import pytest
 from tests.support.deliveries import a_received_message, settle, until
 from tests.support.scripted_server import ScriptedServer
 
+from holdfast.client.produce import sender
 from holdfast.client.produce.batch_lines import Batching
 from holdfast.client.producer import Producer
 from holdfast.client.routes import route_refresher
@@ -95,6 +96,26 @@ async def test_closing_waits_for_what_is_in_flight():
         await closing
         (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
         assert goodbye.fields == {"clientID": producer.client_id, "producerGroup": "p"}
+
+
+@pytest.mark.parametrize("way", ["send", "send_nowait"])
+async def test_concurrent_calls_of_close_all_wait_for_what_is_in_flight(way: str):
+    """Neither call hangs, and neither fails the message by closing the connections early."""
+    async with a_producer() as (server, producer), asyncio.timeout(10):
+        held: list[Command] = []
+        server.answers[SEND] = held.append
+        sending = asyncio.ensure_future(getattr(producer, way)(Message("t", b"x")))
+        await server.heard(SEND)
+
+        closing = []
+        for _ in range(2):
+            closing.append(asyncio.create_task(producer.close()))
+            await settle()
+        assert not any(task.done() for task in closing)
+        server.push(response(held[0], fields=STORED))
+
+        assert (await sending).offset == 7
+        await asyncio.gather(*closing)
 
 
 async def test_a_producer_that_was_not_started_says_so():
@@ -224,6 +245,32 @@ async def test_a_reply_tries_the_other_brokers():
             result = await producer.reply(a_request(), b"reply")
         assert result.queue.broker_name == "broker-b"
         assert len(one.heard_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.05])
+async def test_a_reply_ends_in_the_time_it_was_given(monkeypatch: pytest.MonkeyPatch, timeout_s: float):
+    """All brokers together, and 0 is a time like any other."""
+    monkeypatch.setattr(sender, "ATTEMPT_TIMEOUT_S", 3600)
+    async with ScriptedServer() as server, asyncio.timeout(10):
+        server.serve_topic("c_REPLY_TOPIC", queues=9)
+        server.answers[RequestCode.SEND_REPLY_MESSAGE_V2] = lambda _: None
+        async with Producer(server.namesrv, "p", timeout_s=3600) as producer:
+            await producer.queues("c_REPLY_TOPIC")
+
+            with pytest.raises(SendFailed, match="no answer"):
+                await producer.reply(a_request(), b"reply", timeout_s=timeout_s)
+
+        assert len(await server.heard(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
+
+
+async def test_a_reply_does_not_wait_longer_for_name_servers():
+    """It was certainly not stored."""
+    async with ScriptedServer() as server, asyncio.timeout(10):
+        server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+        async with Producer(server.namesrv, "p") as producer:
+            with pytest.raises(SendFailed, match="no name server returned the route") as raised:
+                await producer.reply(a_request(), b"reply", timeout_s=0)
+    assert not raised.value.maybe_stored
 
 
 def a_request() -> ReceivedMessage:

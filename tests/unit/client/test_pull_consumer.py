@@ -88,6 +88,33 @@ async def test_seeking_forgets_what_was_pulled_ahead():
             assert await consumer.offset_of(ZERO, "earliest") == 0
 
 
+@pytest.mark.parametrize("everywhere", [True, False])
+async def test_a_queue_may_be_dropped_while_a_seek_looks_up_its_offset(*, everywhere: bool):
+    """Seeking in this queue fails with a reason; seeking in all queues continues with the others."""
+    async with a_server() as server:
+        ScriptedGroup(server, queues=2, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO, ONE])
+            answer = server.answers[RequestCode.GET_MAX_OFFSET]
+            server.answers[RequestCode.GET_MAX_OFFSET] = lambda _: None
+            seeking = asyncio.ensure_future(
+                consumer.seek_all("latest") if everywhere else consumer.seek(ZERO, "latest")
+            )
+            (asked,) = await server.heard(RequestCode.GET_MAX_OFFSET)
+            await consumer.assign([ONE])
+            server.answers[RequestCode.GET_MAX_OFFSET] = answer
+            found = answer(asked)
+            assert found is not None
+            server.push(found)
+
+            if everywhere:
+                await seeking
+                assert consumer.position(ONE) == 30
+            else:
+                with pytest.raises(LocalProtocolError, match="not read by this consumer"):
+                    await seeking
+
+
 async def test_offsets_are_known_of_queues_that_another_client_found():
     """Nothing was assigned or looked up here: the route is found when it is needed."""
     async with a_server() as server:

@@ -98,7 +98,12 @@ class ConcurrentWork:
     def _later(self, delivery: Delivery) -> None:
         if self._is_stopped:
             return
-        timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._inbox.put_nowait, delivery)
+
+        def again() -> None:
+            self._timers.discard(timer)
+            self._inbox.put_nowait(delivery)
+
+        timer = asyncio.get_running_loop().call_later(_AGAIN_S, again)
         self._timers.add(timer)
 
 

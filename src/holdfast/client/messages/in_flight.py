@@ -21,12 +21,14 @@ class InFlight:
         self._count -= 1
         if not self._count and self._ended is not None:
             self._ended.set()
+            self._ended = None
 
     def __len__(self) -> int:
         return self._count
 
     async def ended(self) -> None:
-        """Return once no operation is in flight."""
+        """Return once no operation is in flight. Any number of callers may wait."""
         if self._count:
-            self._ended = asyncio.Event()
+            if self._ended is None:
+                self._ended = asyncio.Event()
             await self._ended.wait()

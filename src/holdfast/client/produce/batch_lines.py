@@ -20,7 +20,6 @@ from holdfast.client.produce.key_sequencer import Turn
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import OPENED_SIZE_MAX
 
@@ -192,16 +191,14 @@ class TopicLines:
     Attributes:
         publishable: The queues over which keys are spread.
         places: Recent keys, each with its line and with the properties of a message that has only this key.
-        takes_batches: Whether a batch may hold messages of this topic.
         unrouted: Messages that arrived before the queues of their keys were known, in order.
         routing: The task that looks up these queues.
     """
 
-    __slots__ = ("lines", "name", "places", "publishable", "routing", "takes_batches", "unordered", "unrouted")
+    __slots__ = ("lines", "name", "places", "publishable", "routing", "unordered", "unrouted")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.takes_batches = not name.startswith(RETRY_PREFIX)
         self.unordered = Line(name, None)
         self.lines: dict[MessageQueue, Line] = {}
         self.publishable: tuple[MessageQueue, ...] = ()

@@ -315,6 +315,7 @@ class Sender:
         if parcel.whole is not None and whole is None and self._client.version_of(connection.address) < FIRST_5:
             # Brokers of 4.x append the properties of the batch to those of its messages: all would get its id.
             outgoing = msgspec.structs.replace(outgoing, properties="")
+        begun_s = monotonic()
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         try:
             connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
@@ -326,7 +327,7 @@ class Sender:
             # It was not stored. Whatever the reason, the broker accepts a batch in the normal form.
             assert self._whole is not None
             self._whole.refused(parcel.topic, connection.address)
-            return await self._attempt(parcel, route, queue, timeout_s)
+            return await self._attempt(parcel, route, queue, timeout_s - (monotonic() - begun_s))
         return _read_receipt(reply, parcel, queue, connection.address)
 
     async def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:

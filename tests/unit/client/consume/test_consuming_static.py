@@ -17,6 +17,7 @@ from holdfast.client.consume import lock_renewal, pull_plan
 from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import BrokerRefused, RouteNotFound
+from holdfast.model.leadership import Leader
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.cluster.route import MAPPING_FIELD
@@ -213,6 +214,31 @@ async def test_a_pull_that_is_refused_by_an_old_leader_goes_to_the_new_one(monke
             cluster.a.push(response(parked, 501, "moved"))
 
             assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
+
+
+async def test_a_queue_that_is_dropped_while_its_leader_changes_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+):
+    """The others still continue at the new leader, which gets their commits."""
+    async with a_cluster() as cluster:
+        cluster.serve(a_record("a", {0: 1, 1: 1}, total=2), a_record("b", {}, total=2))
+        cluster.group_a.end = {0: 2, 1: 2}
+        async with PullConsumer(cluster.a.namesrv, "g", start="earliest", auto_commit=False) as consumer:
+            await consumer._member.client.connection(cluster.b.address)
+            await consumer.assign([logical(0), logical(1)])
+            offsets: list[int] = []
+            while len(offsets) < 4:
+                offsets += [message.offset for message in await consumer.poll(5)]
+            await consumer.commit()
+
+            routes = consumer._member.client.routes
+            assert all(routes.learn(logical(number), Leader("b", 2)) for number in (0, 1))
+            consumer._follow("t")
+            await consumer.assign([logical(1)])  # before the task that `_follow` started has run
+
+            await until(lambda: cluster.group_b.committed == {1: 2})
+            await cluster.b.heard(PULL)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -30,3 +30,19 @@ async def test_the_end_is_the_end_of_the_last():
     await waiting
     assert len(in_flight) == 0
     await asyncio.gather(*tasks)
+
+
+async def test_every_waiter_sees_the_end():
+    """No matter when it began to wait, and also of operations that begin after an earlier end."""
+    in_flight = InFlight()
+    for _ in range(2):
+        in_flight.__enter__()
+        waiting = []
+        for _ in range(2):
+            waiting.append(asyncio.create_task(in_flight.ended()))
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+
+        in_flight.__exit__()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*waiting)

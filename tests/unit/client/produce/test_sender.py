@@ -77,8 +77,8 @@ async def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_el
         assert not raised.value.maybe_stored
 
 
-async def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: pytest.MonkeyPatch):
-    """By the route that is known."""
+def note_times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that gets the time allowed for each attempt."""
     attempt, times_s = Sender._attempt, []
 
     async def timed(
@@ -88,6 +88,12 @@ async def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypa
         return await attempt(sender, parcel, route, queue, timeout_s)
 
     monkeypatch.setattr(Sender, "_attempt", timed)
+    return times_s
+
+
+async def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: pytest.MonkeyPatch):
+    """By the route that is known."""
+    times_s = note_times(monkeypatch)
 
     async with a_patient_sender() as (server, sender):
         server.answers[SEND] = busy_then_stored(0)
@@ -311,6 +317,9 @@ class _Whole(WholeBatches):
     async def find_out(self, topic: str, address: str) -> bool:
         return self._answers.pop(0)
 
+    def refused(self, topic: str, address: str) -> None:
+        assert self._answers == [False]
+
 
 async def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
     """Looked at before each attempt: the next one may go to another broker, or to one that came back as another."""
@@ -329,6 +338,26 @@ async def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
         sender._whole = None
         with pytest.raises(SendFailed, match="does not keep batches of this topic whole"):
             await sender.send(parcel, 5)
+
+
+async def test_a_refused_whole_batch_and_its_other_form_share_the_time_of_one_attempt(monkeypatch: pytest.MonkeyPatch):
+    """Otherwise a send could take twice its timeout."""
+    times_s = note_times(monkeypatch)
+    now_s = [1000.0]
+    monkeypatch.setattr(sender_module, "monotonic", lambda: now_s[0])
+
+    async with a_sender() as (server, sender):
+
+        def refuse_late(command: Command) -> Command:
+            now_s[0] += 2
+            return response(command, 13, "not here") if len(times_s) == 1 else response(command, fields=STORED)
+
+        server.answers[SEND] = refuse_late
+        sender._whole = _Whole([True, False])
+
+        await sender.send(Parcel("t", PARCEL.outgoing, whole=lambda: PARCEL.outgoing), 3)
+
+        assert times_s == [3, 1]
 
 
 async def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing():
