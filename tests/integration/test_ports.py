@@ -3,6 +3,9 @@
 import sys
 
 from tests.support.child import Child
+from tests.support.cluster import _PORT_FIRST, _PORT_LAST
+
+from holdfast.admin.cluster_start import _FREE_PORTS
 
 # More than half of the ports that there were when all runs shared them, and far more than a block has.
 PROGRAM = """
@@ -22,3 +25,8 @@ def test_two_runs_never_use_the_same_port():
 
     assert all(ports)
     assert not ports[0] & ports[1]
+
+
+def test_holdfast_up_picks_no_port_of_the_tests():
+    """A broker of a test that is down for a moment does not occupy its ports."""
+    assert _FREE_PORTS.stop <= _PORT_FIRST or _FREE_PORTS.start >= _PORT_LAST

@@ -23,7 +23,7 @@ from typing import Self
 
 from tests.support.child import Child, ChildFailed
 
-# Below the range from which the kernel takes ports for outgoing connections.
+# Below the range from which the kernel takes ports for outgoing connections, and apart from what `holdfast up` picks.
 _PORT_FIRST, _PORT_LAST, _PORT_STEP = 20000, 26900, 10
 _BLOCK_SIZE = 300
 _READY_TIMEOUT_S = 60.0

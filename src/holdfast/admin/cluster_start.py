@@ -5,6 +5,8 @@
     broker-b      127.0.0.1:10921
 
 Ports are checked before any process starts, so that the error names the occupied port, instead of a process that dies.
+Ports that are picked here are held as long as the cluster runs: a broker that starts later, or again, finds its port
+free.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from holdfast.runtime.supervisor import ChildSpec
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_BROKERS: Final = 2
 PORT_STEP: Final = 10
-# The search for free ports stays below the range from which the kernel assigns ports for outgoing connections.
-_FREE_PORTS: Final = range(15_000, 30_000, PORT_STEP)
+# Below the range from which the kernel assigns ports for outgoing connections, and apart from those of our tests.
+_FREE_PORTS: Final = range(15_000, 20_000, PORT_STEP)
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _REGISTERED_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 0.01
@@ -83,8 +85,13 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         return _spec(broker.name, [*words, *extra])
 
 
-def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
+def plan_cluster(options: UpOptions, folder: Path, held: contextlib.ExitStack) -> ClusterPlan:
     """Return the cluster that `holdfast up` with *options* starts.
+
+    Args:
+        options: How many brokers, and where they listen.
+        folder: The data folder.
+        held: Holds the ports that are picked here until it is closed.
 
     Raises:
         ConfigError: a port is taken; the text says which and what to do.
@@ -94,9 +101,9 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
     names = broker_names(count)
     default = "127.0.0.1:0" if options.base_port == 0 else DEFAULT_NAMESRV
     host, port = split_address(options.namesrv or default)
-    ports = _choose_ports(host, options.base_port, count)
+    ports = _choose_ports(host, options.base_port, count, held)
     if port == 0:
-        port = _find_free(host, 1, taken=ports)[0]
+        port = _find_free(host, 1, held)[0]
     elif not _is_free(host, port):
         raise ConfigError(
             f"port {port} is taken: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
@@ -148,9 +155,9 @@ def _spec(name: str, words: Sequence[str]) -> ChildSpec:
     return ChildSpec(name, (sys.executable, "-m", "holdfast", "serve", *words, "--json", "--with-parent"))
 
 
-def _choose_ports(host: str, base_port: int, count: int) -> list[int]:
+def _choose_ports(host: str, base_port: int, count: int, held: contextlib.ExitStack) -> list[int]:
     if base_port == 0:
-        return _find_free(host, count)
+        return _find_free(host, count, held)
     ports = [base_port + PORT_STEP * number for number in range(count)]
     for name, port in zip(broker_names(count), ports, strict=True):
         if not all(_is_free(host, each) for each in _block(port)):
@@ -175,22 +182,41 @@ def _block(port: int) -> tuple[int, ...]:
     return (port - 2, port)
 
 
-def _find_free(host: str, count: int, taken: Sequence[int] = ()) -> list[int]:
-    """Return *count* ports that are free together with their neighbours."""
+def _find_free(host: str, count: int, held: contextlib.ExitStack) -> list[int]:
+    """Return *count* ports that are free together with their neighbours; *held* holds all of them."""
     start = random.randrange(len(_FREE_PORTS))
     found: list[int] = []
     for base in (*_FREE_PORTS[start:], *_FREE_PORTS[:start]):
         port = base + 4
-        if port not in taken and all(_is_free(host, each) for each in (*_block(port), port + 1)):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as block:
+            for each in (*_block(port), port + 1):
+                block.enter_context(_hold(host, each))
+            held.enter_context(block.pop_all())
             found.append(port)
             if len(found) == count:
                 return found
     raise ConfigError(f"no {count} free ports between {_FREE_PORTS.start} and {_FREE_PORTS.stop}")
 
 
+def _hold(host: str, port: int) -> socket.socket:
+    """Return a socket that occupies *port*, but leaves it to a server that binds it with SO_REUSEADDR, as ours do.
+
+    Raises:
+        OSError: the port is taken or held.
+    """
+    holder = socket.socket(_family(host))
+    try:
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        raise
+    # Only after the bind: with the option, that would succeed on a port that another process holds.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return holder
+
+
 def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
+    with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -201,6 +227,10 @@ def _is_free(host: str, port: int) -> bool:
                 raise ConfigError(f"not allowed to listen on port {port}; choose one above 1023") from error
             return False
     return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _reached(host: str) -> str:

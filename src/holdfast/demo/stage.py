@@ -168,16 +168,17 @@ async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
         else:
             write(line)
 
-    plan = plan_cluster(UpOptions(brokers=MOST, base_port=0), folder)
-    supervisor = Supervisor(emit)
-    stage = Stage(plan, supervisor, screen)
-    try:
-        await supervisor.start([plan.name_server_spec(_QUIET)])
-        await stage.start(FIRST)
-        yield stage
-    finally:
-        await supervisor.stop([broker.name for broker in plan.brokers if supervisor.has_child(broker.name)])
-        await supervisor.stop()
+    with contextlib.ExitStack() as held_ports:
+        plan = plan_cluster(UpOptions(brokers=MOST, base_port=0), folder, held_ports)
+        supervisor = Supervisor(emit)
+        stage = Stage(plan, supervisor, screen)
+        try:
+            await supervisor.start([plan.name_server_spec(_QUIET)])
+            await stage.start(FIRST)
+            yield stage
+        finally:
+            await supervisor.stop([broker.name for broker in plan.brokers if supervisor.has_child(broker.name)])
+            await supervisor.stop()
 
 
 def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:

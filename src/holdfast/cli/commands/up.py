@@ -88,8 +88,8 @@ def up(
     # One log line per registration helps an operator, but only disturbs a user who tries Holdfast out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
     folder = Path(options.data).resolve()
-    with lock_folder(folder):
-        plan = plan_cluster(options, folder)
+    with lock_folder(folder), contextlib.ExitStack() as held_ports:
+        plan = plan_cluster(options, folder, held_ports)
         extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
         extra += ["--config", str(config)] if config is not None else []
         broker_extra = [word for pair in settings or () for word in ("--set", pair)]

@@ -162,11 +162,11 @@ class QueueLeases:
     def _take(self, asked: LeaseRequest) -> _Refused | None:
         """Grant the claims that can be granted; return the refused ones, or None if the request is outdated."""
         holder = self._holders.get(asked.broker)
+        if holder is not None and (asked.boot, asked.number) <= (holder.boot, holder.number):
+            return None  # Also a late request of an earlier process: its successor claims other queues.
         if holder is None or holder.lease_ms != asked.lease_ms:
             holder = self._holders[asked.broker] = _Holder(asked.lease_ms)
             self._is_unsaved = True
-        if (asked.boot, asked.number) <= (holder.boot, holder.number):
-            return None  # Also a late request of an earlier process: its successor claims other queues.
         holder.boot, holder.number = asked.boot, asked.number
         self.heard(asked.broker)
         self._release(asked)

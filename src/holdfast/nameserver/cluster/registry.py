@@ -49,6 +49,7 @@ from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields, to_fields
 
 QUEUES_MAX: Final = 65_536  # Every client that receives the route makes an object for each queue.
+_REMOVED_MAX: Final = 256
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
@@ -83,6 +84,8 @@ class Registry:
         self._units = units
         self._deletions = deletions
         self._heard = heard
+        # Removed by an operator: name -> the connection of its process, which may register again until it stops.
+        self._removed: dict[str, ChannelId] = {}
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -144,6 +147,8 @@ class Registry:
         name, address = fields.broker_name, fields.broker_addr
         self._end_replaced(request, fields)
         topics = registration.topic_config_serialize_wrapper
+        if fields.broker_id == MASTER_ID and self._removed.get(name) != request.channel:
+            self._removed.pop(name, None)  # A new process of it: the broker was added again.
         before = self._leases.find(address)
         request.occasion = judge_registration(
             self._settings.broker_events, is_first=before is None, topic_count=len(topics.topic_config_table)
@@ -251,13 +256,23 @@ class Registry:
 
     def _unregister(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
-        if fields.is_removed:
-            self._routes.forget_left(fields.broker_name)
         lease = self._leases.find(fields.broker_addr)
-        if lease is not None and lease.broker_name == fields.broker_name:
+        if lease is not None and lease.broker_name != fields.broker_name:
+            lease = None
+        if fields.is_removed:
+            self._remove(fields.broker_name, request.channel if lease is None else lease.channel)
+        if lease is not None:
             request.occasion = Occasion.BROKER
             self._end(lease, "it unregistered", request.effects)
         return request.answer()
+
+    def _remove(self, name: str, channel: ChannelId) -> None:
+        """Do not count a broker as down, now or when its process on *channel* or its replicas stop."""
+        self._routes.forget_left(name)
+        self._removed.pop(name, None)
+        self._removed[name] = channel
+        if len(self._removed) > _REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
 
     def _query_version(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
@@ -302,7 +317,7 @@ class Registry:
 
     def _end(self, lease: Lease, reason: str, effects: list[Effect]) -> None:
         self._leases.end(lease.address)
-        self._routes.unseat(lease.broker_name, lease.address)
+        self._routes.unseat(lease.broker_name, lease.address, is_down=lease.broker_name not in self._removed)
         broker = self._routes.brokers.get(lease.broker_name)
         for address in broker.addresses.values() if broker is not None else ():
             survivor = self._leases.find(address)

@@ -61,14 +61,14 @@ class UnitDesk:
 
     def _set(self, request: Request) -> Answer:
         wanted = decode_switch(request.command.body)
-        if wanted == self.switch:
-            return request.answer()
-        if not wanted.is_newer(self.switch):
+        if self.switch.is_newer(wanted):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"version {wanted.version} of the open units is older than {self.switch.version}: read them again",
             )
-        self._keep(wanted, request)
+        if wanted != self.switch:
+            self._keep(wanted, request)
+        # Also save a switch that is already in effect: it may not be on disk yet.
         ready, writes = self._kv.save(Waiter(request.channel, request.command))
         request.effects += writes
         return request.answer() if ready else None

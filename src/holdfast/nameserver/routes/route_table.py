@@ -112,7 +112,6 @@ class RouteTable:
         self.topics: dict[str, dict[str, Hosting]] = {}
         self.static = StaticTopics(self.brokers, self._cluster_of)
         self._left: dict[str, LeftBroker] = {}
-        self._removed: set[str] = set()
         self._filter_servers: dict[str, list[str]] = {}
         self._changed: set[str] = set()
 
@@ -152,8 +151,14 @@ class RouteTable:
             broker.is_acting_master_allowed = acting
             self._note_change_of(broker)
 
-    def unseat(self, name: str, address: str) -> None:
-        """Remove *address* from a broker name. Without any address left, the name and all its queues are removed."""
+    def unseat(self, name: str, address: str, *, is_down: bool = True) -> None:
+        """Remove *address* from a broker name. Without any address left, the name and all its queues are removed.
+
+        Args:
+            name: The broker name.
+            address: One of its addresses.
+            is_down: Whether the broker then counts as down, because it is expected back.
+        """
         self._filter_servers.pop(address, None)
         broker = self.brokers.get(name)
         if broker is None or address not in broker.addresses.values():
@@ -163,7 +168,7 @@ class RouteTable:
         if broker.addresses:
             return
         hosted = [topic for topic, hosts in self.topics.items() if name in hosts]
-        if name not in self._removed:
+        if is_down:
             counts = {topic: self.topics[topic][name].queue.read_queues for topic in hosted}
             self._left[name] = LeftBroker(broker.cluster, counts)
             if len(self._left) > _LEFT_MAX:
@@ -174,10 +179,8 @@ class RouteTable:
         self.static.leave(name)
 
     def forget_left(self, name: str) -> None:
-        """Do not count a broker as down when it leaves: an operator removed it."""
+        """Count a broker as down no longer: an operator removed it."""
         self._left.pop(name, None)
-        if len(self._removed) < _LEFT_MAX:
-            self._removed.add(name)
 
     def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
         """Set the class filter servers of *address*, which routes carry."""

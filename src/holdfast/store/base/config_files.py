@@ -41,16 +41,27 @@ def find_config(disk: Disk, name: str) -> tuple[str, Any] | None:
 
 
 def plan_save(disk: Disk, name: str, data: bytes) -> list[tuple[str, bytes]]:
-    """Return the ordered (path, content) writes that store *data* and keep the previous content as `.bak`."""
+    """Return the ordered (path, content) writes that store *data* and keep the previous content as `.bak`.
+
+    Unreadable content is not kept: the `.bak` that it would replace is the only good version until *data* is written.
+    """
     path = config_path(name)
     previous = disk.read_file(path)
     if previous == data:
         return []
-    writes = [(path + ".bak", previous)] if previous else []
+    writes = [(path + ".bak", previous)] if previous and _is_readable(previous) else []
     return [*writes, (path, data)]
 
 
 def save_config(disk: Disk, name: str, data: bytes) -> None:
-    """Write *data* durably and keep the previous content as `.bak`."""
+    """Write *data* durably and keep the previous content as `.bak`, unless that is unreadable."""
     for path, content in plan_save(disk, name, data):
         disk.replace(path, content)
+
+
+def _is_readable(data: bytes) -> bool:
+    try:
+        java_json.loads(data)
+    except RemoteProtocolError:
+        return False
+    return True

@@ -200,13 +200,14 @@ def test_a_request_that_was_overtaken_says_nothing():
     assert asking.refused("a", {0: Claim(3)}, number=1, boot=2) == [], "a new process counts from the start"
 
 
-def test_a_process_that_is_no_more_gives_nothing_up():
+@pytest.mark.parametrize("lease_ms", [LEASE_MS, 2 * LEASE_MS])
+def test_a_process_that_is_no_more_gives_nothing_up(lease_ms: int):
     """What it said last may come after what the next one claimed: that would be free for others."""
     asking = Asking()
-    asking.ask("a", {}, number=7, boot=1)
+    asking.ask_plainly("a", {}, number=7, boot=1, lease_ms=lease_ms)
     asking.ask("a", {0: Claim(3)}, number=1, boot=2)
 
-    answer = asking.ask_plainly("a", {}, number=8, boot=1)
+    answer = asking.ask_plainly("a", {}, number=8, boot=1, lease_ms=lease_ms)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert asking.refused("b", {0: Claim(4)}) == [0]

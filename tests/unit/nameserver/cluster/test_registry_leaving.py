@@ -15,6 +15,9 @@ from tests.support.name_servers import (
 from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import TimerFired
 from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.wire.cluster.registration import REMOVED_FIELD
+from holdfast.wire.cluster.route import LEFT_FIELD, ClusterInfo
+from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
@@ -140,3 +143,63 @@ def test_a_heartbeat_of_a_stranger_is_answered_and_means_nothing():
 
     assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
     assert addresses(server) == {}
+
+
+# Removed by an operator.
+
+
+def down(server: Conversation) -> set[str]:
+    """Return the brokers that count as down."""
+    info = java_json.decode(server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {LEFT_FIELD: ""}).body, ClusterInfo)
+    return set(info.left_brokers)
+
+
+def remove(server: Conversation, name: str = "a", address: str = A) -> None:
+    """Remove a broker as `holdfast broker remove` does."""
+    fields = heartbeat_fields(name, address, **{REMOVED_FIELD: "true"})
+    assert server.ask(RequestCode.UNREGISTER_BROKER, fields).code == 0
+
+
+def test_a_removed_broker_does_not_count_as_down_even_if_it_registers_until_it_is_stopped():
+    """Its process registers every 30 seconds. Nor do its replicas, which stop later."""
+    server = a_name_server()
+    process, replica = server.open(), server.open()
+    register(server, channel=process)
+    register(server, address=B, channel=replica, brokerId="1")
+
+    remove(server)
+    register(server, address=B, channel=replica, brokerId="1")
+    register(server, channel=process)
+    server.close(process)
+    server.close(replica)
+
+    assert addresses(server) == {}
+    assert down(server) == set()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_removed_broker_that_is_added_again_counts_as_down_like_any_other(*, is_stopped: bool):
+    """Whether or not the name server saw its first process stop."""
+    server = a_name_server()
+    old, new = server.open(), server.open()
+    register(server, channel=old)
+    remove(server)
+    if is_stopped:
+        server.close(old)
+
+    register(server, channel=new)
+    server.close(new)
+
+    assert down(server) == {"a"}
+
+
+def test_the_last_of_many_removed_brokers_does_not_count_as_down():
+    """Also after more removals than are remembered; the first ones are long gone."""
+    server = a_name_server()
+    process = server.open()
+    for number in range(300):
+        name, address = f"broker-{number}", f"10.1.{number // 250}.{number % 250}:10911"
+        register(server, name, address, channel=process)
+        remove(server, name, address)
+
+    assert down(server) == set()

@@ -98,6 +98,27 @@ def test_a_disk_that_refuses_is_told():
     assert state(server).switch == EAST
 
 
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_repeated_change_is_answered_when_it_is_on_disk(*, is_failed: bool):
+    """The first write may still be in flight, or may have failed."""
+    server = a_name_server(data="somewhere")
+    first, second = server.open(), server.open()
+    server.receive(first, encode_command(server.request(RequestCode.SET_SWITCH, {}, body=encode_switch(EAST))))
+    if is_failed:
+        server.happen(DiskFault("no room", server.now_ms, path=FILE))
+
+    server.receive(second, encode_command(server.request(RequestCode.SET_SWITCH, {}, body=encode_switch(EAST))))
+    assert server.answers(second) == []
+
+    server.happen(FileWritten(FILE, server.now_ms))
+    if not is_failed:
+        assert server.answers(second) == []
+        server.happen(FileWritten(FILE, server.now_ms))
+    (answer,) = server.answers(second)
+    assert answer.code == ResponseCode.SUCCESS
+    assert len(wrote(server)) == 2
+
+
 def test_what_is_older_is_refused_and_the_same_is_fine():
     """A late order changes nothing; a repeated one neither."""
     server = opened(a_name_server(), SHUT)

@@ -86,10 +86,8 @@ def test_a_broker_that_left_is_remembered_with_its_queues_until_it_is_back():
     table.map_queues("a", {"orders": leads("a", 0)})
     table.host("a", [a_topic("mails", 3), a_topic("bills", 5), a_topic("gone"), a_topic("orders")])
     for number, name in enumerate("abc"):
-        if name == "c":
-            table.forget_left("c")
         if name != "b":
-            table.unseat(name, f"10.0.0.{number}:10911")
+            table.unseat(name, f"10.0.0.{number}:10911", is_down=name != "c")
     assert table.find_left(["gone"])["a"].read_queues
     table.delete_topic("gone")
 
@@ -99,6 +97,10 @@ def test_a_broker_that_left_is_remembered_with_its_queues_until_it_is_back():
     assert b"leftBrokers" not in table.cluster_body()
 
     table.seat("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, acting=False)
+    assert table.find_left(["mails"]) == {}
+
+    table.unseat("a", "10.0.0.0:10911")
+    table.forget_left("a")
     assert table.find_left(["mails"]) == {}
 
 

@@ -46,3 +46,15 @@ def test_saving_keeps_what_was_there():
 
     assert (disk.read_file("config/topics.json"), disk.read_file("config/topics.json.bak")) == (b"2", b"1")
     assert plan_save(disk, "topics.json", b"2") == []
+
+
+def test_saving_does_not_replace_the_copy_by_an_unreadable_file():
+    """Until the new content is written, the copy is all there is; afterwards it is still one to fall back to."""
+    disk = SimDisk()
+    disk.replace("config/topics.json", b'{"a":')
+    disk.replace("config/topics.json.bak", b'{"a":1}')
+
+    assert plan_save(disk, "topics.json", b'{"a":2}') == [("config/topics.json", b'{"a":2}')]
+    save_config(disk, "topics.json", b'{"a":2}')
+
+    assert disk.read_file("config/topics.json.bak") == b'{"a":1}'
