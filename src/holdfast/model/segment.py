@@ -81,7 +81,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_offsets(self) -> bool:
-        """Whether its offsets say where its neighbours met: an expired segment's do, unless it is empty and has no gap."""
+        """Whether its offsets show where its neighbours met: not if it is expired, empty and without a gap."""
         return not self.expired or self.forced or not self.is_empty
 
     @property

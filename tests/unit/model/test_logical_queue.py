@@ -381,7 +381,7 @@ def test_a_loss_before_an_empty_expired_segment_is_remembered_after_it():
 
 def test_a_broker_recalls_a_loss_before_its_empty_expired_segment():
     """The same holds when a broker keeps only its own segments and the leader."""
-    queue = moved(5).prepare("a", 1).seal(5).open_next().prepare("c", 0).seal(0).open_next().expire(2, 0)
+    queue = moved(5).prepare("a", 1).seal(5).open_next().prepare("c", 0).seal(0).open_next().expire(2, 1)
 
     recalled = queue.recall("a")
 

@@ -115,7 +115,7 @@ def test_a_queue_that_comes_back_before_its_old_home_expired_gets_a_new_one() ->
 
 
 def test_an_expired_queue_is_used_again_after_a_leader_without_messages() -> None:
-    """The leader in between wrote nothing, so its segment expires at once and does not show where its neighbours met."""
+    """The leader in between wrote nothing: its segment expires at once and hides where its neighbours met."""
     cluster = a_cluster("a", "b", "c", leaders={0: "a", 1: "a", 2: "b", 3: "c"})
     produce(cluster, 0, 5, "a")
     move(cluster, "a", "b", 0)
