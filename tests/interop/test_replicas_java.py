@@ -112,6 +112,7 @@ async def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Proces
         await send(name_server, "topic", 20, 100)
 
         wait_for_copy(master.store, tmp_path / "slave", processes)
+        assert len(log_of(tmp_path / "slave")) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         slave.kill()
 
@@ -135,6 +136,7 @@ async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Proc
         processes.start_broker("pair", name_server, port=replica.port, store=replica.store, settings=settings)
 
         wait_for_copy(tmp_path / "master", replica.store, processes)
+        assert len(log_of(replica.store)) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         master.kill()
 
