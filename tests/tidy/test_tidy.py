@@ -148,6 +148,7 @@ def is_shell(path: Path) -> bool:
 def test_there_is_something_to_look_at():
     """Tests over no files would pass."""
     assert len(MODULES) > 100
+    assert len(TESTS) > 300
     assert {package_of(path) for path in MODULES} <= BELOW.keys() | TOP
 
 
