@@ -30,8 +30,8 @@ def order(cluster: MovingCluster) -> Move | None:
         return None
 
 
-def live_through(cluster: MovingCluster, victim: str, step: int, how: str) -> None:
-    """Let one broker die before its *step*-th event, and be started again a second later."""
+def check_recovery(cluster: MovingCluster, victim: str, step: int, how: str) -> None:
+    """Kill one broker before its *step*-th event, start it again, and check the ledger and the move."""
     producers = [cluster.produce(0, 50, "a", "b"), cluster.produce(1, 25, "b", "a")]
     cluster.run(30)
     cluster.kill_before(victim, step, how)
@@ -55,14 +55,14 @@ def live_through(cluster: MovingCluster, victim: str, step: int, how: str) -> No
 @pytest.mark.parametrize("victim", ["a", "b"])
 def test_a_process_is_killed_at_any_step(victim: str, step: int) -> None:
     """The page cache outlives it: with either flush nothing that was acknowledged may be missing."""
-    live_through(a_cluster("async" if step % 2 else "sync"), victim, step, "kill")
+    check_recovery(a_cluster("async" if step % 2 else "sync"), victim, step, "kill")
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("victim", ["a", "b"])
 def test_a_host_loses_power_at_any_step(victim: str, step: int) -> None:
     """What was not synced is gone: a grant that nobody may rely on, or one that everybody must."""
-    live_through(a_cluster(), victim, step, "power")
+    check_recovery(a_cluster(), victim, step, "power")
 
 
 @pytest.mark.parametrize("step", range(1, 12))

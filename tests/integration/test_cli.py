@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -289,6 +291,9 @@ def test_tail_follows_what_arrives(cluster: Up, ask: Ask):
         ask("send", "cli-follow", "after")
 
         tail.wait_for_line("^after$", timeout_s=READY_TIMEOUT_S)
+        assert tail.lines() == ["before", "after"]
+        os.kill(tail.pid, signal.SIGINT)
+        assert tail.wait(timeout_s=READY_TIMEOUT_S) == 130
 
 
 def test_tail_shows_the_newest_of_a_static_topic_and_follows_from_there(cluster: Up, ask: Ask):

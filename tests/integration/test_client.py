@@ -188,7 +188,10 @@ async def test_a_topic_that_a_send_creates_is_on_every_broker(namesrv: str):
             known = () if route is None or route.is_borrowed else route.publishable
             return dict(Counter(queue.broker_name for queue in known))
 
-        await until(lambda: queues() == {"broker-a": 4, "broker-b": 4})
+        await until(lambda: len(queues()) == 2)
+
+        assert queues() == {"broker-a": 4, "broker-b": 4}
+        assert [message.body for message in await read_all(namesrv, created, 1)] == [b"x"]
 
 
 async def test_no_name_server_is_said_so():

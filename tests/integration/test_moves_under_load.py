@@ -49,7 +49,7 @@ async def test_nobody_notices_moves(tmp_path: Path):
             await load.flow()
             ledger = await load.settle()
         ledger.tell("moves")
-        ledger.require_unnoticed()
+        ledger.check_unnoticed()
 
 
 @pytest.mark.parametrize("drained", [True, False])
@@ -73,7 +73,7 @@ async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *,
             ledger = await load.settle()
         ledger.tell("rolling restart")
         assert not ledger.failures, ledger.failures[:3]
-        ledger.require_kept()
+        ledger.check_kept()
         assert not (drained and ledger.repeated()), ledger.repeated()[:10]
 
 
@@ -103,7 +103,7 @@ async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str)
                     source, target = target, source
             ledger = await load.settle()
         ledger.tell(f"{victim} killed {ROUNDS} times")
-        ledger.require_kept()
+        ledger.check_kept()
 
 
 async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
@@ -127,7 +127,7 @@ async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
             await load.flow(200)
             ledger = await load.settle()
         ledger.tell("operator killed")
-        ledger.require_unnoticed()
+        ledger.check_unnoticed()
 
 
 async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
@@ -148,7 +148,7 @@ async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
             assert (await stage.operator.leaders(TOPIC))[0] == winner.target
             await load.flow(200)
             ledger = await load.settle()
-        ledger.require_unnoticed()
+        ledger.check_unnoticed()
 
 
 async def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
@@ -163,4 +163,4 @@ async def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(t
             load.stop()
             async with load.member():
                 ledger = await load.settle()
-        ledger.require_unnoticed()
+        ledger.check_unnoticed()

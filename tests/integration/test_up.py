@@ -161,3 +161,4 @@ def test_listening_beyond_loopback_is_said_loudly(tmp_path: Path, role: str):
         server.wait_for_line(r"warning.*beyond loopback without access control", timeout_s=READY_TIMEOUT_S)
     finally:
         server.stop()
+    assert len([line for line in server.lines() if "beyond loopback" in line]) == 1

@@ -107,6 +107,8 @@ async def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: 
                 await until_told(admin, "orders")
                 await stage.operator.run("topic", "update", "orders", "--queues", "7")
                 await until(lambda: queue_count(producer, "orders") == 7)
+            queues = await producer.queues("orders")
+            assert sorted(queue.queue_id for queue in queues) == list(range(7))
 
 
 def queue_count(producer: Producer, topic: str) -> int:

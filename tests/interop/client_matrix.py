@@ -52,7 +52,7 @@ class Run:
     printed: str
     status: int
 
-    def require(self, check: str) -> None:
+    def check_passed(self, check: str) -> None:
         """Fail unless *check* ran and passed; the program's own words are the message."""
         report = self.reports.get(check)
         assert report is not None, f"it ended with {self.status} and without a word of {check}:\n{self.printed}"

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.interop.conftest import fetched
@@ -81,11 +82,12 @@ def wait_for_route(name_server: str, address: str) -> None:
 
 
 async def send(name_server: str, topic: str, count: int, size: int) -> None:
+    """Send bodies that no producer can compress, so that the log grows by what is sent."""
     async with Producer(name_server) as producer:
         for start in range(0, count, 20):
             await asyncio.gather(
                 *(
-                    producer.send(Message(topic, b"%d " % n + b"x" * size, keys=(f"k{n}",)))
+                    producer.send(Message(topic, b"%d " % n + Random(n).randbytes(size), keys=(f"k{n}",)))
                     for n in range(start, min(start + 20, count))
                 )
             )
@@ -112,6 +114,7 @@ async def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Proces
         await send(name_server, "topic", 20, 100)
 
         wait_for_copy(master.store, tmp_path / "slave", processes)
+        assert len(log_of(tmp_path / "slave")) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         slave.kill()
 
@@ -128,6 +131,7 @@ async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Proc
         settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
         replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
         wait_for_route(name_server, f"1:{replica.address}")
+        wait_for_copy(tmp_path / "master", replica.store, processes)  # A Java master gives a new replica its last file.
         await send(name_server, "topic", 150, 20_000)
         wait_for_copy(tmp_path / "master", replica.store, processes)
         replica.child.kill()
@@ -135,6 +139,7 @@ async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Proc
         processes.start_broker("pair", name_server, port=replica.port, store=replica.store, settings=settings)
 
         wait_for_copy(tmp_path / "master", replica.store, processes)
+        assert len(log_of(replica.store)) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         master.kill()
 

@@ -105,7 +105,7 @@ class Exchange:
         self.shell.run("delay", DELAYED, self.turns * DELAYED_COUNT, DELAYED_COUNT)
         self.turns += 1
 
-    def read(self) -> None:
+    def check_unchanged(self) -> None:
         """Require that everything is as it was when the last turn ended."""
         assert self.dump() == self.last
 
@@ -142,13 +142,13 @@ def test_a_store_goes_back_and_forth_between_ours_and_5_5_0(exchange: Exchange, 
         begin(exchange)
         exchange.write()
     with exchange.opened_by(peer_5):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
     with exchange.opened_by(None):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
     with exchange.opened_by(peer_5):
-        exchange.read()
+        exchange.check_unchanged()
 
         expected = exchange.turns * DELAYED_COUNT
         while (delivered := int(exchange.shell.run("stored", DELAYED)[0])) < expected:
@@ -162,11 +162,12 @@ def test_a_store_goes_to_4_9_7_and_back(exchange: Exchange, peer_4: JavaPeer) ->
         begin(exchange)
         exchange.write()
     with exchange.opened_by(peer_4):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
     with exchange.opened_by(None):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
+    assert (exchange.turns, exchange.sent) == (3, 3 * COUNT)
 
 
 @pytest.mark.slow
@@ -181,7 +182,7 @@ def test_a_store_begun_by_java_survives_crashes_on_either_side(
         begin(exchange)
         exchange.write()
     with exchange.opened_by(None, crash=True):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
     with exchange.opened_by(peer, crash=True):
         assert messages(exchange.dump()) == messages(exchange.last)
@@ -295,12 +296,12 @@ def test_a_converted_index_is_served_by_java_and_is_the_same_when_it_comes_back(
     convert_index(exchange, "batch")
     assert not (exchange.store / "consumequeue" / TOPIC).exists()
     with exchange.opened_by(peer_5):
-        exchange.read()
+        exchange.check_unchanged()
     convert_index(exchange, "simple")
 
     assert index_files(exchange) == before
     with exchange.opened_by(None):
-        exchange.read()
+        exchange.check_unchanged()
 
 
 @pytest.mark.slow
@@ -314,10 +315,10 @@ def test_an_index_that_java_wrote_is_converted_and_java_goes_on_with_it(exchange
     convert_index(exchange, "simple")
     assert index_files(exchange) == before
     with exchange.opened_by(peer_5):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.write()
     convert_index(exchange, "batch")
     with exchange.opened_by(peer_5):
-        exchange.read()
+        exchange.check_unchanged()
         exchange.shell.run("fill", TOPIC, exchange.sent, COUNT)
         assert len(messages(exchange.shell.run("dump", TOPIC, GROUP)[1])) == exchange.sent + COUNT

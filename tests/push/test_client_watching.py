@@ -4,8 +4,10 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.client_stories import queue_count, until_queues
+from tests.support.client_stories import queue_count, until, until_queues
 from tests.support.fake_name_server import FakeNameServer
+from tests.support.scripted_group import ScriptedGroup
+from tests.support.scripted_server import ScriptedServer
 
 from holdfast import ClusterClient, Producer, PullConsumer, PushConsumer
 from holdfast.model.message import ReceivedMessage
@@ -36,6 +38,7 @@ async def test_a_lookup_asks_to_be_told_of_changes():
             await producer.queues("orders")
             await reader.queues("orders")
             await server.until(lambda: sum("orders" in topics for topics in server.watched()) == 3)
+        assert {command.fields.get(WATCH_FIELD) for command in server.queries()} == {"true"}
 
 
 async def test_a_told_change_is_looked_up_at_once():
@@ -152,9 +155,11 @@ async def test_a_lost_connection_is_made_again_and_everything_is_asked_for_again
             await server.until(lambda: any(watched >= topics for watched in server.watched()))
             for topic in topics:
                 await until_queues(producer, topic, 5)
+            assert all(server.lookups(topic) == 2 for topic in topics)
             server.serve("topic-3", queues=7)
             server.notify("topic-3")
             await until_queues(producer, "topic-3", 7)
+            assert [server.lookups(topic) for topic in sorted(topics)] == [2, 2, 2, 3, 2, 2, 2, 2, 2, 2]
 
 
 async def test_a_restarted_name_server_is_watched_again():
@@ -185,6 +190,8 @@ async def test_a_dead_name_server_is_left_for_the_next_one_and_watched_there():
             await used.stop()
 
             await other.until(lambda: any(watched >= {"orders", "bills"} for watched in other.watched()))
+            assert other.watched() == [{"orders", "bills"}]
+            assert used.watched() == []
 
 
 async def test_a_name_server_that_hangs_is_left_and_told_so():
@@ -294,20 +301,23 @@ async def test_a_missing_topic_is_asked_for_again_after_a_lost_connection():
 
 
 async def test_a_consumer_hears_of_new_queues_when_it_is_told():
-    """Its share of the topic follows the route."""
+    """It looks the route up once, and its share of the topic follows the route."""
 
     async def ignore(message: ReceivedMessage) -> None:
         raise AssertionError("there are no messages here")
 
-    async with FakeNameServer() as server:
-        server.serve("orders")
+    async with FakeNameServer() as server, ScriptedServer() as broker:
+        ScriptedGroup(broker, queues=3)
+        server.serve("t", broker=broker.address)
         consumer = PushConsumer(server.address, "g", listener=ignore)
-        consumer.subscribe("orders")
+        consumer.subscribe("t")
         async with consumer:
-            await server.until(lambda: any("orders" in watched for watched in server.watched()))
-            before = server.lookups("orders")
-            server.notify("orders")
-            await server.until(lambda: server.lookups("orders") > before)
+            await until(lambda: len(consumer.assignment) == 1)
+            before = server.lookups("t")
+            server.serve("t", queues=3, broker=broker.address)
+            server.notify("t")
+            await until(lambda: len(consumer.assignment) == 3)
+            assert server.lookups("t") == before + 1
 
 
 async def test_a_name_server_that_does_not_push_is_asked_nothing_that_it_does_not_know():

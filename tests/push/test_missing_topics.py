@@ -99,6 +99,8 @@ async def test_a_broker_that_begins_to_create_topics_is_noticed():
 
         await until_queues(producer, "orders", 4)
         await until_queues(producer, "bills", 4)
+        assert server.lookups(AUTO_CREATE_TOPIC) == 2
+        assert (server.lookups("orders"), server.lookups("bills")) == (1, 1)
 
 
 async def test_where_brokers_create_topics_nothing_is_remembered_as_missing():
@@ -169,10 +171,13 @@ async def test_a_real_name_server_tells_a_producer_of_a_topic_that_it_asked_for_
     async with pushing() as server, server.connect() as broker, Producer(server.address) as producer:
         await broker.register("bills", "rest")
         await refusal(producer, "orders")
+        assert producer._client.routes.is_missing("orders")
 
         await broker.register(a_topic("orders", 6))
 
         await until_queues(producer, "orders", 6)
+        assert not producer._client.routes.is_missing("orders")
+        assert (await broker.push_state()).notices_sent == 1
 
 
 # Topics that were deleted.

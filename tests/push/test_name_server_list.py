@@ -181,6 +181,8 @@ async def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_se
 
         await asyncio.gather(*looking)
         await until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
+        assert new.watched() != [], "some clients have chosen the new name server"
+        assert old.watched() != [], "some clients have chosen the old name server again"
 
 
 async def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
@@ -198,11 +200,13 @@ async def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
             await producer.set_name_servers(last.address)
 
             await last.until(lambda: watches(last, "orders", "bills"))
-            last.notify("orders")
             before = last.lookups("orders")
+            last.notify("orders")
             await last.until(lambda: last.lookups("orders") > before)
             for other in (first, second):
                 await other.until(lambda other=other: other.watched() == [])
+            await until(lambda: last.watched() == [{"orders", "bills"}])
+            assert producer._client.name_servers == (last.address,)
 
 
 async def test_a_name_server_that_was_left_is_not_gone_back_to():
@@ -256,6 +260,8 @@ async def test_every_client_can_be_given_another_list():
 
             await new.until(lambda: sum("orders" in topics for topics in new.watched()) == 2)
             await old.until(lambda: old.watched() == [])
+            assert old.unwatched_topics().count("orders") == 2
+            assert new.unwatched_topics() == []
 
 
 async def test_the_blocking_client_can_be_given_another_list():
@@ -270,6 +276,8 @@ async def test_the_blocking_client_can_be_given_another_list():
 
             await new.until(lambda: watches(new, "orders"))
             await old.until(lambda: old.watched() == [])
+            assert old.unwatched_topics() == ["orders"]
+            assert new.watched() == [{"orders"}]
             await asyncio.to_thread(producer.close)
 
 

@@ -93,6 +93,9 @@ async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
 
             async with asyncio.timeout(BEFORE_A_POLL_S):
                 await until_queues(producer, "orders", 6)
+            assert (await producer.send("orders", b"hello")).queue.broker_name == "broker-a"
+            async with connected(namesrv) as operator:
+                assert (await operator.push_state()).watches > 0
 
 
 @pytest.mark.parametrize("creates", [True, False])

@@ -344,7 +344,7 @@ class Played:
             failure = error
         self._failures[id(group), row] = failure
 
-    def require(self, group: Group, row: Row) -> None:
+    def check(self, group: Group, row: Row) -> None:
         """Fail unless *row* went as the group says."""
         failure = self._failures[id(group), row]
         if failure is not None:
@@ -366,48 +366,48 @@ def played() -> Played:
 @pytest.mark.parametrize("row", OFF_TELLS.rows)
 def test_off_tells_of_single_topics_and_of_permissions(played: Played, row: Row):
     """The green rows, and registrations that carry one topic: what looks like the creation of a topic."""
-    played.require(OFF_TELLS, row)
+    played.check(OFF_TELLS, row)
 
 
 @pytest.mark.parametrize("row", OFF_TELLS_NOBODY.rows)
 def test_off_tells_nobody_of_a_brokers_start_and_end(played: Played, row: Row):
     """The red rows, and registrations that carry several topics: what looks like a broker that starts."""
-    played.require(OFF_TELLS_NOBODY, row)
+    played.check(OFF_TELLS_NOBODY, row)
 
 
 @pytest.mark.parametrize("row", SPREAD_TELLS_AT_ONCE.rows)
 def test_spread_tells_of_topics_and_of_permissions_at_the_next_tick(played: Played, row: Row):
     """However many topics a registration carries: what counts is the difference."""
-    played.require(SPREAD_TELLS_AT_ONCE, row)
+    played.check(SPREAD_TELLS_AT_ONCE, row)
 
 
 @pytest.mark.parametrize("row", SPREAD_TELLS_LATER.rows)
 def test_by_default_a_brokers_start_and_end_are_told_in_a_moment_of_the_clients_own(played: Played, row: Row):
     """Not at the next tick, where everybody would be told at once; but merged with whatever comes sooner."""
-    played.require(SPREAD_TELLS_LATER, row)
+    played.check(SPREAD_TELLS_LATER, row)
 
 
 @pytest.mark.parametrize("row", MOMENTS_COME.rows)
 def test_a_moment_comes(played: Played, row: Row):
     """Without anything else happening."""
-    played.require(MOMENTS_COME, row)
+    played.check(MOMENTS_COME, row)
 
 
 @pytest.mark.parametrize("mode", ORDER_IS_TOLD)
 @pytest.mark.parametrize("row", [order_queues, end_the_order_of_queues])
 def test_the_order_of_queues_is_told_where_routes_carry_it(played: Played, row: Row, mode: str):
     """It is no broker's event."""
-    played.require(ORDER_IS_TOLD[mode], row)
+    played.check(ORDER_IS_TOLD[mode], row)
 
 
 @pytest.mark.parametrize("mode", NOTHING_CHANGES)
 @pytest.mark.parametrize("row", NOTHING_CHANGES["spread"].rows)
 def test_what_changes_nothing_for_a_topic_tells_nobody(played: Played, row: Row, mode: str):
     """Whatever was asked of the name server: the route of `orders` is what it was."""
-    played.require(NOTHING_CHANGES[mode], row)
+    played.check(NOTHING_CHANGES[mode], row)
 
 
 @pytest.mark.parametrize("row", ORDER_STAYS.rows)
 def test_the_same_order_of_queues_tells_nobody(played: Played, row: Row):
     """The value is what it was."""
-    played.require(ORDER_STAYS, row)
+    played.check(ORDER_STAYS, row)

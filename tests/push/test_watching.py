@@ -175,7 +175,7 @@ async def test_more_than_64_kib_of_names_go_in_several_frames():
         assert sum(len(topics_of(notice)) for notice in client.notices) == len(topics)
 
 
-async def stays_silent(broker: Peer, client: Peer) -> None:
+async def check_silence(broker: Peer, client: Peer) -> None:
     """Let the watched topic `fence` change and see that this is all the client is told of, in its next notice."""
     await broker.register(a_topic("fence", 99))
     assert await client.told() == {"fence"}
@@ -197,7 +197,7 @@ async def test_329_ends_a_watch(*, is_one_way: bool):
 
         await broker.register(a_topic("orders", 8), a_topic("bills", 8), a_topic("rest", 8))
         assert await client.told() == {"rest"}
-        await stays_silent(broker, client)
+        await check_silence(broker, client)
         await client.watch("orders")
         await broker.register(a_topic("orders", 9), a_topic("bills", 9))
         assert await client.told() == {"orders"}
@@ -244,7 +244,7 @@ async def test_a_client_that_left_does_not_disturb_the_others():
 
         async with server.connect() as newcomer:
             await client.told_until("orders")
-            await stays_silent(broker, client)
+            await check_silence(broker, client)
             assert await newcomer.untold()
 
 
@@ -277,7 +277,7 @@ async def test_a_topic_that_changed_before_it_was_watched_is_not_told():
 
         await client.watch("orders")
 
-        await stays_silent(broker, client)
+        await check_silence(broker, client)
 
 
 @pytest.mark.parametrize("topic", ["t" * 100_000, ""])

@@ -45,11 +45,11 @@ def test_an_opening_that_was_acknowledged_survives_whoever_dies_meanwhile(tmp_pa
         is_open = False
         for victim in VICTIMS:
             for delay_s in DELAYS_S:
-                is_open = change(fleet, victim, delay_s, is_open=is_open)
+                is_open = check_change(fleet, victim, delay_s, is_open=is_open)
 
 
-def change(fleet: Fleet, victim: str, delay_s: float, *, is_open: bool) -> bool:
-    """Open or close a unit while somebody dies; return which of the two it is in the end."""
+def check_change(fleet: Fleet, victim: str, delay_s: float, *, is_open: bool) -> bool:
+    """Open or close a unit while a server dies, check the routes, and return whether the unit is open in the end."""
     again: list[Callable[[], None]] = []
 
     def strike() -> None:

@@ -96,14 +96,14 @@ class MoveLedger:
         self.pauses_ms.clear()
         self.delays_ms.clear()
 
-    def require_unnoticed(self) -> None:
+    def check_unnoticed(self) -> None:
         """Fail unless nobody could have noticed that anything moved."""
         assert self.acknowledged
         assert not self.failures, self.failures[:3]
         assert not self.repeated(), self.repeated()[:10]
-        self.require_kept()
+        self.check_kept()
 
-    def require_kept(self) -> None:
+    def check_kept(self) -> None:
         """Fail unless everything acknowledged came, in order, from where it was said to be, without holes."""
         assert not self.lost(), (len(self.lost()), self.lost()[:10])
         assert not self.out_of_order(), (len(self.out_of_order()), self.out_of_order()[:10])

@@ -1,4 +1,4 @@
-"""Rules of the source tree: which package may import which, where I/O and clocks may be used, how long files may be."""
+"""Rules of the tree: which package may import which, where I/O and clocks may be used, and that every test checks."""
 
 import ast
 import re
@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "__pycache__" not in path.parts)
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 PLACES = ("src/**/*", "tests/**/*", "docs/**/*", "benchmarks/**/*", "*.md", "Makefile", ".ci/*")
 ENDINGS = {".py", ".md", ".toml", ".txt", ".java", ".js", ".sh", ".c", ""}
 TEXTS = sorted(
@@ -63,6 +64,9 @@ WORLD = {"asyncio", "time", "socket", "os", "threading", "logging", "subprocess"
 PURE = {"model", "wire", "columns", "machine", "store", "nameserver", "broker", "sim"}
 # The shell of a role is a module of the role's package.
 SHELLS = {"nameserver/service.py", "broker/service.py"}
+
+# The calls that count as a check in a test, by the last part of their name: `pytest.raises`, `check`, `check_anything`.
+CHECKING_CALL = re.compile(r"raises|check(_\w+)?")
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
@@ -144,6 +148,7 @@ def is_shell(path: Path) -> bool:
 def test_there_is_something_to_look_at():
     """Tests over no files would pass."""
     assert len(MODULES) > 100
+    assert len(TESTS) > 300
     assert {package_of(path) for path in MODULES} <= BELOW.keys() | TOP
 
 
@@ -271,6 +276,43 @@ def test_every_module_says_what_it_is(path: Path):
     """The first thing a reader sees."""
     if path.read_text(encoding="utf-8").strip():
         assert ast.get_docstring(tree_of(path))
+
+
+def contains_check(function: ast.AST) -> bool:
+    """Return whether a test asserts something, or calls a function whose name says that it does."""
+    return any(
+        isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Call) and CHECKING_CALL.fullmatch(ast.unparse(node.func).rpartition(".")[2]))
+        for node in ast.walk(function)
+    )
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.relative_to(ROOT / "tests").as_posix())
+def test_every_test_checks_something(path: Path):
+    """A test without a check passes as long as nothing raises, whatever its name promises."""
+    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+    hollow = [
+        f"line {function.lineno}: {function.name}"
+        for function in functions
+        if function.name.startswith("test_") and not contains_check(function)
+    ]
+
+    assert hollow == [], (
+        "assert the outcome that the name states; if a helper asserts it, let the name of the helper start with check_"
+    )
+
+
+@pytest.mark.parametrize("text", ["assert x", "with pytest.raises(E): f()", "ledger.check_kept()", "await check(x)"])
+def test_a_check_is_recognised(text: str):
+    """Inside the test, or in a helper that is named for it."""
+    assert contains_check(ast.parse(text))
+
+
+@pytest.mark.parametrize("text", ["await until(f)", "wait_for_checkpoint()", "checked(x)", "x.check_kept"])
+def test_what_only_looks_like_a_check_is_not_one(text: str):
+    """To wait for something is not to check it; nor is a name that merely contains the word."""
+    assert not contains_check(ast.parse(text))
 
 
 def test_nothing_is_left_for_later_and_nothing_points_outside():

@@ -45,9 +45,13 @@ def test_yes_is_not_asked_again(session: Session, asked: list[str]):
     assert asked == []
 
 
-def test_a_script_is_not_asked(session: Session):
-    """Without a terminal there is nobody to answer: whoever wrote the script has decided."""
+def test_a_script_is_not_asked(session: Session, asked: list[str], monkeypatch: pytest.MonkeyPatch):
+    """Without a terminal nobody can answer: the author of the script has decided."""
+    monkeypatch.setattr("holdfast.cli.session.is_interactive", lambda: False)
+
     session.confirm("Delete it?", yes=False)
+
+    assert asked == []
 
 
 def test_every_command_gets_the_common_options():

@@ -55,9 +55,12 @@ async def test_many_sends_are_in_flight_at_once():
 
         sends = [asyncio.create_task(producer.send("t", b"%d" % number)) for number in range(200)]
         await server.heard(SEND, 201)
+        assert len(held) == 200
+        assert not any(task.done() for task in sends)
         for command in held:
             server.push(response(command, fields=STORED))
-        await asyncio.gather(*sends)
+        assert {result.offset for result in await asyncio.gather(*sends)} == {7}
+        assert {command.body for command in held} == {b"%d" % number for number in range(200)}
 
 
 async def test_sends_of_one_key_are_one_at_a_time():

@@ -99,8 +99,10 @@ async def test_closing_gives_back_what_does_not_end():
         assert group.committed == {0: 3}
 
 
-async def test_a_lost_queue_is_committed_before_it_is_left():
-    """Its new owner goes on there."""
+async def test_a_lost_queue_is_committed_before_it_is_left(monkeypatch: pytest.MonkeyPatch):
+    """Its new owner continues there. No commit of the other queue is due yet."""
+    never_mind_the_time(monkeypatch)
+
     async with a_server() as server:
         group, bodies = ScriptedGroup(server, queues=2, end=10), Bodies()
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
@@ -111,6 +113,8 @@ async def test_a_lost_queue_is_committed_before_it_is_left():
             server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2))
             await until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
             await until(lambda: group.committed.get(1) == 10)
+            assert group.committed.get(0, 0) == 0, "the queue that stays is committed later"
+            assert len(bodies.got) == 20
 
 
 async def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
@@ -357,8 +361,11 @@ async def test_run_returns_when_the_consumer_is_closed():
         consumer.subscribe("t")
         await consumer.start()
         running = asyncio.create_task(consumer.run())
+        await settle()
+        assert not running.done()
 
         await consumer.close()
 
         await running
         await consumer.close()
+        assert len(server.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1

@@ -383,12 +383,15 @@ def test_under_an_old_name_server_nothing_static_happens(
 
 
 def test_wrong_usage_is_status_2(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
-    """Options that contradict each other, numbers that cannot be."""
-    run("topic create x --logical-queues 2 --queues 2", capsys, status=2)
-    run("topic create x --scope west", capsys, status=2)
-    run("topic create x --logical-queues 0", capsys, status=2)
-    run("queue migrate orders -1 --to broker2", capsys, status=2)
-    run("topic move orders --to ,", capsys, status=2)
+    """Options that contradict each other, numbers that cannot be: the text names them, and no broker is asked."""
+    assert "cannot be combined with --queues" in run("topic create x --logical-queues 2 --queues 2", capsys, status=2)
+    assert "--scope is for static topics: add --logical-queues" in run("topic create x --scope west", capsys, status=2)
+    assert "Invalid value for '--logical-queues'" in run("topic create x --logical-queues 0", capsys, status=2)
+    assert "No such option: -1" in run("queue migrate orders -1 --to broker2", capsys, status=2)
+    assert "--to needs the name of a broker" in run("topic move orders --to ,", capsys, status=2)
+
+    assert orders.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC) == []
+    assert orders.of(RequestCode.MOVE_QUEUES) == []
 
 
 def test_a_large_table_shows_only_what_changes(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import settle, until
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
@@ -218,8 +218,12 @@ async def test_routes_are_polled_though_the_clock_is_set_back(monkeypatch: pytes
         server.serve_topic("t")
         client.routes._poll_interval_ms = 0
         await client.route("t")
+        before = len(server.heard_of(ROUTE))
         hours[0] = 0
-        await server.heard(ROUTE, 3)
+
+        polls = await server.heard(ROUTE, before + 2)
+
+        assert {command.fields["topic"] for command in polls} == {"t"}
 
 
 async def test_client_ids_differ():
@@ -315,7 +319,10 @@ async def test_a_route_in_doubt_is_looked_up_soon():
 
         client.doubt("t")
 
-        await server.heard(ROUTE, 2)
+        lookups = await server.heard(ROUTE, 2)
+        await settle()
+        assert [command.fields["topic"] for command in lookups] == ["t", "t"]
+        assert len(server.heard_of(ROUTE)) == 2
 
 
 async def test_a_client_says_that_it_reads_mappings():

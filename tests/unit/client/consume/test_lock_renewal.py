@@ -1,6 +1,7 @@
 """Keeping the locks of an ordered consumer."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
@@ -120,11 +121,17 @@ async def test_locks_are_renewed(monkeypatch: pytest.MonkeyPatch):
     """Those of what is consumed, also after the broker was away for a while."""
     monkeypatch.setattr(lock_renewal, "RENEW_INTERVAL_S", 0.001)
 
-    async with a_desk() as (_server, desk):
+    async with a_desk() as (server, desk):
         desk.locks.suspend([desk.two.queue])
         renewing = asyncio.create_task(desk.locks.renew_forever())
         await until(lambda: desk.locks.has_lock(desk.one) and desk.locks.has_lock(desk.two))
+        before = len(server.heard_of(LOCK))
+        again = await server.heard(LOCK, before + 2)
         renewing.cancel()
+
+        assert desk.group.locked == {0, 1}
+        assert desk.refused == set()
+        assert {queue["queueId"] for queue in json.loads(again[-1].body)["mqSet"]} == {0, 1}
 
 
 async def test_without_locks_everything_is_held():

@@ -1,7 +1,5 @@
 """What to pull next, and what an answer means."""
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,8 +119,19 @@ def test_queues_share_what_may_be_pulled_ahead():
 )
 def test_any_answer_is_read_or_refused(code: int, fields: dict[str, str], body: bytes):
     """With a typed error: nothing a broker says ends a reader."""
-    with contextlib.suppress(HoldfastError):
-        read_pull_answer(Command(code=code, fields=fields, body=body), QUEUE, EVERYTHING)
+    answer = Command(code=code, fields=fields, body=body)
+    if code == 1:
+        with pytest.raises(BrokerRefused):
+            read_pull_answer(answer, QUEUE, EVERYTHING)
+        return
+    try:
+        outcome = read_pull_answer(answer, QUEUE, EVERYTHING)
+    except HoldfastError:
+        return
+    assert outcome.status == code
+    assert (outcome.offset_min, outcome.offset_max) == (int(fields["minOffset"]), int(fields["maxOffset"]))
+    if outcome.status is not PullStatus.FOUND:
+        assert (outcome.messages, outcome.next_offset) == ([], int(fields["nextBeginOffset"]))
 
 
 def test_the_pauses_after_failures_grow():

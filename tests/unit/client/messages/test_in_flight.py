@@ -2,12 +2,19 @@
 
 import asyncio
 
+import pytest
+
 from holdfast.client.messages.in_flight import InFlight
 
 
 async def test_nothing_under_way_is_ended():
-    """At once."""
-    await InFlight().ended()
+    """At once: the waiter never leaves the running task."""
+    in_flight = InFlight()
+
+    with pytest.raises(StopIteration):
+        in_flight.ended().send(None)
+
+    assert len(in_flight) == 0
 
 
 async def test_the_end_is_the_end_of_the_last():

@@ -99,7 +99,7 @@ async def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(mon
     """Nobody waits for the next poll."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 1000)
 
-    async with two_servers() as (one, _two), ClusterClient(one.address) as client:
+    async with two_servers() as (one, two), ClusterClient(one.address) as client:
         await client.route("t")
         await one.stop()
         await until(lambda: one.address in client._pool._redials)
@@ -107,6 +107,10 @@ async def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(mon
         await one.listen(int(one.address.rpartition(":")[2]))
 
         await one.asked_for("t", 1)
+
+        assert watched(one) == {"t"}
+        assert two.requests == []
+        assert client._pool._redials == {}
 
 
 async def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -277,14 +281,22 @@ async def test_the_list_is_followed_after_any_nonsense():
     async with two_servers() as (one, two):
         with an_address_server(one.address.encode()) as server:
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
-                for nonsense in (b"a:" + b"9" * 5000, b"\xff", b"a" * 64 + b":1"):
+                too_long = "a" * 64 + ":1"  # It is kept, as any name that cannot be resolved at the moment.
+                for nonsense, kept in (
+                    (b"a:" + b"9" * 5000, one.address),
+                    (b"\xff", one.address),
+                    (too_long.encode(), too_long),
+                ):
                     server.body = nonsense
                     count = len(server.asked)
                     await until(lambda count=count: len(server.asked) >= count + 2)
+                    assert client.name_servers == (kept,)
 
                 server.body = two.address.encode()
 
                 await until(lambda: client.name_servers == (two.address,))
+                await client.route("t")
+                assert (watched(one), watched(two)) == (set(), {"t"})
 
 
 async def test_an_answer_that_comes_late_leaves_no_watch():

@@ -94,6 +94,7 @@ async def test_many_topics_of_one_notice_are_looked_up_together():
         server.notify(*topics)
 
         await server.heard(ROUTE, 100)
+        assert [len(server.asked(topic)) for topic in topics] == [2] * 50
         server.answers[ROUTE] = answers
 
 
@@ -163,6 +164,8 @@ async def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: p
         server.notify("t")
 
         await until(lambda: queue_count(client) == 2)
+        assert server.answers[ROUTE] is answer, "the lookup that followed the notice was lost"
+        assert len(server.asked("t")) >= 3
 
 
 async def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pytest.MonkeyPatch):
@@ -178,10 +181,13 @@ async def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatc
         def be_silent_once(command: Any) -> None:
             server.answers[ROUTE] = answer
 
+        connection = client.find_connection(server.address)
         server.answers[ROUTE] = be_silent_once
         server.notify("t")
 
         await until(lambda: queue_count(client) == 2)
+        assert len(server.asked("t")) >= 3, "the lookup that followed the notice was lost"
+        assert client.find_connection(server.address) is connection
 
 
 async def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: pytest.MonkeyPatch, caplog: Any):

@@ -14,6 +14,9 @@ def test_a_new_leader_knows_what_the_old_one_knew():
     commits.see(ROW, 5, 1, "b")
     commits.see(ROW, 9, 2, "a")
 
+    with pytest.raises(Violation, match="a had 9"):
+        commits.see(ROW, 8, 3, "b")
+
 
 @pytest.mark.parametrize("offset", [4, None])
 def test_a_new_leader_that_knows_less_is_a_violation(offset: int | None):
@@ -32,6 +35,9 @@ def test_while_a_queue_stays_a_late_word_may_take_it_back():
 
     commits.see(ROW, 4, 1, "a")
     commits.see(ROW, 4, 2, "b")
+
+    with pytest.raises(Violation, match="b had 4"):
+        commits.see(ROW, 3, 3, "a")
 
 
 def test_what_a_broker_had_not_saved_when_it_died_is_forgiven_and_nothing_else():
@@ -96,6 +102,10 @@ def test_a_copy_of_another_generation_counts_for_nothing():
     commits.expect(ROW, 3, "a", "b")
     commits.see(ROW, None, 1, "b")
 
+    commits.expect(ROW, 2, "a", "b")
+    with pytest.raises(Violation, match="a had 5"):
+        commits.see(ROW, None, 2, "b")
+
 
 def test_a_copy_may_be_forgotten_with_the_broker_that_keeps_it():
     """If it was not saved yet, or could not be; then its leader is dead, and nobody tells it again."""
@@ -103,6 +113,8 @@ def test_a_copy_may_be_forgotten_with_the_broker_that_keeps_it():
     commits.see_copy(ROW, 3, 4, 0, "b")
     commits.see_copy(ROW, 3, 5, 1, "b")
     commits.expect(ROW, 3, "a", "b")
+    with pytest.raises(Violation, match="a had 5"):
+        commits.see(ROW, None, 2, "b")
 
     commits.forgive("b", 0)
     commits.see(ROW, None, 2, "b")
@@ -128,6 +140,8 @@ def test_what_a_keeper_may_have_forgotten_counts_from_when_it_is_told_again():
     commits.forgive("b", 0)
     commits.see_copy(ROW, 3, 5, 2, "b")
     commits.expect(ROW, 3, "a", "b")
+    with pytest.raises(Violation, match="a had 5"):
+        commits.see(ROW, None, 3, "b")
 
     commits.forgive("b", 1)
     commits.see(ROW, None, 3, "b")

@@ -26,7 +26,13 @@ def audit(ledger: Ledger, *records: Audited) -> None:
 
 def test_what_was_acknowledged_and_is_there_is_well():
     """Once sent, once stored."""
-    audit(a_ledger(), Audited(PLACE, SPOT, "one"))
+    ledger = a_ledger()
+
+    audit(ledger, Audited(PLACE, SPOT, "one"))
+
+    assert ledger.expected() == [JOB]
+    with pytest.raises(Violation, match="holds nothing"):
+        audit(ledger)
 
 
 def test_messages_of_a_batch_lie_at_one_spot():

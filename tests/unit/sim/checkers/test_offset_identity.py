@@ -21,6 +21,9 @@ def test_the_same_message_may_be_seen_at_its_place_again():
     places.see(PLACE, "one", at(100))
     places.see(PLACE, "one", at(100))
 
+    with pytest.raises(Violation, match="was one at"):
+        places.see(PLACE, "two", at(100))
+
 
 @pytest.mark.parametrize("other", [("two", at(100)), ("one", at(200)), ("one", Spot("b:1", 100))])
 def test_a_place_never_holds_another_message(other: tuple[str, Spot]):

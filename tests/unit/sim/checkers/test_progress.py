@@ -36,6 +36,10 @@ def test_offsets_without_a_message_need_not_be_consumed():
 
     progress.committed("g", QUEUE, 3)
 
+    assert progress.find_frontier("g", QUEUE) == 3
+    with pytest.raises(Violation, match="committed 4, consumed 3"):
+        progress.committed("g", QUEUE, 4)
+
 
 def test_a_redelivery_is_counted_and_in_a_calm_run_a_violation():
     """There it has no excuse."""

@@ -24,6 +24,10 @@ def test_what_a_name_server_knows_becomes_newer():
     server.routes.static.topics["t"].reports["a"].mapping.epoch = 6
     reports.check()
 
+    server.routes.static.topics["t"].reports["a"].mapping.epoch = 5
+    with pytest.raises(Violation, match="epoch 6 of t, and now at 5"):
+        reports.check()
+
 
 def test_what_a_name_server_knows_never_becomes_older():
     """A registration that was overtaken is refused."""
@@ -46,6 +50,9 @@ def test_a_name_server_that_was_started_again_begins_anew():
     servers["n"] = a_name_server(4)
 
     reports.check()
+    servers["n"].routes.static.topics["t"].reports["a"].mapping.epoch = 3
+    with pytest.raises(Violation, match="epoch 4 of t, and now at 3"):
+        reports.check()
 
 
 def test_a_topic_that_is_not_served_as_it_is_is_told():

@@ -76,6 +76,10 @@ def test_a_folder_is_served_while_one_index_is_whole(state: str):
 
     refuse_half_switched(disk)
 
+    Progress(topic="bills", to="batch", state="switching").save(disk)
+    with pytest.raises(StoreError, match="topic bills is half switched"):
+        refuse_half_switched(disk)
+
 
 def test_a_folder_is_not_served_in_the_middle_of_a_switch():
     """The text says how to end it."""
