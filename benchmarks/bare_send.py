@@ -79,16 +79,16 @@ class BareLog:
         self._offsets = [0] * QUEUES
         self._indexes = [self._open_index(folder / f"queue{queue}") for queue in range(QUEUES)]
 
-    def take(self, received: memoryview) -> tuple[int, bytes]:
+    def store_frames(self, received: memoryview) -> tuple[int, bytes]:
         """Store every whole frame of *received*; return the number of bytes consumed, and the answers."""
-        at, filled, now_ms = 0, len(received), time.time_ns() // 1_000_000
+        at, size_received, now_ms = 0, len(received), time.time_ns() // 1_000_000
         position, offsets = self._position, self._offsets
         pieces: list[bytes | memoryview] = []
         answers: list[bytes] = []
-        while filled - at >= 8:
+        while size_received - at >= 8:
             frame_size, header_size = SIZES.unpack_from(received, at)
             end = at + 4 + frame_size
-            if end > filled:
+            if end > size_received:
                 break
             body_at = at + 8 + header_size
             send = decode(received[at + 8 : body_at])
@@ -98,11 +98,11 @@ class BareLog:
             offsets[queue] = offset + 1
             tail = b"%b%b%b" % (TOPIC, len(properties).to_bytes(2, "big"), properties)
             size = 88 + body_size + len(tail)
-            head = RECORD.pack(
+            header = RECORD.pack(
                 size, MAGIC, crc32(body) & 0x7FFFFFFF, queue, fields.flag, offset, position, fields.sys_flag,
                 fields.born_ms, HOST, now_ms, HOST, 0, 0, body_size,
             )  # fmt: skip
-            pieces += (head, body, tail)
+            pieces += (header, body, tail)
             ENTRY.pack_into(self._indexes[queue], offset * 20 % INDEX_SIZE, position, size, 0)
             answer = ANSWER % (queue, position, offset, send.opaque)
             answers.append(SIZES.pack(4 + len(answer), len(answer)) + answer)
@@ -143,22 +143,24 @@ class BareChannel(asyncio.BufferedProtocol):
 
     def __init__(self, log: BareLog) -> None:
         self._log = log
-        self._rest = b""
+        self._unfinished = b""
         self._buffer = self._shared
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        kept = len(self._rest)
-        self._buffer = self._shared if kept < RECEIVE_SIZE // 2 else memoryview(bytearray(4 * kept))
-        self._buffer[:kept] = self._rest
-        return self._buffer[kept:]
+        unfinished_size = len(self._unfinished)
+        self._buffer = (
+            self._shared if unfinished_size < RECEIVE_SIZE // 2 else memoryview(bytearray(4 * unfinished_size))
+        )
+        self._buffer[:unfinished_size] = self._unfinished
+        return self._buffer[unfinished_size:]
 
     def buffer_updated(self, nbytes: int) -> None:
-        received = self._buffer[: len(self._rest) + nbytes]
-        taken, answers = self._log.take(received)
-        self._rest = bytes(received[taken:])
+        received = self._buffer[: len(self._unfinished) + nbytes]
+        consumed, answers = self._log.store_frames(received)
+        self._unfinished = bytes(received[consumed:])
         if answers:
             self._transport.write(answers)
 

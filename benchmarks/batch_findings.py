@@ -7,19 +7,19 @@ from typing import Final, Literal
 
 import msgspec
 from benchmarks.measure import CellResult, Summary
-from benchmarks.push_findings import Times
+from benchmarks.push_findings import WaitTimes
 from benchmarks.servers import Kind
 from benchmarks.targets import Target
 
-OF_JAVA: Final = 1.5
-OF_JAVA_SYNC: Final = 1.0
-OF_LIMIT: Final = 0.5
-OF_OUTER: Final = 3.0
+JAVA_RATIO_MIN: Final = 1.5
+JAVA_SYNC_RATIO_MIN: Final = 1.0
+LIMIT_RATIO_MIN: Final = 0.5
+OUTER_RATIO_MIN: Final = 3.0
 PRODUCED_MIN: Final = 300_000.0
 COLUMNS_MIN: Final = 1_000_000.0
 
 INNER: Final = "inner batch of 100 x 1 KiB, async flush"
-CLOSED: Final = "inner batch as our producer writes it, async flush"
+INNER_BY_PRODUCER: Final = "inner batch as our producer writes it, async flush"
 INNER_SYNC: Final = "inner batch of 100 x 1 KiB, sync flush"
 OUTER: Final = "outer batch of 100 x 1 KiB, async flush"
 
@@ -32,17 +32,17 @@ SEND_NOWAIT_KEYED: Final = "send_nowait with keys, kept whole"
 SLIM: Final = "queue, offset, key and body"
 ALL_COLUMNS: Final = "all columns"
 
-Way = Literal["inner", "outer"]
+BatchKind = Literal["inner", "outer"]
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class MachineLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The speed of the machine with pieces of the size of a batch, in MB/s."""
 
     loopback: float
     write: float
 
     @property
-    def both(self) -> float:
+    def combined(self) -> float:
         """The highest rate for bytes that pass loopback and are then written to a file."""
         return 1 / (1 / self.loopback + 1 / self.write)
 
@@ -51,7 +51,7 @@ class IndexCost(msgspec.Struct, frozen=True, kw_only=True):
     """The size of a topic's index on disk."""
 
     kind: Kind
-    way: Way
+    way: BatchKind
     messages: int
     index_bytes: int
 
@@ -61,7 +61,7 @@ class IndexCost(msgspec.Struct, frozen=True, kw_only=True):
         return self.index_bytes / self.messages
 
 
-class Visible(msgspec.Struct, frozen=True, kw_only=True):
+class VisibilityTimes(msgspec.Struct, frozen=True, kw_only=True):
     """From the acknowledgement of a batch to the answer of a pull that has all of it.
 
     Attributes:
@@ -69,12 +69,12 @@ class Visible(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: Kind
-    way: Way
+    way: BatchKind
     is_busy: bool
-    times: Times
+    times: WaitTimes
 
 
-class Produced(msgspec.Struct, frozen=True, kw_only=True):
+class ProducerRates(msgspec.Struct, frozen=True, kw_only=True):
     """The rates of one Python producer process, reading by reading.
 
     Attributes:
@@ -92,10 +92,10 @@ class Produced(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(self.messages_per_s)
 
 
-class Columns(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnReads(msgspec.Struct, frozen=True, kw_only=True):
     """A topic read into Arrow columns, reading by reading."""
 
-    way: Way
+    way: BatchKind
     columns: str
     messages: int
     seconds: list[float]
@@ -118,18 +118,18 @@ class BatchFindings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cells: list[CellResult]
-    limits: list[Limit]
+    limits: list[MachineLimit]
     index: list[IndexCost]
-    visible: list[Visible]
-    produced: dict[str, Produced]
-    columns: list[Columns]
+    visible: list[VisibilityTimes]
+    produced: dict[str, ProducerRates]
+    columns: list[ColumnReads]
     size: int
     load: float
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> MachineLimit:
         """The medians of the rounds."""
-        return Limit(
+        return MachineLimit(
             loopback=statistics.median(limit.loopback for limit in self.limits),
             write=statistics.median(limit.write for limit in self.limits),
         )
@@ -147,27 +147,27 @@ class BatchFindings(msgspec.Struct, frozen=True, kw_only=True):
     def targets(self) -> list[Target]:
         """The targets, each with the measured figure."""
 
-        def ratio(what: str, measured: float, wanted: float) -> Target:
-            return Target(what=what, measured=measured, wanted=wanted, is_least=True)
+        def ratio(title: str, measured: float, wanted: float) -> Target:
+            return Target(what=title, measured=measured, wanted=wanted, is_least=True)
 
         inner, java = self.best(INNER, "holdfast").figure, self.best(INNER, "java").figure
         targets = [
-            ratio("inner batches, ours / Java, the same frames", inner / java, OF_JAVA),
+            ratio("inner batches, ours / Java, the same frames", inner / java, JAVA_RATIO_MIN),
             ratio(
                 "inner batches, ours / Java, each as its own producer writes them",
-                self.best(CLOSED, "holdfast").figure / java,
-                OF_JAVA,
+                self.best(INNER_BY_PRODUCER, "holdfast").figure / java,
+                JAVA_RATIO_MIN,
             ),
             ratio(
                 "inner batches, ours / limit of loopback and write",
-                self.mb_per_s(INNER, "holdfast") / self.limit.both,
-                OF_LIMIT,
+                self.mb_per_s(INNER, "holdfast") / self.limit.combined,
+                LIMIT_RATIO_MIN,
             ),
-            ratio("ours, inner / outer", inner / self.best(OUTER, "holdfast").figure, OF_OUTER),
+            ratio("ours, inner / outer", inner / self.best(OUTER, "holdfast").figure, OUTER_RATIO_MIN),
             ratio(
                 "inner batches with sync flush, ours / Java",
                 self.best(INNER_SYNC, "holdfast").figure / self.best(INNER_SYNC, "java").figure,
-                OF_JAVA_SYNC,
+                JAVA_SYNC_RATIO_MIN,
             ),
         ]
         apis = {name: self.produced[name].median for name in (SEND_MANY, SEND_NOWAIT) if name in self.produced}

@@ -25,7 +25,7 @@ HOT_ONE = "HotOne"
 HOT_FOUR = "HotFour"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CellTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The target of a cell.
 
     Attributes:
@@ -49,7 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     load: Load
     unit: Unit
     kinds: tuple[Kind, ...] = ("holdfast", "java")
-    wanted: Wanted = Wanted()
+    wanted: CellTarget = CellTarget()
     writes: bool = False
 
     @property
@@ -77,15 +77,15 @@ def _sends(flush: Literal["async", "sync"]) -> list[Cell]:
     for connections, in_flight in SHAPES:
         load = Load(mode="send", connections=connections, in_flight=in_flight)
         of_java = wanted.get(load.shape)
-        bare = flush == "async"
+        has_bare = flush == "async"
         cells.append(
             Cell(
                 group=f"send 1 KiB, {flush} flush",
                 role=flush,
                 load=load,
                 unit="messages/s",
-                kinds=("holdfast", "java", "bare") if bare else ("holdfast", "java"),
-                wanted=Wanted(of_java=of_java, of_bare=0.6 if bare else None, p99_no_worse=of_java is not None),
+                kinds=("holdfast", "java", "bare") if has_bare else ("holdfast", "java"),
+                wanted=CellTarget(of_java=of_java, of_bare=0.6 if has_bare else None, p99_no_worse=of_java is not None),
                 writes=True,
             )
         )
@@ -99,7 +99,7 @@ def _batches() -> list[Cell]:
             role="async",
             load=Load(mode="outer", connections=connections, in_flight=4, batch=100),
             unit="messages/s",
-            wanted=Wanted(of_java=0.4),
+            wanted=CellTarget(of_java=0.4),
             writes=True,
         )
         for connections in (4, 16)
@@ -108,17 +108,17 @@ def _batches() -> list[Cell]:
 
 def _pulls() -> list[Cell]:
     cells = []
-    for topic, queues, label, of_best in ((HOT_ONE, 1, "one queue", 1.5), (HOT_FOUR, 4, "4 interleaved", 1.0)):
+    for topic, queues, label, best_ratio_min in ((HOT_ONE, 1, "one queue", 1.5), (HOT_FOUR, 4, "4 interleaved", 1.0)):
         hot = Load(mode="pull", topic=topic, queues=queues, span=SPAN, warm=0.8)
         for connections, in_flight in ((1, 1), (4, 4), (16, 4)):
             load = msgspec.structs.replace(hot, connections=connections, in_flight=in_flight, count=32, step=32)
-            wanted = Wanted(of_java=0.8)
+            wanted = CellTarget(of_java=0.8)
             cells.append(Cell(group=f"pull of 32, {label}", role="async", load=load, unit="MB/s", wanted=wanted))
         for connections, in_flight in ((1, 1), (4, 1), (4, 4)):
             load = msgspec.structs.replace(
                 hot, connections=connections, in_flight=in_flight, count=COUNT_MAX, bytes=MIB, step=800
             )
-            wanted = Wanted(of_java_best_pull=of_best)
+            wanted = CellTarget(of_java_best_pull=best_ratio_min)
             cells.append(Cell(group=f"pull of 1 MiB, {label}", role="async", load=load, unit="MB/s", wanted=wanted))
     return cells
 
@@ -131,7 +131,7 @@ def route_cells() -> list[Cell]:
             role="namesrv",
             load=Load(mode="route", connections=16, in_flight=in_flight, topic=HOT_FOUR),
             unit="requests/s",
-            wanted=Wanted(of_java=1.2),
+            wanted=CellTarget(of_java=1.2),
         )
         for in_flight in (1, 16)
     ]

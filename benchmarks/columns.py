@@ -16,7 +16,7 @@ from typing import Final
 
 from benchmarks.tables import number, table
 
-from holdfast.columns.message_columns import TYPES, Origin, Wanted, to_batches
+from holdfast.columns.message_columns import TYPES, RecordOrigin, RowSelection, to_batches
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
@@ -25,7 +25,7 @@ from holdfast.wire.records.record import StoredRecord, encode_record
 ANSWER_BYTES: Final = 1_000_000
 TURNS: Final = 9
 HOST: Final = bytes(8)
-ORIGIN: Final = Origin("orders", 0, "broker-a", 1)
+ORIGIN: Final = RecordOrigin("orders", 0, "broker-a", 1)
 COLUMNS: Final = {"all columns": tuple(TYPES), "key, body, offset": ("key", "body", "offset"), "body": ("body",)}
 Bodies = Callable[[], bytes]
 
@@ -66,7 +66,7 @@ def best_s(block: bytes, messages: int, columns: tuple[str, ...]) -> float:
     best = float("inf")
     for _ in range(TURNS):
         begun_s = time.process_time()
-        rows = sum(batch.num_rows for batch in to_batches(block, ORIGIN, Wanted(columns, 0, 1 << 62)))
+        rows = sum(batch.num_rows for batch in to_batches(block, ORIGIN, RowSelection(columns, 0, 1 << 62)))
         best = min(best, time.process_time() - begun_s)
         assert rows == messages
     return best
@@ -78,8 +78,8 @@ def make_answer(count: int, body: Bodies, codec: Codec | None) -> tuple[bytes, i
     size = offset = 0
     while size < ANSWER_BYTES:
         if count:
-            items = encode_items([(0, body(), properties_of(offset + place)) for place in range(count)])
-            keys = [f"key-{place % 997}" for place in range(offset, offset + count)]
+            items = encode_items([(0, body(), properties_of(offset + step)) for step in range(count)])
+            keys = [f"key-{step % 997}" for step in range(offset, offset + count)]
             whole = wrap_items(items, count, f"{offset:032X}", keys=keys, tags=["blue"], codec=codec)
             records.append(record_of(offset, whole.body, whole.properties.encode(), whole.sys_flag))
         else:
@@ -89,9 +89,9 @@ def make_answer(count: int, body: Bodies, codec: Codec | None) -> tuple[bytes, i
     return b"".join(records), offset
 
 
-def properties_of(place: int) -> bytes:
-    key = place % 997
-    text = f"UNIQ_KEY\x01{place:032X}\x02KEYS\x01key-{key}\x02__SHARDINGKEY\x01key-{key}\x02TAGS\x01blue\x02"
+def properties_of(offset: int) -> bytes:
+    key = offset % 997
+    text = f"UNIQ_KEY\x01{offset:032X}\x02KEYS\x01key-{key}\x02__SHARDINGKEY\x01key-{key}\x02TAGS\x01blue\x02"
     return text.encode()
 
 

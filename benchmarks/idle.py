@@ -28,10 +28,10 @@ TOPIC: Final = "Idle"
 ANONYMOUS_MB_MAX: Final = 150.0
 CORES_MAX: Final = 0.01
 WATCHED_S: Final = 60
-LEFT_TO_DO: Final = ("holdfast_broker_index_behind_bytes", "holdfast_broker_checkpoint_behind_bytes")
+PENDING_METRICS: Final = ("holdfast_broker_index_behind_bytes", "holdfast_broker_checkpoint_behind_bytes")
 QUIET_CORES: Final = 0.012
 QUIET_S: Final = 15
-SETTLED_TIMEOUT_S: Final = 90
+IDLE_TIMEOUT_S: Final = 90
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +72,16 @@ def measure_idle(bench: Bench, broker: Server, name_server: Server) -> Idle:
     """
     create_topic(broker, name_server, TOPIC, queues=QUEUES)
     bench.load(broker, Load(mode="send", topic=TOPIC, queues=QUEUES, in_flight=16, requests=QUEUES))
-    settling = _settle(broker)
+    settling = _wait_until_idle(broker)
     watched = [_watch_second(broker.pid) for _ in range(WATCHED_S)]
-    held = memory(broker.pid)
-    return Idle(queues=QUEUES, settling=settling, watched=watched, rss_mb=held.rss_mb, anonymous_mb=held.anonymous_mb)
+    usage = memory(broker.pid)
+    return Idle(queues=QUEUES, settling=settling, watched=watched, rss_mb=usage.rss_mb, anonymous_mb=usage.anonymous_mb)
 
 
 def has_caught_up(metrics: str) -> bool:
     """Return whether our broker has nothing left to write, according to the text of its `/metrics`."""
     values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line and not line.startswith("#"))
-    return all(float(values[name]) == 0 for name in LEFT_TO_DO)
+    return all(float(values[name]) == 0 for name in PENDING_METRICS)
 
 
 def is_quiet(seconds: Sequence[float]) -> bool:
@@ -89,21 +89,23 @@ def is_quiet(seconds: Sequence[float]) -> bool:
     return len(seconds) >= QUIET_S and statistics.fmean(seconds[-QUIET_S:]) < QUIET_CORES
 
 
-def _settle(broker: Server) -> list[float]:
+def _wait_until_idle(broker: Server) -> list[float]:
     """Wait until *broker* is idle; return the cores that it used, second by second."""
     spent: list[float] = []
-    says_so = broker.metrics_port is not None
-    is_settled: Callable[[], bool] = (lambda: has_caught_up(_read(broker))) if says_so else (lambda: is_quiet(spent))
-    while not is_settled():
-        if len(spent) >= SETTLED_TIMEOUT_S:
-            if says_so:
-                raise BenchmarkFailed(f"{broker.name} has not caught up after {SETTLED_TIMEOUT_S} s")
+    has_report = broker.metrics_port is not None
+    is_idle: Callable[[], bool] = (
+        (lambda: has_caught_up(_read_metrics(broker))) if has_report else (lambda: is_quiet(spent))
+    )
+    while not is_idle():
+        if len(spent) >= IDLE_TIMEOUT_S:
+            if has_report:
+                raise BenchmarkFailed(f"{broker.name} has not caught up after {IDLE_TIMEOUT_S} s")
             break
         spent.append(_watch_second(broker.pid))
     return spent
 
 
-def _read(broker: Server) -> str:
+def _read_metrics(broker: Server) -> str:
     with urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
     return text

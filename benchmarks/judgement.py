@@ -36,7 +36,7 @@ def best_java_pull(results: Sequence[CellResult]) -> float:
     return max(figures, default=0.0)
 
 
-def judge(results: Sequence[CellResult]) -> list[Verdict]:
+def find_verdicts(results: Sequence[CellResult]) -> list[Verdict]:
     """Return a verdict for every measured ratio that has a target."""
     verdicts = [verdict for result in results for verdict in _compare_cell(result)]
     return verdicts + _compare_best_pulls(results)
@@ -47,24 +47,24 @@ def _compare_best_pulls(results: Sequence[CellResult]) -> list[Verdict]:
     best = best_java_pull(results)
     groups: dict[str, tuple[float, float]] = {}
     for result in results:
-        wanted = result.cell.wanted.of_java_best_pull
-        if wanted is not None and best and "holdfast" in result.summaries:
-            figure, _ = groups.get(result.cell.group, (0.0, wanted))
-            groups[result.cell.group] = max(figure, result.summaries["holdfast"].figure), wanted
+        target = result.cell.wanted.of_java_best_pull
+        if target is not None and best and "holdfast" in result.summaries:
+            figure, _ = groups.get(result.cell.group, (0.0, target))
+            groups[result.cell.group] = max(figure, result.summaries["holdfast"].figure), target
     return [
         Verdict(
             cell=f"{group}, best shape",
             baseline="Java's best pull",
             ratio=figure / best,
-            wanted=wanted,
-            reached=figure / best >= wanted,
+            wanted=target,
+            reached=figure / best >= target,
         )
-        for group, (figure, wanted) in groups.items()
+        for group, (figure, target) in groups.items()
     ]
 
 
 def _compare_cell(result: CellResult) -> list[Verdict]:
-    wanted, summaries = result.cell.wanted, result.summaries
+    target, summaries = result.cell.wanted, result.summaries
     ours, java, bare = (summaries.get(kind) for kind in ("holdfast", "java", "bare"))
     if ours is None:
         return []
@@ -78,10 +78,10 @@ def _compare_cell(result: CellResult) -> list[Verdict]:
             )
 
     if java is not None:
-        at_least("Java", java.figure, wanted.of_java)
+        at_least("Java", java.figure, target.of_java)
     if bare is not None:
-        at_least("bare", bare.figure, wanted.of_bare)
-    if java is not None and wanted.p99_no_worse and java.p99_us:
+        at_least("bare", bare.figure, target.of_bare)
+    if java is not None and target.p99_no_worse and java.p99_us:
         ratio = ours.p99_us / java.p99_us
         verdicts.append(
             Verdict(cell=result.cell.name, baseline="Java's p99", ratio=ratio, wanted=1.0, reached=ratio <= 1.0)

@@ -55,7 +55,7 @@ class KafkaFiles:
     python: Path
 
 
-def fetch(say: Callable[[str], None]) -> KafkaFiles:
+def fetch(log: Callable[[str], None]) -> KafkaFiles:
     """Return the files for Kafka's side; fetch those that are not cached.
 
     Raises:
@@ -66,15 +66,15 @@ def fetch(say: Callable[[str], None]) -> KafkaFiles:
     broker, connector = home / f"kafka-{KAFKA_VERSION}", home / f"connector-{SPARK_VERSION}"
     environment = home / f"spark-{SPARK_VERSION}"
     if not broker.is_dir():
-        say(f"   fetching Kafka {KAFKA_VERSION} into {broker}, once")
+        log(f"   fetching Kafka {KAFKA_VERSION} into {broker}, once")
         _fill(broker, lambda new: _fetch_jars(new, BROKER, KAFKA_VERSION))
     if not connector.is_dir():
-        say(f"   fetching the Kafka connector of Spark {SPARK_VERSION} into {connector}, once")
+        log(f"   fetching the Kafka connector of Spark {SPARK_VERSION} into {connector}, once")
         _fill(
             connector, lambda new: _fetch_jars(new, CONNECTOR, SPARK_VERSION, f"-DincludeArtifactIds={CONNECTOR_JARS}")
         )
     if not environment.is_dir():
-        say(f"   installing Spark {SPARK_VERSION} into {environment}, once: 400 MB, some minutes")
+        log(f"   installing Spark {SPARK_VERSION} into {environment}, once: 400 MB, some minutes")
         _fill(environment, _install_spark)
     return KafkaFiles(broker, connector, environment / "bin" / "python")
 
@@ -88,12 +88,12 @@ def _fill(final: Path, work: Callable[[Path], None]) -> None:
         new.rename(final)
 
 
-def _fetch_jars(folder: Path, wanted: Sequence[str], version: str, *flags: str) -> None:
+def _fetch_jars(folder: Path, artifacts: Sequence[str], version: str, *flags: str) -> None:
     if shutil.which("mvn") is None:
         raise BenchmarkFailed("Kafka is fetched with Maven: install it (Debian: apt install maven)")
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name in (artifact.split(":") for artifact in wanted)
+        for group, name in (artifact.split(":") for artifact in artifacts)
     )
     with tempfile.TemporaryDirectory() as temporary:
         project = Path(temporary, "pom.xml")
@@ -113,10 +113,10 @@ def _install_spark(folder: Path) -> None:
     _run([*pip, "--require-hashes", "-r", str(LOCK)], f"pip could not install Spark {SPARK_VERSION}")
 
 
-def _run(command: Sequence[str], complaint: str) -> None:
+def _run(command: Sequence[str], problem: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
-        raise BenchmarkFailed(f"{complaint}:\n{done.stdout[-4000:]}")
+        raise BenchmarkFailed(f"{problem}:\n{done.stdout[-4000:]}")
 
 
 class KafkaBroker:

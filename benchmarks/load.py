@@ -73,9 +73,9 @@ def run_load(loadgen: Path, port: int, load: Load) -> LoadResult:
     timeout_s = 60 + load.seconds + load.warm if not load.requests else 600
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     if done.returncode != 0:
-        raise BenchmarkFailed(f"{_words(command)} failed:\n{done.stdout}{done.stderr}")
+        raise BenchmarkFailed(f"{_join(command)} failed:\n{done.stdout}{done.stderr}")
     return msgspec.json.decode(done.stdout, type=LoadResult)
 
 
-def _words(command: Sequence[str]) -> str:
+def _join(command: Sequence[str]) -> str:
     return " ".join(command)

@@ -82,14 +82,16 @@ class Bench:
 
     Args:
         loadgen: The generator.
-        say: Receives lines of progress.
-        settle: Called before every load that writes.
+        log: Receives lines of progress.
+        before_write: Called before every load that writes.
     """
 
-    def __init__(self, loadgen: Path, say: Callable[[str], None], *, settle: Callable[[], None] = os.sync) -> None:
+    def __init__(
+        self, loadgen: Path, log: Callable[[str], None], *, before_write: Callable[[], None] = os.sync
+    ) -> None:
         self._loadgen = loadgen
-        self._say = say
-        self._settle = settle
+        self._log = log
+        self._before_write = before_write
 
     def load(self, server: Server, load: Load) -> LoadResult:
         """Run *load* without measuring its cost: to fill or to warm."""
@@ -119,7 +121,7 @@ class Bench:
                 for kind in kinds:
                     reading = self.read(servers[kind, cell.role], cell)
                     readings.setdefault((cell.name, kind), []).append(reading)
-                    self._say(f"{number + 1}/{rounds}  {describe(cell, kind, reading)}")
+                    self._log(f"{number + 1}/{rounds}  {describe(cell, kind, reading)}")
         return [
             CellResult(cell=cell, summaries={kind: summarize(kind, readings[cell.name, kind]) for kind in cell.kinds})
             for cell in cells
@@ -127,21 +129,21 @@ class Bench:
 
     def _read_once(self, server: Server, cell: Cell) -> Reading:
         if cell.writes:
-            self._settle()
-        watch = Stopwatch(server.pid)
+            self._before_write()
+        stopwatch = Stopwatch(server.pid)
         result = self.load(server, cell.load)
-        spent = watch.stop()
-        held = memory(server.pid)
-        owed = wait_until_quiet(server.pid)
+        spent = stopwatch.stop()
+        usage = memory(server.pid)
+        deferred_s = wait_until_quiet(server.pid)
         return Reading(
             figure=cell.figure(result),
             load=result,
             server_cores=spent.server,
             foreign_cores=spent.foreign,
             stolen_cores=spent.stolen,
-            owed_cpu=owed / (cell.load.seconds + cell.load.warm),
-            rss_mb=held.rss_mb,
-            anonymous_mb=held.anonymous_mb,
+            owed_cpu=deferred_s / (cell.load.seconds + cell.load.warm),
+            rss_mb=usage.rss_mb,
+            anonymous_mb=usage.anonymous_mb,
         )
 
 
@@ -157,15 +159,15 @@ def summarize(kind: Kind, readings: Sequence[Reading]) -> Summary:
         return statistics.median(map(value, readings))
 
     figures = [reading.figure for reading in readings]
-    middle = statistics.median(figures)
+    median_figure = statistics.median(figures)
     refused: dict[str, int] = {}
     for reading in readings:
         for code, count in reading.load.refused.items():
             refused[code] = refused.get(code, 0) + count
     return Summary(
         kind=kind,
-        figure=middle,
-        spread=(max(figures) - min(figures)) / middle if middle else 0.0,
+        figure=median_figure,
+        spread=(max(figures) - min(figures)) / median_figure if median_figure else 0.0,
         p50_us=median(lambda reading: reading.load.p50_us),
         p99_us=median(lambda reading: reading.load.p99_us),
         max_us=median(lambda reading: reading.load.max_us),

@@ -34,33 +34,33 @@ class Relay:
     """Relays bytes between one client and its name server.
 
     Attributes:
-        moments: When each topic was queried.
+        query_times_s: When each topic was queried.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self._copies: set[asyncio.Task[None]] = set()
-        self.moments: dict[str, list[float]] = defaultdict(list)
+        self._copy_tasks: set[asyncio.Task[None]] = set()
+        self.query_times_s: dict[str, list[float]] = defaultdict(list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Copy bytes both ways until either end closes."""
-        there, back = await asyncio.open_connection(self._host, self._port)
-        copy = asyncio.create_task(self._copy(there, writer))
-        self._copies.add(copy)
-        rest = b""
+        from_server, to_server = await asyncio.open_connection(self._host, self._port)
+        copy = asyncio.create_task(self._copy(from_server, writer))
+        self._copy_tasks.add(copy)
+        unfinished = b""
         while data := await reader.read(_RECEIVE_SIZE):
-            rest = self._note(rest + data)
-            back.write(data)
-            await back.drain()
+            unfinished = self._record_queries(unfinished + data)
+            to_server.write(data)
+            await to_server.drain()
         copy.cancel()
-        back.close()
+        to_server.close()
 
-    def _note(self, data: bytes) -> bytes:
+    def _record_queries(self, data: bytes) -> bytes:
         """Record the route queries in *data*; return the bytes of an incomplete frame."""
         frames, used = split_frames(memoryview(data))
         for command in map(decode_command, frames):
             if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-                self.moments[command.fields["topic"]].append(time.monotonic())
+                self.query_times_s[command.fields["topic"]].append(time.monotonic())
         return data[used:]
 
     @staticmethod
@@ -74,8 +74,8 @@ class Relay:
 async def run(namesrv: str, seconds: float) -> MissingLoop:
     """Send until the time is over."""
     host, _, port = namesrv.partition(":")
-    relay = Relay(host, int(port))
-    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
+    proxy = Relay(host, int(port))
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     calls = 0
     began = time.monotonic()
@@ -99,8 +99,8 @@ async def run(namesrv: str, seconds: float) -> MissingLoop:
         poll_s=POLL_INTERVAL_MS / 1000,
         tasks=TASKS,
         calls=calls,
-        lookups_s=[moment - began for moment in relay.moments[TOPIC]],
-        template_lookups_s=[moment - began for moment in relay.moments[AUTO_CREATE_TOPIC]],
+        lookups_s=[moment - began for moment in proxy.query_times_s[TOPIC]],
+        template_lookups_s=[moment - began for moment in proxy.query_times_s[AUTO_CREATE_TOPIC]],
     )
 
 

@@ -44,7 +44,7 @@ class Rows(msgspec.Struct, kw_only=True):
     seen: list[tuple[int, int]]
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One command of the operator, from the start of its process to its end; times in seconds."""
 
     began: float
@@ -61,7 +61,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     longest_pause_ms: float
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class MoveTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The totals.
 
     Attributes:
@@ -118,12 +118,12 @@ def percentile(numbers: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
-def account(rows: Rows, commands: Sequence[Command], *, since: float, until: float) -> Account:
+def compute_totals(rows: Rows, commands: Sequence[OperatorCommand], *, since: float, until: float) -> MoveTotals:
     """Return the totals from *since*, when clients were warm, to *until*."""
     nexts = [*(command.began for command in commands[1:]), until]
-    moves = [_follow(rows, command.began, end) for command, end in zip(commands, nexts, strict=True)]
-    both = list(zip(commands, moves, strict=True))
-    windows = [(command.began, max([command.ended, *arrived.values()])) for command, arrived in both]
+    moves = [_find_arrivals(rows, command.began, end) for command, end in zip(commands, nexts, strict=True)]
+    pairs = list(zip(commands, moves, strict=True))
+    windows = [(command.began, max([command.ended, *arrived.values()])) for command, arrived in pairs]
     everything = [ack for acks in rows.acks.values() for ack in acks]
     spans = {"before": [(since, windows[0][0])], "during": windows, "after": [(windows[-1][1], until)]}
     pauses = [
@@ -132,13 +132,13 @@ def account(rows: Rows, commands: Sequence[Command], *, since: float, until: flo
         for key in arrived
     ]
     seen = Counter(rows.seen)
-    return Account(
+    return MoveTotals(
         phases={name: _phase(rows, everything, parts) for name, parts in spans.items()},
         commands_s=[command.ended - command.began for command in commands],
         moved=sum(map(len, moves)),
         pauses_ms=sorted(1000 * pause for pause in pauses),
-        first_s=[min(arrived.values()) - command.began for command, arrived in both if arrived],
-        last_s=[max(arrived.values()) - command.began for command, arrived in both if arrived],
+        first_s=[min(arrived.values()) - command.began for command, arrived in pairs if arrived],
+        last_s=[max(arrived.values()) - command.began for command, arrived in pairs if arrived],
         acknowledged=len(everything),
         reasons=dict(Counter(reason for when, reason in rows.failures if when >= since)),
         lost=sum((ack.key, ack.number) not in seen for ack in everything),
@@ -148,13 +148,13 @@ def account(rows: Rows, commands: Sequence[Command], *, since: float, until: flo
     )
 
 
-def _follow(rows: Rows, began: float, ended: float) -> dict[int, float]:
+def _find_arrivals(rows: Rows, began: float, ended: float) -> dict[int, float]:
     """Return when the new broker first acknowledged each key whose broker changed between *began* and *ended*."""
     arrived: dict[int, float] = {}
     for key, acks in rows.acks.items():
         before = [ack.port for ack in acks if ack.acked < began]
-        behind = (ack for ack in acks if began <= ack.acked < ended)
-        first = next((ack for ack in behind if before and ack.port != before[-1]), None)
+        during = (ack for ack in acks if began <= ack.acked < ended)
+        first = next((ack for ack in during if before and ack.port != before[-1]), None)
         if first is not None:
             arrived[key] = first.acked
     return arrived
@@ -168,12 +168,12 @@ def _longest_pause(acks: Sequence[Ack], began: float, ended: float) -> float:
 
 def _phase(rows: Rows, acks: Sequence[Ack], spans: Sequence[tuple[float, float]]) -> Phase:
     seconds = sum(ended - began for began, ended in spans)
-    taken = [ack for ack in acks if any(began <= ack.acked < ended for began, ended in spans)]
-    times = [1e6 * (ack.acked - ack.wanted) for ack in taken]
+    selected = [ack for ack in acks if any(began <= ack.acked < ended for began, ended in spans)]
+    times = [1e6 * (ack.acked - ack.wanted) for ack in selected]
     pauses = [_longest_pause(each, began, ended) for each in rows.acks.values() for began, ended in spans]
     return Phase(
         seconds=seconds,
-        messages_per_s=len(taken) / seconds if seconds else 0.0,
+        messages_per_s=len(selected) / seconds if seconds else 0.0,
         p50_us=percentile(times, 0.5),
         p99_us=percentile(times, 0.99),
         longest_pause_ms=1000 * max(pauses, default=0.0),
@@ -184,12 +184,12 @@ def _count_late(seen: Iterable[tuple[int, int]]) -> int:
     """Return how many messages arrived for the first time after a later one of their key."""
     latest: dict[int, int] = {}
     known: set[tuple[int, int]] = set()
-    late = 0
+    count = 0
     for key, number in seen:
-        late += (key, number) not in known and number < latest.get(key, -1)
+        count += (key, number) not in known and number < latest.get(key, -1)
         known.add((key, number))
         latest[key] = max(number, latest.get(key, -1))
-    return late
+    return count
 
 
 def _count_holes(acks: Iterable[Ack]) -> int:

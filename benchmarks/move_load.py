@@ -18,14 +18,14 @@ import uvloop
 
 from holdfast import HoldfastError, Message, MessageQueue, Producer, PushConsumer, ReceivedMessage
 
-PATIENCE_S: Final = 90.0
+TIMEOUT_S: Final = 90.0
 FLOWING: Final = 20
-AGAIN_S: Final = 0.001
-LOOK_S: Final = 0.01
-REST: Final = " " + 1000 * "x"
+RETRY_S: Final = 0.001
+POLL_S: Final = 0.01
+PADDING: Final = " " + 1000 * "x"
 
 
-class Load:
+class KeyedLoad:
     """Sends increasing numbers in every key."""
 
     def __init__(self, topic: str, keys: int) -> None:
@@ -33,7 +33,7 @@ class Load:
         self._keys = range(keys)
         self._acknowledged = [0] * keys
         self._delivered = [0] * keys
-        self._is_over = False
+        self._is_stopped = False
         self.rows: list[str] = []
 
     async def listen(self, message: ReceivedMessage) -> None:
@@ -42,50 +42,50 @@ class Load:
         self.rows.append(f"S\t{key}\t{number}\t{message.queue.queue_id}\t{message.offset}")
         self._delivered[int(key)] += 1
 
-    async def count_up(self, producer: Producer, key: int, queue: MessageQueue) -> None:
+    async def send_numbers(self, producer: Producer, key: int, queue: MessageQueue) -> None:
         """Send one message after the other until `stop` is called."""
         number = 0
-        while not self._is_over:
-            body = f"{key} {number}{REST}".encode()
-            wanted = _now_us()
+        while not self._is_stopped:
+            body = f"{key} {number}{PADDING}".encode()
+            planned_us = _now_us()
             try:
                 result = await producer.send(Message(self._topic, body), queue=queue)
             except HoldfastError as error:
-                self.rows.append(f"F\t{key}\t{number}\t{wanted}\t{_now_us()}\t{type(error).__name__}")
-                await asyncio.sleep(AGAIN_S)
+                self.rows.append(f"F\t{key}\t{number}\t{planned_us}\t{_now_us()}\t{type(error).__name__}")
+                await asyncio.sleep(RETRY_S)
             else:
                 port = int(result.offset_id[8:16], 16)
-                place = f"{result.queue.queue_id}\t{result.offset}\t{port}"
-                self.rows.append(f"A\t{key}\t{number}\t{wanted}\t{_now_us()}\t{place}")
+                stored_at = f"{result.queue.queue_id}\t{result.offset}\t{port}"
+                self.rows.append(f"A\t{key}\t{number}\t{planned_us}\t{_now_us()}\t{stored_at}")
                 self._acknowledged[key] += 1
             number += 1
 
     def stop(self) -> None:
         """End the sending."""
-        self._is_over = True
+        self._is_stopped = True
 
-    async def flow(self) -> bool:
+    async def wait_for_flow(self) -> bool:
         """Return whether a message of every key was acknowledged and delivered again within the time."""
         acknowledged, delivered = list(self._acknowledged), list(self._delivered)
-        return await _until(
+        return await _wait_until(
             lambda: all(
                 self._acknowledged[key] >= acknowledged[key] + FLOWING and self._delivered[key] > delivered[key]
                 for key in self._keys
             )
         )
 
-    async def settle(self) -> None:
+    async def wait_for_deliveries(self) -> None:
         """Wait until everything acknowledged is delivered."""
-        await _until(lambda: all(self._delivered[key] >= self._acknowledged[key] for key in self._keys))
+        await _wait_until(lambda: all(self._delivered[key] >= self._acknowledged[key] for key in self._keys))
         await asyncio.sleep(0.5)  # Wait for repeated deliveries.
 
 
-async def _until(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
+async def _wait_until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
         if time.monotonic() > deadline:
             return False
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return True
 
 
@@ -95,18 +95,18 @@ def _now_us() -> int:
 
 async def run(namesrv: str, topic: str, keys: int) -> list[str]:
     """Run the load until a command stops it; return the rows."""
-    load = Load(topic, keys)
+    load = KeyedLoad(topic, keys)
     consumer = PushConsumer(namesrv, f"{topic}-load", listener=load.listen, ordered=True, start="earliest")
     consumer.subscribe(topic)
     async with consumer, Producer(namesrv, "load", retries=0) as producer:
         queues = {queue.queue_id: queue for queue in await producer.queues(topic)}
-        senders = [asyncio.create_task(load.count_up(producer, key, queues[key])) for key in range(keys)]
+        senders = [asyncio.create_task(load.send_numbers(producer, key, queues[key])) for key in range(keys)]
         print("ready", flush=True)
         while (await asyncio.to_thread(sys.stdin.readline)).strip() != "stop":
-            print("flowing" if await load.flow() else "stuck", flush=True)
+            print("flowing" if await load.wait_for_flow() else "stuck", flush=True)
         load.stop()
         await asyncio.gather(*senders)
-        await load.settle()
+        await load.wait_for_deliveries()
     return load.rows
 
 

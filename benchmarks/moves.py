@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-from benchmarks.move_ledger import Account, Command, account, percentile, read_rows
+from benchmarks.move_ledger import MoveTotals, OperatorCommand, compute_totals, percentile, read_rows
 from benchmarks.programs import SOURCES, BenchmarkFailed
 from benchmarks.remoting import Remote
-from benchmarks.servers import JAVA_VERSION, Fleet, Kind, Server
+from benchmarks.servers import JAVA_VERSION, Kind, Server, ServerFleet
 from benchmarks.static_cost import RATIO_MAX, Cost, measure_static_cost
 from tests.support import java_peer
 from tests.support.child import Child, ChildFailed
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 Client = Literal["holdfast", "java"]
 
@@ -42,7 +42,7 @@ DRAIN_SECONDS_MAX: Final = 30.0
 MQADMIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class MovePace(msgspec.Struct, frozen=True, kw_only=True):
     """The durations of the parts of a trial, and how often our cluster moves: each move gives four pauses."""
 
     warm_s: float = 10.0
@@ -56,7 +56,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     servers: Kind
     client: Client
-    account: Account
+    account: MoveTotals
 
     @property
     def pause_p99_ms(self) -> float:
@@ -64,7 +64,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         return percentile(self.account.pauses_ms, 0.99)
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class MoveLimit(msgspec.Struct, frozen=True, kw_only=True):
     """A target for our servers."""
 
     what: str
@@ -86,7 +86,7 @@ class MoveFindings(msgspec.Struct, frozen=True, kw_only=True):
     costs: list[Cost]
 
     @property
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[MoveLimit]:
         """The targets, each with the measured figure."""
         ours = [trial for trial in self.trials if trial.servers == "holdfast"]
         pauses = [
@@ -102,73 +102,73 @@ class MoveFindings(msgspec.Struct, frozen=True, kw_only=True):
         return [*pauses, *noticed, drain, *costs]
 
 
-def _at_most(what: str, measured: float, wanted: float, unit: str) -> Target:
-    return Target(what=what, measured=measured, wanted=wanted, unit=unit, reached=measured <= wanted)
+def _at_most(what: str, measured: float, wanted: float, unit: str) -> MoveLimit:
+    return MoveLimit(what=what, measured=measured, wanted=wanted, unit=unit, reached=measured <= wanted)
 
 
-def _count_wrong(found: Account) -> int:
-    return found.failed + found.lost + found.repeated + found.out_of_order + found.holes
+def _count_wrong(totals: MoveTotals) -> int:
+    return totals.failed + totals.lost + totals.repeated + totals.out_of_order + totals.holes
 
 
 class MoveBench:
     """Measures moves."""
 
-    def __init__(self, fleet: Fleet, folder: Path, say: Callable[[str], None], pace: Pace) -> None:
+    def __init__(self, fleet: ServerFleet, folder: Path, log: Callable[[str], None], pace: MovePace) -> None:
         self._fleet = fleet
         self._folder = folder
-        self._say = say
+        self._log = log
         self._pace = pace
         self._peer = java_peer.fetch(JAVA_VERSION, SOURCES / "java")
-        self._homes = 0
+        self._client_count = 0
 
     def measure(self) -> MoveFindings:
         """Measure everything. Clusters run one after the other, because two of them would share the processor."""
         costs = measure_static_cost(self._folder / "static-cost")
         for cost in costs:
-            self._say(f"   {cost.work}: {cost.normal_ns:,.0f} ns, static {cost.static_ns:,.0f} ns, {cost.ratio:.3f}")
+            self._log(f"   {cost.work}: {cost.normal_ns:,.0f} ns, static {cost.static_ns:,.0f} ns, {cost.ratio:.3f}")
         clients: list[tuple[Kind, Client]] = [("holdfast", "holdfast"), ("holdfast", "java"), ("java", "java")]
         trials = [self._with_cluster(kind, client, self._move) for kind, client in clients]
         return MoveFindings(trials=trials, drain=self._with_cluster("holdfast", "holdfast", self._drain), costs=costs)
 
     def _with_cluster(
-        self, kind: Kind, client: Client, measure: Callable[[Server, Kind, Client], Account]
+        self, kind: Kind, client: Client, measure: Callable[[Server, Kind, Client], MoveTotals]
     ) -> Trial:  # fmt: skip
         fleet = self._fleet
         name_server = fleet.start_java_name_server() if kind == "java" else fleet.start_holdfast_name_server()
         start = fleet.start_java if kind == "java" else fleet.start_holdfast
         brokers = [start(name_server, "async", name=name) for name in BROKERS]
         trial = Trial(servers=kind, client=client, account=measure(name_server, kind, client))
-        found = trial.account
-        self._say(
-            f"   {kind} servers, {client} client: pause p99 {trial.pause_p99_ms:,.0f} ms, failed {found.failed}, lost "
-            f"{found.lost}, repeated {found.repeated}, late {found.out_of_order}, holes {found.holes}, "
-            f"commands {', '.join(f'{each:.1f}' for each in found.commands_s)} s"
+        totals = trial.account
+        self._log(
+            f"   {kind} servers, {client} client: pause p99 {trial.pause_p99_ms:,.0f} ms, failed {totals.failed}, lost "
+            f"{totals.lost}, repeated {totals.repeated}, late {totals.out_of_order}, holes {totals.holes}, "
+            f"commands {', '.join(f'{each:.1f}' for each in totals.commands_s)} s"
         )
         for server in (*brokers, name_server):
             fleet.stop(server)
         return trial
 
-    def _move(self, name_server: Server, kind: Kind, client: Client) -> Account:
-        both, one = ",".join(BROKERS), BROKERS[1]
+    def _move(self, name_server: Server, kind: Kind, client: Client) -> MoveTotals:
+        all_brokers, last_broker = ",".join(BROKERS), BROKERS[1]
         count = self._pace.java_moves if kind == "java" else self._pace.our_moves
-        targets = [both if number % 2 else one for number in range(count)]
+        targets = [all_brokers if number % 2 else last_broker for number in range(count)]
         if kind == "java":
-            self._mqadmin(name_server, "updateStaticTopic", "-t", TOPIC, "-qn", str(KEYS), "-b", both)
+            self._mqadmin(name_server, "updateStaticTopic", "-t", TOPIC, "-qn", str(KEYS), "-b", all_brokers)
             moves = [["remappingStaticTopic", "-t", TOPIC, "-b", target] for target in targets]
             return self._load(name_server, client, TOPIC, moves, self._mqadmin)
-        self._holdfast(name_server, "topic", "create", TOPIC, "--logical-queues", str(KEYS), "--brokers", both)
+        self._holdfast(name_server, "topic", "create", TOPIC, "--logical-queues", str(KEYS), "--brokers", all_brokers)
         moves = [["topic", "move", TOPIC, "--to", target, "--yes"] for target in targets]
         return self._load(name_server, client, TOPIC, moves, self._holdfast)
 
-    def _drain(self, name_server: Server, kind: Kind, client: Client) -> Account:
+    def _drain(self, name_server: Server, kind: Kind, client: Client) -> MoveTotals:
         assert kind == "holdfast"
         words = ["topic", "create", MANY_TOPIC, "--logical-queues", str(MANY), "--brokers", BROKERS[0]]
         self._holdfast(name_server, *words)
-        found = self._load(name_server, client, MANY_TOPIC, [["broker", "drain", BROKERS[0]]], self._holdfast)
-        leaders = asyncio.run(Operator(name_server.name_server).leaders(MANY_TOPIC))
+        totals = self._load(name_server, client, MANY_TOPIC, [["broker", "drain", BROKERS[0]]], self._holdfast)
+        leaders = asyncio.run(HoldfastCommand(name_server.name_server).leaders(MANY_TOPIC))
         if len(leaders) != MANY or set(leaders.values()) != {BROKERS[1]}:
             raise BenchmarkFailed(f"the drain ended, but these brokers lead {MANY_TOPIC}: {Counter(leaders.values())}")
-        return found
+        return totals
 
     def _load(
         self,
@@ -176,60 +176,62 @@ class MoveBench:
         client: Client,
         topic: str,
         commands: Sequence[Sequence[str]],
-        order: Callable[..., None],
-    ) -> Account:
+        run_command: Callable[..., None],
+    ) -> MoveTotals:
         """Run *commands* under load; return the totals."""
         _await_route(name_server, topic)
-        file = self._home() / "rows"
+        file = self._client_folder() / "rows"
         with self._start_client(client, [name_server.name_server, topic, str(KEYS), str(file)]) as load:
             _command(load, "flow", "flowing")
             time.sleep(self._pace.warm_s)
             since = time.time()
             time.sleep(self._pace.calm_s)
-            given = []
-            for words in commands:
+            commands_run = []
+            for arguments in commands:
                 began = time.time()
-                order(name_server, *words)
-                given.append(Command(began=began, ended=time.time()))
+                run_command(name_server, *arguments)
+                commands_run.append(OperatorCommand(began=began, ended=time.time()))
                 _command(load, "flow", "flowing")
             time.sleep(self._pace.calm_s)
             until = time.time()
             _command(load, "stop", "written")
         with file.open(encoding="utf-8") as lines:
-            return account(read_rows(lines), given, since=since, until=until)
+            return compute_totals(read_rows(lines), commands_run, since=since, until=until)
 
     def _start_client(self, client: Client, arguments: Sequence[str]) -> Child:
         if client == "java":
-            return self._peer.start_program("MoveLoad", arguments, home=self._home())
+            return self._peer.start_program("MoveLoad", arguments, home=self._client_folder())
         return Child(
             [sys.executable, "-m", "benchmarks.move_load", *arguments], name="our client", folder=SOURCES.parent
         )
 
-    def _home(self) -> Path:
-        self._homes += 1
-        home = self._folder / f"client-{self._homes}"
+    def _client_folder(self) -> Path:
+        self._client_count += 1
+        home = self._folder / f"client-{self._client_count}"
         home.mkdir(parents=True)
         return home
 
-    def _mqadmin(self, name_server: Server, *words: str) -> None:
-        child = self._peer.start_program(MQADMIN, [*words, "-n", name_server.name_server], home=self._home())
+    def _mqadmin(self, name_server: Server, *arguments: str) -> None:
+        child = self._peer.start_program(
+            MQADMIN, [*arguments, "-n", name_server.name_server], home=self._client_folder()
+        )
         child.wait(timeout_s=TIMEOUT_S)
-        if "Exception" in child.said():  # Its exit status is 0 even after a failure.
-            raise BenchmarkFailed(f"mqadmin {' '.join(words)}:\n{child.said()}")
+        if "Exception" in child.last_lines():  # Its exit status is 0 even after a failure.
+            raise BenchmarkFailed(f"mqadmin {' '.join(arguments)}:\n{child.last_lines()}")
 
-    def _holdfast(self, name_server: Server, *words: str) -> None:
+    def _holdfast(self, name_server: Server, *arguments: str) -> None:
         program = str(Path(sys.executable).with_name("holdfast"))
-        command = [program, *words, "--namesrv", name_server.name_server, "--json"]
+        command = [program, *arguments, "--namesrv", name_server.name_server, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
-            raise BenchmarkFailed(f"holdfast {' '.join(words)}:\n{done.stdout}{done.stderr}")
+            raise BenchmarkFailed(f"holdfast {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
 
 
 def _command(load: Child, word: str, answer: str) -> None:
-    heard = len(load.lines())
-    load.tell(word)
+    line_count = len(load.lines())
+    load.write_line(word)
     try:
-        load.wait_for_line(f"^{answer}$", timeout_s=TIMEOUT_S, after=heard)
+        load.wait_for_line(f"^{answer}$", timeout_s=TIMEOUT_S, after=line_count)
     except ChildFailed as error:
         raise BenchmarkFailed(str(error)) from error
 

@@ -41,7 +41,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.largest = 0
-        self._is_over = threading.Event()
+        self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
 
     def __enter__(self) -> Self:
@@ -49,15 +49,15 @@ class MemoryWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        self._stopped.set()
         self._watcher.join()
 
     def _watch(self) -> None:
         while True:
             status = Path("/proc/self/status").read_text(encoding="ascii")
-            own = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
-            self.largest = max(self.largest, int(own.split()[1]) << 10)
-            if self._is_over.wait(_WATCH_S):
+            rss_line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+            self.largest = max(self.largest, int(rss_line.split()[1]) << 10)
+            if self._stopped.wait(_WATCH_S):
                 return
 
 
@@ -69,18 +69,18 @@ class WatchedTasks:
         self.cores = tasks.cores
         self.memory = 0
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Any) -> list[Any]:
+    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Any) -> list[Any]:
         def watched(each: Any) -> tuple[Any, int]:
             with MemoryWatch() as memory:
                 found = function(each)
             return found, memory.largest
 
-        done = self._tasks.run(watched, inputs, tuple[kind, int], progress)
+        done = self._tasks.run(watched, inputs, tuple[result_type, int], progress)
         self.memory = max([self.memory, *(memory for _, memory in done)])
         return [found for found, _ in done]
 
 
-class Jobs:
+class JobSuite:
     """The measured jobs, each over a store and over one of twice the size."""
 
     def __init__(self, spark: SparkTasks, tasks: WatchedTasks, plan: DriverPlan) -> None:
@@ -100,7 +100,7 @@ class Jobs:
 
     def _audit(self, store: str) -> tuple[int, int]:
         found = audit(self._tasks, [store])
-        assert found.is_right, found.counts
+        assert found.is_clean, found.counts
         return found.size, found.stores[0].records
 
     def _stats(self, store: str) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class Jobs:
 
     def _archive(self, store: str) -> tuple[int, int]:
         found = archive(self._tasks, [store], self._target("archive"), holds=False)
-        assert found.is_whole
+        assert found.is_complete
         return found.read, sum(found.rows.values())
 
     def _convert(self, store: str) -> tuple[int, int]:
@@ -142,8 +142,8 @@ class Jobs:
             for store in self._plan.indexes:
                 convert_index(self._tasks, [store], TOPIC, "simple")
         if job in {SINK, BACKFILL} and not Path(self._target("table")).exists():
-            made = archive(self._tasks, [self._plan.logs[0]], self._target("table"), holds=False)
-            self._row_size = made.read / sum(made.rows.values())
+            archived = archive(self._tasks, [self._plan.logs[0]], self._target("table"), holds=False)
+            self._row_size = archived.read / sum(archived.rows.values())
         os.sync()
 
     def _target(self, name: str) -> str:
@@ -156,9 +156,9 @@ def main() -> None:
     config = {"spark.driver.memory": "2g", **({} if BACKFILL in plan.jobs else LEAN)}
     spark = session("holdfast-bench", master=f"local[{plan.cores}]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    on_spark = SparkTasks(spark)
-    tasks = WatchedTasks(on_spark)
-    jobs = Jobs(on_spark, tasks, plan)
+    spark_tasks = SparkTasks(spark)
+    tasks = WatchedTasks(spark_tasks)
+    jobs = JobSuite(spark_tasks, tasks, plan)
     for name in plan.jobs:
         sizes = jobs.all[name]
         jobs.prepare(name)

@@ -23,16 +23,16 @@ from typing import Final
 import msgspec
 from benchmarks.pipeline_findings import (
     BACKFILL,
-    BY_TASKS,
     SINK,
+    TASK_JOBS,
     DriverPlan,
     JobReading,
     PipelineExtent,
     PipelineFindings,
 )
-from benchmarks.pipeline_stores import QUEUES, convert_everywhere, make_store, read_plainly
+from benchmarks.pipeline_stores import QUEUES, make_store, measure_parallel_conversion, measure_reading
 from benchmarks.programs import BenchmarkFailed
-from benchmarks.servers import Fleet
+from benchmarks.servers import ServerFleet
 
 HOLDFAST: Final = str(Path(sys.executable).with_name("holdfast"))
 _CORES: Final = sorted({1, os.cpu_count() or 1})
@@ -49,10 +49,10 @@ class _Line(msgspec.Struct, frozen=True):
 class PipelineBench:
     """One measurement."""
 
-    def __init__(self, fleet: Fleet, folder: Path, say: Callable[[str], None], extent: PipelineExtent) -> None:
+    def __init__(self, fleet: ServerFleet, folder: Path, log: Callable[[str], None], extent: PipelineExtent) -> None:
         self._fleet = fleet
         self._folder = folder
-        self._say = say
+        self._log = log
         self._extent = extent
 
     def measure(self) -> PipelineFindings:
@@ -60,23 +60,24 @@ class PipelineBench:
         load, extent = os.getloadavg()[0], self._extent
         logs, indexes = self._make("log", extent.body_size), self._make("index", extent.index_body_size)
         size = extent.log_mib << 20
-        found = PipelineFindings(
+        findings = PipelineFindings(
             body_size=extent.body_size,
             index_body_size=extent.index_body_size,
             load=load,
-            disk=read_plainly(logs[0], size, cold=True),
-            cached=statistics.median(read_plainly(logs[0], size, cold=False) for _ in range(_PLAIN_ROUNDS)),
-            converted={cores: convert_everywhere(cores, _CONVERTED, _PLAIN_ROUNDS) for cores in _CORES},
+            disk=measure_reading(logs[0], size, cold=True),
+            cached=statistics.median(measure_reading(logs[0], size, cold=False) for _ in range(_PLAIN_ROUNDS)),
+            converted={cores: measure_parallel_conversion(cores, _CONVERTED, _PLAIN_ROUNDS) for cores in _CORES},
             overwritten={
-                cores: convert_everywhere(cores, _CONVERTED, _PLAIN_ROUNDS, is_kept=False) for cores in _CORES
+                cores: measure_parallel_conversion(cores, _CONVERTED, _PLAIN_ROUNDS, is_complete=False)
+                for cores in _CORES
             },
         )
         name_server = self._fleet.start_holdfast_name_server()
         broker = self._fleet.start_holdfast(name_server, "async")
-        where = ["--namesrv", name_server.name_server, "--logical-queues", str(QUEUES)]
-        subprocess.run([HOLDFAST, "topic", "create", _TARGET, *where], check=True, stdout=subprocess.DEVNULL)
+        options = ["--namesrv", name_server.name_server, "--logical-queues", str(QUEUES)]
+        subprocess.run([HOLDFAST, "topic", "create", _TARGET, *options], check=True, stdout=subprocess.DEVNULL)
         (self._folder / "scratch").mkdir()
-        for cores, jobs in itertools.product(_CORES, ([*BY_TASKS], [SINK, BACKFILL])):
+        for cores, jobs in itertools.product(_CORES, ([*TASK_JOBS], [SINK, BACKFILL])):
             plan = DriverPlan(
                 jobs=jobs,
                 cores=cores,
@@ -88,30 +89,30 @@ class PipelineBench:
                 topic=_TARGET,
                 rows=extent.rows,
             )
-            self._run_jobs(plan, found)
+            self._run_jobs(plan, findings)
         self._fleet.stop(broker)
         self._fleet.stop(name_server)
         shutil.rmtree(self._folder, ignore_errors=True)
-        return found
+        return findings
 
     def _make(self, name: str, body_size: int) -> list[Path]:
         """Return two stores, the second twice as large as the first."""
         stores = [self._folder / f"{name}-{number}" for number in (1, 2)]
         for number, store in enumerate(stores, 1):
             count = make_store(store, (self._extent.log_mib << 20) * number, body_size)
-            self._say(f"   {store.name}: {count:,} messages of {body_size:,} bytes")
+            self._log(f"   {store.name}: {count:,} messages of {body_size:,} bytes")
         return stores
 
-    def _run_jobs(self, plan: DriverPlan, found: PipelineFindings) -> None:
+    def _run_jobs(self, plan: DriverPlan, findings: PipelineFindings) -> None:
         command = [sys.executable, "-m", "benchmarks.pipeline_driver", msgspec.json.encode(plan).decode()]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
             assert driver.stdout is not None
-            for text in driver.stdout:
-                line = msgspec.json.decode(text, type=_Line)
+            for output in driver.stdout:
+                line = msgspec.json.decode(output, type=_Line)
                 reading = line.reading
-                found.readings.append(reading)
-                found.memory[reading.job] = max(line.memory, found.memory.get(reading.job, 0))
+                findings.readings.append(reading)
+                findings.memory[reading.job] = max(line.memory, findings.memory.get(reading.job, 0))
                 speed = f"{reading.mb_per_core:.0f} MB/s, {reading.entries_per_core:,.0f} entries/s per core"
-                self._say(f"   {reading.job}, {plan.cores} cores, {reading.size / 1e6:,.0f} MB: {speed}")
+                self._log(f"   {reading.job}, {plan.cores} cores, {reading.size / 1e6:,.0f} MB: {speed}")
         if driver.returncode:
             raise BenchmarkFailed(f"jobs on {plan.cores} cores failed: run {command} to see why")

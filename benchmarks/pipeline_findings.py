@@ -7,16 +7,16 @@ from typing import Final
 
 import msgspec
 
-MB_PER_CORE: Final = 150.0
-OF_PLAIN: Final = 0.3
-TWICE: Final = 2.1
-JUDGED: Final = ("audit", "archive")
+MB_PER_CORE_MIN: Final = 150.0
+PLAIN_RATIO_MIN: Final = 0.3
+TWICE_RATIO_MAX: Final = 2.1
+RATED_JOBS: Final = ("audit", "archive")
 CONVERT: Final = "convert-index"
 BACKFILL: Final = "backfill"
 SINK: Final = "sink"
 """The same rows through the exact sink alone: the baseline of a backfill."""
-OF_SINK: Final = 0.5
-BY_TASKS: Final = ("audit", "stats", "archive", CONVERT)
+SINK_RATIO_MIN: Final = 0.5
+TASK_JOBS: Final = ("audit", "stats", "archive", CONVERT)
 """Jobs that use Spark only to run tasks."""
 
 
@@ -150,9 +150,9 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
             cores = max(reading.cores for reading in mine)
             full = sorted((reading for reading in mine if reading.cores == cores), key=lambda reading: reading.size)
             job, largest = mine[0].job, full[-1]
-            if job in JUDGED:
+            if job in RATED_JOBS:
                 what = f"{job}, MB/s of log per core"
-                found.append(PipelineTarget(what=what, measured=largest.mb_per_core, wanted=MB_PER_CORE))
+                found.append(PipelineTarget(what=what, measured=largest.mb_per_core, wanted=MB_PER_CORE_MIN))
             if job == CONVERT:
                 by_core = {each.cores: each.entries_per_core for each in sorted(mine, key=lambda each: each.size)}
                 for what, ratio in (
@@ -162,27 +162,29 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
                         for each, rate in by_core.items()
                     ),
                 ):
-                    found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
+                    found.append(PipelineTarget(what=what, measured=ratio, wanted=PLAIN_RATIO_MIN))
             if job == BACKFILL:
-                beside = [each for each in self.readings if each.job == SINK and each.cores == cores]
-                found += [self._beside_sink(largest, each) for each in beside if each.entries == largest.entries]
+                sink_readings = [each for each in self.readings if each.job == SINK and each.cores == cores]
+                found += [
+                    self._compare_with_sink(largest, each) for each in sink_readings if each.entries == largest.entries
+                ]
             if len(full) > 1:
                 ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size
                 what = f"{job}, time for twice the data"
-                found.append(PipelineTarget(what=what, measured=ratio, wanted=TWICE, at_most=True))
+                found.append(PipelineTarget(what=what, measured=ratio, wanted=TWICE_RATIO_MAX, at_most=True))
         return found
 
-    def _beside_sink(self, backfill: JobReading, sink: JobReading) -> PipelineTarget:
+    def _compare_with_sink(self, backfill: JobReading, sink: JobReading) -> PipelineTarget:
         ratio = backfill.entries_per_core / sink.entries_per_core
-        return PipelineTarget(what="backfill, rows/s / the sink's", measured=ratio, wanted=OF_SINK)
+        return PipelineTarget(what="backfill, rows/s / the sink's", measured=ratio, wanted=SINK_RATIO_MIN)
 
     @property
     def growths(self) -> list[JobGrowth]:
         """Return the fixed time and the rate of each job of which two sizes were measured."""
         found: list[JobGrowth] = []
-        for mine in self._by_job().values():
-            for cores in sorted({reading.cores for reading in mine}):
-                sizes = sorted((each for each in mine if each.cores == cores), key=lambda each: each.entries)
+        for readings in self._by_job().values():
+            for cores in sorted({reading.cores for reading in readings}):
+                sizes = sorted((each for each in readings if each.cores == cores), key=lambda each: each.entries)
                 less, more = sizes[0], sizes[-1]
                 if more.entries > less.entries and more.median_s > less.median_s:
                     rate = (more.entries - less.entries) / (more.median_s - less.median_s)

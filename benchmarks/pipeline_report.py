@@ -6,28 +6,33 @@ from benchmarks.pipeline_findings import PipelineFindings
 from benchmarks.tables import number, table
 
 
-def pipeline_sections(found: PipelineFindings) -> list[str]:
+def pipeline_sections(findings: PipelineFindings) -> list[str]:
     """Return the note and the tables."""
-    return [part for part in (_note(found), _targets(found), _readings(found), _growths(found), _memory(found)) if part]
+    return [
+        part
+        for part in (_note(findings), _targets(findings), _readings(findings), _growths(findings), _memory(findings))
+        if part
+    ]
 
 
-def _note(found: PipelineFindings) -> str:
-    plain = ", ".join(
-        f"{number(rate)} on each of {cores} at once ({number(found.overwritten.get(cores, 0))} if it does not keep "
+def _note(findings: PipelineFindings) -> str:
+    conversions = ", ".join(
+        f"{number(rate)} on each of {cores} at once ({number(findings.overwritten.get(cores, 0))} if it does not keep "
         "the result)"
-        for cores, rate in found.converted.items()
+        for cores, rate in findings.converted.items()
     )
     return (
-        f"Messages with random bodies of {found.body_size:,} bytes ({found.index_body_size:,} where an index is "
+        f"Messages with random bodies of {findings.body_size:,} bytes ({findings.index_body_size:,} where an index is "
         "converted) in 8 queues, in the page cache. Plain reading by "
-        f"one core: {found.cached:,.0f} MB/s from the page cache, {found.disk:,.0f} MB/s from the disk. Numpy alone, "
-        f"in memory, converts {plain} index entries/s. Times are those of whole jobs in a Spark "
+        f"one core: {findings.cached:,.0f} MB/s from the page cache, {findings.disk:,.0f} MB/s from the disk. Numpy "
+        "alone, "
+        f"in memory, converts {conversions} index entries/s. Times are those of whole jobs in a Spark "
         "that is warm; Spark and its Python workers share the cores that they have. Medians; spread is (max - min) / "
-        f"median. Load average before the run: {found.load:.1f}."
+        f"median. Load average before the run: {findings.load:.1f}."
     )
 
 
-def _targets(found: PipelineFindings) -> str:
+def _targets(findings: PipelineFindings) -> str:
     rows = [
         [
             target.what,
@@ -35,12 +40,12 @@ def _targets(found: PipelineFindings) -> str:
             f"{'at most' if target.at_most else 'at least'} {target.wanted:g}",
             "reached" if target.reached else "**missed**",
         ]
-        for target in found.targets
+        for target in findings.targets
     ]
     return table(["in the same run", "measured", "wanted", ""], rows) if rows else ""
 
 
-def _readings(found: PipelineFindings) -> str:
+def _readings(findings: PipelineFindings) -> str:
     rows = [
         [
             reading.job,
@@ -50,22 +55,22 @@ def _readings(found: PipelineFindings) -> str:
             f"{reading.spread:.0%}",
             f"{reading.mb_per_core:.0f}",
             number(reading.entries_per_core),
-            f"{reading.mb_per_core / found.cached:.2f}",
+            f"{reading.mb_per_core / findings.cached:.2f}",
         ]
-        for reading in found.readings
+        for reading in findings.readings
     ]
     head = ["job", "cores", "MB", "s", "spread", "MB/s per core", "entries/s per core", "/ plain reading"]
     return table(head, rows) if rows else ""
 
 
-def _growths(found: PipelineFindings) -> str:
+def _growths(findings: PipelineFindings) -> str:
     rows = [
         [growth.job, str(growth.cores), f"{growth.fixed_s:.2f}", number(growth.entries_per_core)]
-        for growth in found.growths
+        for growth in findings.growths
     ]
     return table(["what grows", "cores", "s, fixed", "entries/s per core after that"], rows) if rows else ""
 
 
-def _memory(found: PipelineFindings) -> str:
-    rows = [[job, f"{size / 1e6:,.0f}"] for job, size in found.memory.items() if size]
+def _memory(findings: PipelineFindings) -> str:
+    rows = [[job, f"{size / 1e6:,.0f}"] for job, size in findings.memory.items() if size]
     return table(["largest Python worker, without mapped files", "MB"], rows) if rows else ""

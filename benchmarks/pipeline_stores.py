@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from holdfast.model.java_hash import java_hash
-from holdfast.pipeline.scan.queue_entries import ENTRY, UNIT
+from holdfast.pipeline.scan.queue_entries import MESSAGE_ENTRY, RECORD_ENTRY
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
@@ -54,22 +54,22 @@ def make_store(root: Path, size: int, body_size: int, *, file_size: int = 1 << 3
     return count
 
 
-def read_plainly(root: Path, size: int, *, cold: bool) -> float:
+def measure_reading(root: Path, size: int, *, cold: bool) -> float:
     """Return the MB/s at which one core reads *size* bytes of a log without processing them."""
     files = sorted((root / "commitlog").iterdir())
     if cold:
         for path in files:
-            _forget(path)
+            _drop_cache(path)
     began_s = time.monotonic()
-    left = size
+    remaining = size
     for path in files:
         with path.open("rb", buffering=0) as file:
-            while left > 0 and (data := file.read(min(_CHUNK, left))):
-                left -= len(data)
+            while remaining > 0 and (data := file.read(min(_CHUNK, remaining))):
+                remaining -= len(data)
     return size / (time.monotonic() - began_s) / 1e6
 
 
-def _forget(path: Path) -> None:
+def _drop_cache(path: Path) -> None:
     """Drop the page cache of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -79,26 +79,28 @@ def _forget(path: Path) -> None:
         os.close(descriptor)
 
 
-def convert_everywhere(cores: int, count: int, rounds: int, *, is_kept: bool = True) -> float:
+def measure_parallel_conversion(cores: int, count: int, rounds: int, *, is_complete: bool = True) -> float:
     """Return the entries that each of *cores* converts per second while all of them do so, as in a job."""
     with ProcessPoolExecutor(cores) as pool:
-        return statistics.median(pool.map(partial(convert_plainly, is_kept=is_kept), [count] * rounds * cores))
+        return statistics.median(
+            pool.map(partial(measure_conversion, is_complete=is_complete), [count] * rounds * cores)
+        )
 
 
-def convert_plainly(count: int, *, is_kept: bool = True) -> float:
+def measure_conversion(count: int, *, is_complete: bool = True) -> float:
     """Return the entries that numpy converts per second from one kind to the other, in memory.
 
     With *is_kept* the new index is complete at the end. Otherwise each part overwrites the previous one, and never
     leaves the processor's cache.
     """
-    entries = np.zeros(count, dtype=ENTRY)
+    entries = np.zeros(count, dtype=MESSAGE_ENTRY)
     entries["position"] = np.arange(count) * 1200
     entries["size"] = 1200
     began_s = time.monotonic()
-    kept = np.zeros(count if is_kept else _ENTRIES, dtype=UNIT)
+    result = np.zeros(count if is_complete else _ENTRIES, dtype=RECORD_ENTRY)
     for at in range(0, count, _ENTRIES):
         old = entries[at : at + _ENTRIES]
-        new = kept[at : at + len(old)] if is_kept else kept[: len(old)]
+        new = result[at : at + len(old)] if is_complete else result[: len(old)]
         for name in ("position", "size", "tags"):
             new[name] = old[name]
         new["first"] = np.arange(at, at + len(old))

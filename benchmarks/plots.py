@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.idle import CORES_MAX, QUEUES, Idle
-from benchmarks.pipeline_findings import CONVERT, MB_PER_CORE, OF_PLAIN, PipelineFindings
+from benchmarks.pipeline_findings import CONVERT, MB_PER_CORE_MIN, PLAIN_RATIO_MIN, PipelineFindings
 from benchmarks.results import Growth, Results
 from benchmarks.spark_findings import SparkFindings
 
@@ -85,13 +85,13 @@ def _draw_sends(results: Results, file: Path) -> Path:
         shapes = [result.cell.load.shape for result in cells]
         for row, (title, scale) in enumerate((("messages/s, thousands", 1e3), ("p99, ms", 1e3))):
             axes: Axes = grid[row][column]
-            for place, (kind, colour) in enumerate((("holdfast", OURS), ("java", JAVA), ("bare", BARE))):
+            for index, (kind, colour) in enumerate((("holdfast", OURS), ("java", JAVA), ("bare", BARE))):
                 values = [
                     (summary.figure if row == 0 else summary.p99_us) / scale if summary else 0.0
                     for summary in (result.summaries.get(kind) for result in cells)  # type: ignore[call-overload]
                 ]
                 if any(values):
-                    at = [position + (place - 1) * 0.27 for position in range(len(shapes))]
+                    at = [position + (index - 1) * 0.27 for position in range(len(shapes))]
                     axes.bar(at, values, width=0.25, color=colour, label=kind)
             axes.set_xticks(range(len(shapes)), shapes)
             axes.set_title(f"{flush} flush: {title}")
@@ -154,11 +154,15 @@ def _draw_idle(idle: Mapping[str, Idle], file: Path) -> Path:
     return _save(figure, file)
 
 
-def _draw_spark(found: SparkFindings, file: Path) -> Path:
+def _draw_spark(findings: SparkFindings, file: Path) -> Path:
     """Draw rows per second: first queries, later queries, writes."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    panels = {"cold: topic to noop": found.cold, "warm: topic to noop": found.warm, "memory to topic": found.sinks}
+    panels = {
+        "cold: topic to noop": findings.cold,
+        "warm: topic to noop": findings.warm,
+        "memory to topic": findings.sinks,
+    }
     heights = [len(panel) for panel in panels.values()]
     figure = Figure(figsize=(8, 0.3 * sum(heights) + 2))
     grid = figure.subplots(len(panels), 1, height_ratios=heights)
@@ -175,33 +179,35 @@ def _draw_spark(found: SparkFindings, file: Path) -> Path:
     return _save(figure, file)
 
 
-def _draw_pipeline(found: PipelineFindings, file: Path) -> Path:
+def _draw_pipeline(findings: PipelineFindings, file: Path) -> Path:
     """Draw the rate of each job per core, on one core and on all, and how its time grows with the data."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(11, 3.4))
     rates, conversions, times = figure.subplots(1, 3, width_ratios=(4, 2, 3))
-    cores = sorted({reading.cores for reading in found.readings})
-    jobs = list(dict.fromkeys(reading.job for reading in found.readings))
+    cores = sorted({reading.cores for reading in findings.readings})
+    jobs = list(dict.fromkeys(reading.job for reading in findings.readings))
     logs = [job for job in jobs if job != CONVERT]
-    for place, count in enumerate(cores):
-        largest = {reading.job: reading for reading in found.readings if reading.cores == count}
-        colour = (BARE, OURS)[place % 2]
-        at = [row + (place - (len(cores) - 1) / 2) * 0.4 for row in range(len(logs))]
+    for index, count in enumerate(cores):
+        largest = {reading.job: reading for reading in findings.readings if reading.cores == count}
+        colour = (BARE, OURS)[index % 2]
+        at = [row + (index - (len(cores) - 1) / 2) * 0.4 for row in range(len(logs))]
         rates.bar(at, [largest[job].mb_per_core for job in logs], width=0.38, color=colour, label=f"of {count}")
         if CONVERT in largest:
-            conversions.bar(place, largest[CONVERT].entries_per_core / 1e6, color=colour)
-    rates.axhline(MB_PER_CORE, color="#444444", linewidth=0.8, linestyle=":")
+            conversions.bar(index, largest[CONVERT].entries_per_core / 1e6, color=colour)
+    rates.axhline(MB_PER_CORE_MIN, color="#444444", linewidth=0.8, linestyle=":")
     rates.set_xticks(range(len(logs)), logs)
     rates.set_title("MB/s of log per core (dotted: target)", loc="left")
     rates.legend(frameon=False, title="cores")
-    conversions.bar(len(cores), found.converted[cores[-1]] / 1e6, color=JAVA)
-    conversions.axhline(found.converted[cores[-1]] * OF_PLAIN / 1e6, color="#444444", linewidth=0.8, linestyle=":")
+    conversions.bar(len(cores), findings.converted[cores[-1]] / 1e6, color=JAVA)
+    conversions.axhline(
+        findings.converted[cores[-1]] * PLAIN_RATIO_MIN / 1e6, color="#444444", linewidth=0.8, linestyle=":"
+    )
     conversions.set_xticks(range(len(cores) + 1), [*(f"of {count}" for count in cores), "numpy"])
     conversions.set_title("million entries/s per core", loc="left")
     for job in jobs:
-        mine = [reading for reading in found.readings if (reading.job, reading.cores) == (job, cores[-1])]
-        times.plot(range(1, len(mine) + 1), [reading.median_s for reading in mine], marker="o", label=job)
+        readings = [reading for reading in findings.readings if (reading.job, reading.cores) == (job, cores[-1])]
+        times.plot(range(1, len(readings) + 1), [reading.median_s for reading in readings], marker="o", label=job)
     times.set_xticks((1, 2), ("once", "twice the data"))
     times.set_ylim(bottom=0)
     times.set_title(f"seconds, {cores[-1]} cores", loc="left")

@@ -20,10 +20,10 @@ def fill(bench: Bench, broker: Server, topic: str, *, queues: int, count: int) -
     """Send until every queue of *topic* holds at least *count* messages, as a cold broker may refuse some."""
     for _ in range(20):
         with Remote(broker.port) as remote:
-            missing = count - min(remote.max_offset(topic, queue) for queue in range(queues))
-        if missing <= 0:
+            lacking = count - min(remote.max_offset(topic, queue) for queue in range(queues))
+        if lacking <= 0:
             return
-        bench.load(broker, Load(mode="send", topic=topic, queues=queues, in_flight=64, requests=missing * queues))
+        bench.load(broker, Load(mode="send", topic=topic, queues=queues, in_flight=64, requests=lacking * queues))
     raise BenchmarkFailed(f"{broker.kind} did not accept {count} messages for each queue of {topic}")
 
 

@@ -49,14 +49,14 @@ def machine_cpu_seconds() -> tuple[float, float]:
 
 def _own_cpu_seconds() -> float:
     spent = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
+    for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(scope)
         spent += usage.ru_utime + usage.ru_stime
     return spent
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CpuUse:
     """Processor use over an interval, in cores."""
 
     server: float
@@ -89,10 +89,10 @@ class Stopwatch:
         self._pid = server_pid
         self._start = self._read()
 
-    def stop(self) -> Spent:
+    def stop(self) -> CpuUse:
         """Return the processor use since the start."""
         wall, server, own, machine, stolen = (end - start for end, start in zip(self._read(), self._start, strict=True))
-        return Spent(server / wall, max(0.0, machine - server - own) / wall, stolen / wall)
+        return CpuUse(server / wall, max(0.0, machine - server - own) / wall, stolen / wall)
 
     def _read(self) -> tuple[float, float, float, float, float]:
         machine, stolen = machine_cpu_seconds()

@@ -22,7 +22,7 @@ from holdfast import Message, Producer, ProducerFull, SendResult
 CHUNK = 4000
 KEYS = [f"key-{number}" for number in range(1000)]
 # A broker announces its features in its answer to a heartbeat, and is asked about a topic with its first batch.
-ACQUAINTED_S = 5.0
+BATCH_SUPPORT_TIMEOUT_S = 5.0
 
 
 class Work:
@@ -37,7 +37,7 @@ class Work:
         self.sent = 0
 
     @property
-    def _is_enough(self) -> bool:
+    def _is_done(self) -> bool:
         return self.sent >= self._count if self._count else time.perf_counter() >= self._end_s
 
     async def many(self) -> None:
@@ -46,7 +46,7 @@ class Work:
 
     async def _send_chunks(self) -> None:
         topic, body = self._topic, self._body
-        while not self._is_enough:
+        while not self._is_done:
             results = await self._producer.send_many([Message(topic, body) for _ in range(CHUNK)])
             self.sent += len(results)  # not in one line: the other chunk is counted meanwhile
 
@@ -63,7 +63,7 @@ class Work:
     async def _send_each(self, make: Callable[[], Message]) -> None:
         send = self._producer.send_nowait
         before: list[asyncio.Future[SendResult]] = []
-        while not self._is_enough:
+        while not self._is_done:
             futures = []
             for _ in range(CHUNK):
                 message = make()
@@ -81,9 +81,9 @@ class Work:
         self.sent += len(before)
 
 
-async def get_acquainted(producer: Producer, topic: str) -> None:
+async def wait_for_batch_support(producer: Producer, topic: str) -> None:
     """Return when the producer knows that batches of *topic* are kept whole, as it would after its first seconds."""
-    deadline_s = time.perf_counter() + ACQUAINTED_S
+    deadline_s = time.perf_counter() + BATCH_SUPPORT_TIMEOUT_S
     while time.perf_counter() < deadline_s:
         first, second = await producer.send_many([Message(topic, b"x")] * 2)
         if first.offset_id == second.offset_id:
@@ -91,11 +91,11 @@ async def get_acquainted(producer: Producer, topic: str) -> None:
         await asyncio.sleep(0.2)
 
 
-async def run(namesrv: str, topic: str, way: str, options: dict[str, str]) -> None:
+async def run(namesrv: str, topic: str, call: str, options: dict[str, str]) -> None:
     body = bytes(range(256)) * 16
     async with Producer(namesrv, "bench") as producer:
         if options.get("whole", "1") == "1":
-            await get_acquainted(producer, topic)
+            await wait_for_batch_support(producer, topic)
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
         work = Work(
             producer,
@@ -104,10 +104,10 @@ async def run(namesrv: str, topic: str, way: str, options: dict[str, str]) -> No
             seconds=float(options.get("seconds", "1")),
             count=int(options.get("count", "0")),
         )
-        ways: dict[str, Callable[[], Awaitable[None]]] = {
+        calls: dict[str, Callable[[], Awaitable[None]]] = {
             "many": work.many, "nowait": work.nowait, "keyed": work.keyed,
         }  # fmt: skip
-        await ways[way]()
+        await calls[call]()
         seconds, cpu_seconds = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
     print(json.dumps({"messages": work.sent, "seconds": seconds, "cpu_seconds": cpu_seconds}), flush=True)
 
@@ -116,8 +116,8 @@ def main() -> None:
     """Run with the event loop that servers use."""
     import uvloop  # noqa: PLC0415 - user programs may lack it
 
-    namesrv, topic, way, *options = sys.argv[1:]
-    uvloop.run(run(namesrv, topic, way, dict(option.split("=", 1) for option in options)))
+    namesrv, topic, call, *options = sys.argv[1:]
+    uvloop.run(run(namesrv, topic, call, dict(option.split("=", 1) for option in options)))
 
 
 if __name__ == "__main__":

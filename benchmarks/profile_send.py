@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from benchmarks import bare_send
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.service import store_options
@@ -56,7 +56,7 @@ class Stages:
         self.clock = time.thread_time_ns if frames >= THREAD_CLOCK_FRAMES else time.perf_counter_ns
         self._readings: dict[str, list[int]] = {}
 
-    def note(self, stage: str, spent_ns: int) -> None:
+    def record(self, stage: str, spent_ns: int) -> None:
         """Add a reading."""
         self._readings.setdefault(stage, []).append(spent_ns)
 
@@ -64,7 +64,7 @@ class Stages:
         """Run *work* and record its duration."""
         start = self.clock()
         result = work(*arguments)
-        self.note(stage, self.clock() - start)
+        self.record(stage, self.clock() - start)
         return result
 
     def watch(self, owner: object, method: str, stage: str) -> None:
@@ -74,7 +74,7 @@ class Stages:
         def timed(*arguments: Any) -> Any:
             start = self.clock()
             result = original(*arguments)
-            self.note(stage, self.clock() - start)
+            self.record(stage, self.clock() - start)
             return result
 
         setattr(owner, method, timed)
@@ -98,16 +98,16 @@ def decode_all(decode: Callable[[memoryview], object], frames: list[Frame]) -> l
     return [decode(frame.header) for frame in frames]
 
 
-def open_broker(folder: Path) -> tuple[Broker, MessageStore, Rooms]:
+def open_broker(folder: Path) -> tuple[Broker, MessageStore, Components]:
     """Return a broker with one topic and one connection."""
     options = BrokerOptions(store=str(folder), flush="async", namesrv=())
     disk = PosixDisk(folder)
     store = MessageStore.open(disk, store_options(options), 0)
-    rooms = Rooms(options, store, disk, random.Random(1), 0)
-    rooms.topics.create_for_send(TOPIC, "TBW102", 4, 0)
-    broker = Broker(options, store, rooms)
+    components = Components(options, store, disk, random.Random(1), 0)
+    components.topics.create_for_send(TOPIC, "TBW102", 4, 0)
+    broker = Broker(options, store, components)
     broker.handle(ChannelOpened(CHANNEL, "127.0.0.1:50000", 0))
-    return broker, store, rooms
+    return broker, store, components
 
 
 class Wire:
@@ -126,20 +126,20 @@ class Wire:
     def receive(self, data: bytes, stages: Stages) -> memoryview:
         """Receive *data* as the server's read would."""
         self._peer.sendall(data)
-        view, have, spent = memoryview(self._buffer), 0, 0
-        while have < len(data):
+        view, size_received, spent = memoryview(self._buffer), 0, 0
+        while size_received < len(data):
             start = stages.clock()
-            have += self._server.recv_into(view[have:])
+            size_received += self._server.recv_into(view[size_received:])
             spent += stages.clock() - start
-        stages.note("receive", spent)
-        return view[:have]
+        stages.record("receive", spent)
+        return view[:size_received]
 
     def answer(self, data: bytes, stages: Stages) -> None:
         """Send *data* as the server would, and empty the other end."""
         stages.measure("send", self._server.sendall, data)
-        left = len(data)
-        while left:
-            left -= len(self._peer.recv(left))
+        remaining = len(data)
+        while remaining:
+            remaining -= len(self._peer.recv(remaining))
 
     def close(self) -> None:
         self._peer.close()
@@ -148,10 +148,10 @@ class Wire:
 
 def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
     """Return the stages of our broker."""
-    broker, store, rooms = open_broker(folder)
+    broker, store, components = open_broker(folder)
     stages, wire = Stages(frames), Wire()
-    stages.watch(rooms.sends, "take_run", "run")
-    stages.watch(rooms.stats, "count_puts", "count")
+    stages.watch(components.fast_sends, "take_run", "run")
+    stages.watch(components.stats, "count_puts", "count")
     stages.watch(store, "write", "write")
     stages.watch(store, "confirm", "confirm")
     for number in range(rounds):
@@ -164,36 +164,44 @@ def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
         answers = stages.measure("join", b"".join, pieces)
         wire.answer(answers, stages)
         stages.measure("decode", decode_all, decode_send, split)
-    profile_checks(rooms, stages, rounds=rounds // 2, frames=frames)
+    profile_checks(components, stages, rounds=rounds // 2, frames=frames)
     profile_index(store, stages, frames=frames)
     wire.close()
     return stages
 
 
-def profile_checks(rooms: Rooms, stages: Stages, *, rounds: int, frames: int) -> None:
+def profile_checks(components: Components, stages: Stages, *, rounds: int, frames: int) -> None:
     """Time a run of sends once more without staging: what remains is checks and answers."""
-    store = rooms.store
-    staging = store.stage_run
+    store = components.store
+    original_stage_run = store.stage_run
     store.stage_run = lambda drafts, _: [(123_456_789, 12_345)] * len(drafts)
     for number in range(rounds):
         split, _ = split_frames(memoryview(make_read(frames, first_opaque=number * frames)))
         headers, bodies = [decode_send(frame.header) for frame in split], [frame.body for frame in split]
         hosts = [bytes(8)] * frames
-        stages.measure("checks", type(rooms.sends).take_run, rooms.sends, headers, bodies, hosts, 1_700_000_000_000)
-    store.stage_run = staging
+        stages.measure(
+            "checks",
+            type(components.fast_sends).handle_run,
+            components.fast_sends,
+            headers,
+            bodies,
+            hosts,
+            1_700_000_000_000,
+        )
+    store.stage_run = original_stage_run
 
 
 def profile_index(store: MessageStore, stages: Stages, *, frames: int) -> None:
     """Time the deferred work of the key index for the messages stored so far."""
     indexer = store._indexer  # noqa: SLF001 - a profile needs internals
     slices = 0
-    while indexer.is_behind(store.confirmed) and slices < 100:
+    while indexer.is_lagging(store.confirmed) and slices < 100:
         before, start = indexer.indexed, time.thread_time_ns()
         indexer.advance(store.confirmed)
         spent, size = time.thread_time_ns() - start, indexer.indexed - before
         # Slices have another length than reads: scale their time by the bytes they cover.
-        records = size / (store.queue(TOPIC, 0).head_size + len(BODY) + 90)
-        stages.note("index", int(spent / records * frames))
+        records = size / (store.queue(TOPIC, 0).header_size + len(BODY) + 90)
+        stages.record("index", int(spent / records * frames))
         slices += 1
 
 
@@ -203,7 +211,7 @@ def profile_bare(folder: Path, frames: int, rounds: int) -> Stages:
     stages.watch(os, "writev", "write")  # the bare path alone calls it
     for number in range(rounds):
         received = wire.receive(make_read(frames, first_opaque=number * frames), stages)
-        _, answers = stages.measure("handle", log.take, received)
+        _, answers = stages.measure("handle", log.store_frames, received)
         wire.answer(answers, stages)
         split, _ = split_frames(received)
         stages.measure("decode", decode_all, bare_send.decode, split)

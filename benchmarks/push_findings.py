@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from benchmarks.judgement import judge
+from benchmarks.judgement import find_verdicts
 from benchmarks.measure import CellResult
 from benchmarks.move_ledger import percentile
 from benchmarks.targets import Target
 
-TOLD_P99_MS_MAX: Final = 1_500.0
+NOTICE_P99_MS_MAX: Final = 1_500.0
 ANONYMOUS_MB_MAX: Final = 100.0
 LOOKUPS_MAX: Final = 1
 SLACK_S: Final = 0.05
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The durations of one kind of wait, in milliseconds."""
 
     count: int
@@ -26,9 +26,9 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float
 
 
-def summarize_times(times_ms: Sequence[float]) -> Times:
+def summarize_times(times_ms: Sequence[float]) -> WaitTimes:
     """Return the statistics of *times_ms*."""
-    return Times(
+    return WaitTimes(
         count=len(times_ms),
         p50_ms=percentile(times_ms, 0.5),
         p99_ms=percentile(times_ms, 0.99),
@@ -47,7 +47,7 @@ def most_within(moments_s: Sequence[float], window_s: float) -> int:
     return most
 
 
-class Watching(msgspec.Struct, frozen=True, kw_only=True):
+class WatchFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of a topic that all clients watch.
 
     Attributes:
@@ -63,15 +63,15 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     topics_each: int
     changes: int
-    told: Times
-    pulled: Times
-    rested: Times
+    told: WaitTimes
+    pulled: WaitTimes
+    rested: WaitTimes
     untold: int
     anonymous_before_mb: float
     anonymous_mb: float
 
 
-class Queries(msgspec.Struct, frozen=True, kw_only=True):
+class QueryFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Route queries over some seconds."""
 
     per_s: float
@@ -80,7 +80,7 @@ class Queries(msgspec.Struct, frozen=True, kw_only=True):
     max_us: float
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerDeath(msgspec.Struct, frozen=True, kw_only=True):
     """A broker with many topics dies while clients watch them.
 
     Attributes:
@@ -97,13 +97,13 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     topics_each: int
     spread_ms: int
     rate_max: int
-    told: Times
-    pulled: Times
+    told: WaitTimes
+    pulled: WaitTimes
     pulls: int
     untold: int
     frames_per_s: int
-    before: Queries
-    meanwhile: Queries
+    before: QueryFigures
+    meanwhile: QueryFigures
 
     @property
     def targets(self) -> list[Target]:
@@ -148,9 +148,9 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
         load: The load average before the run.
     """
 
-    watching: list[Watching]
+    watching: list[WatchFigures]
     own_topics_mb: float
-    deaths: list[Death]
+    deaths: list[BrokerDeath]
     missing: MissingLoop
     cells: list[CellResult]
     load: float
@@ -160,10 +160,10 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
         """The targets, each with the measured figure."""
         most = self.watching[-1]
         clients = f"{most.clients:,} clients"
-        untold = sum(each.untold for each in (*self.watching, *self.deaths))
+        missed = sum(each.untold for each in (*self.watching, *self.deaths))
         return [
             Target(
-                what=f"change to client, p99, {clients}", measured=most.told.p99_ms, wanted=TOLD_P99_MS_MAX, unit="ms"
+                what=f"change to client, p99, {clients}", measured=most.told.p99_ms, wanted=NOTICE_P99_MS_MAX, unit="ms"
             ),
             Target(
                 what=f"RssAnon, {clients} x {most.topics_each} topics",
@@ -174,7 +174,7 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
             Target(
                 what="the same, no topic in common", measured=self.own_topics_mb, wanted=ANONYMOUS_MB_MAX, unit="MB"
             ),
-            Target(what="notices that never came", measured=untold, wanted=0),
+            Target(what="notices that never came", measured=missed, wanted=0),
             *(target for death in self.deaths for target in death.targets),
             Target(
                 what="lookups of a missing topic in a poll interval",
@@ -188,6 +188,6 @@ class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
                     wanted=verdict.wanted,
                     is_least=True,
                 )
-                for verdict in judge(self.cells)
+                for verdict in find_verdicts(self.cells)
             ),
         ]

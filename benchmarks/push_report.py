@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from benchmarks.push_findings import Death, PushFindings, Queries, Times
+from benchmarks.push_findings import BrokerDeath, PushFindings, QueryFigures, WaitTimes
 from benchmarks.tables import microseconds, number, table
 from benchmarks.targets import target_table
 
 
-def push_sections(found: PushFindings) -> list[str]:
+def push_sections(findings: PushFindings) -> list[str]:
     """Return the note and the tables, in order."""
     return [
-        _note(found),
-        target_table("wanted of our name server", found.targets),
-        _watching(found),
-        *map(_death, found.deaths),
-        _missing(found),
-        _cells(found),
+        _note(findings),
+        target_table("wanted of our name server", findings.targets),
+        _watching(findings),
+        *map(_death, findings.deaths),
+        _missing(findings),
+        _cells(findings),
     ]
 
 
-def _note(found: PushFindings) -> str:
-    most = found.watching[-1]
+def _note(findings: PushFindings) -> str:
+    most = findings.watching[-1]
     return (
         "The name server alone: brokers are connections that register, clients are sockets of one other process on the "
         f"same machine, each watching {most.topics_each} topics, two of which all have in common. A change of one of "
@@ -31,11 +31,11 @@ def _note(found: PushFindings) -> str:
         "much that they would slow down notices. Death: a broker's connection closes, and each notified client "
         "requests all routes that it watches; others continue to query another broker's topic, with 4 connections and "
         "one query in flight on each. Load average before the "
-        f"run: {found.load:.1f}."
+        f"run: {findings.load:.1f}."
     )
 
 
-def _watching(found: PushFindings) -> str:
+def _watching(findings: PushFindings) -> str:
     rows = [
         [
             f"{each.clients:,}",
@@ -46,7 +46,7 @@ def _watching(found: PushFindings) -> str:
             f"{each.anonymous_before_mb:.0f}",
             f"{each.anonymous_mb:.0f}",
         ]
-        for each in found.watching
+        for each in findings.watching
     ]
     head = [
         "clients", "changes", "notice p50", "p99", "longest", "new route p50", "p99", "longest",
@@ -55,11 +55,11 @@ def _watching(found: PushFindings) -> str:
     return table(head, rows)
 
 
-def _times(times: Times) -> list[str]:
+def _times(times: WaitTimes) -> list[str]:
     return [f"{value:,.0f} ms" for value in (times.p50_ms, times.p99_ms, times.max_ms)]
 
 
-def _death(death: Death) -> str:
+def _death(death: BrokerDeath) -> str:
     what = f"a broker with {death.topics:,} topics dies, {death.clients:,} clients x {death.topics_each} topics"
     waits = table(
         [what, "p50", "p99", "longest"],
@@ -75,12 +75,12 @@ def _death(death: Death) -> str:
     return f"{waits}\n\n{queries}"
 
 
-def _queries(queries: Queries) -> list[str]:
+def _queries(queries: QueryFigures) -> list[str]:
     return [number(queries.per_s), *map(microseconds, (queries.p50_us, queries.p99_us, queries.max_us))]
 
 
-def _missing(found: PushFindings) -> str:
-    missing = found.missing
+def _missing(findings: PushFindings) -> str:
+    missing = findings.missing
     rows = [
         [
             f"{missing.tasks} tasks, {missing.seconds:.0f} s",
@@ -101,9 +101,9 @@ def _moments(moments: list[float]) -> str:
     return ", ".join(f"{moment:.1f}" for moment in moments) + " s"
 
 
-def _cells(found: PushFindings) -> str:
+def _cells(findings: PushFindings) -> str:
     rows = []
-    for result in found.cells:
+    for result in findings.cells:
         ours, java = result.summaries["holdfast"], result.summaries["java"]
         rows.append(
             [

@@ -19,7 +19,7 @@ from benchmarks.load import Load
 from benchmarks.measure import Bench
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.remoting import Remote
-from benchmarks.servers import Fleet, Server, create_topic
+from benchmarks.servers import Server, ServerFleet, create_topic
 
 TOPIC: Final = "Recovery"
 QUEUES: Final = 4
@@ -49,7 +49,12 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_recovery(
-    bench: Bench, fleet: Fleet, name_server: Server, start: Callable[[Path | None], Server], *, log_mib: int = LOG_MIB
+    bench: Bench,
+    fleet: ServerFleet,
+    name_server: Server,
+    start: Callable[[Path | None], Server],
+    *,
+    log_mib: int = LOG_MIB,
 ) -> Recovery:
     """Fill a log of *log_mib*, crash and start a broker twice. *start* starts one, on a given store or a new one."""
     broker = start(None)
@@ -65,9 +70,9 @@ def measure_recovery(
     def restart() -> tuple[Server, float]:
         since = time.monotonic()
         server = start(store)
-        found = _count_messages(server)
-        if found < accepted:
-            raise BenchmarkFailed(f"{server.kind} lost messages: {accepted} were acknowledged, {found} are stored")
+        stored = _count_messages(server)
+        if stored < accepted:
+            raise BenchmarkFailed(f"{server.kind} lost messages: {accepted} were acknowledged, {stored} are stored")
         return server, time.monotonic() - since
 
     broker, seconds = restart()

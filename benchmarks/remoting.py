@@ -52,12 +52,12 @@ class Remote:
         self._stream.close()
         self._socket.close()
 
-    def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Reply:
+    def request(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Reply:
         """Send a request and return its answer, whatever its code."""
-        self.say(code, fields, body)
-        return self.hear()
+        self.send_request(code, fields, body)
+        return self.receive_answer()
 
-    def say(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:
+    def send_request(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:
         """Send a request; `hear` returns its answer."""
         self._opaque += 1
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
@@ -65,7 +65,7 @@ class Remote:
         data = json.dumps(header | {"serializeTypeCurrentRPC": "JSON", "version": 513}).encode()
         self._socket.sendall(SIZES.pack(4 + len(data) + len(body), len(data)) + data + body)
 
-    def hear(self) -> Reply:
+    def receive_answer(self) -> Reply:
         """Return the answer to the last request, whatever its code."""
         while True:
             frame_size, header_size = SIZES.unpack(self._read(8))
@@ -82,27 +82,27 @@ class Remote:
         }  # fmt: skip
         if batches:
             fields["attributes"] = "+queue.type=BatchCQ"
-        reply = self.ask(CREATE_TOPIC, fields)
+        reply = self.request(CREATE_TOPIC, fields)
         if reply.code != 0:
             raise BenchmarkFailed(f"topic {topic} could not be created: {reply.code} {reply.remark}")
 
     def max_offset(self, topic: str, queue: int) -> int:
         """Return the offset after the last message of a queue."""
-        reply = self.ask(MAX_OFFSET, {"topic": topic, "queueId": queue})
+        reply = self.request(MAX_OFFSET, {"topic": topic, "queueId": queue})
         if reply.code != 0:
             raise BenchmarkFailed(f"the broker refused the end of {topic}/{queue}: {reply.code} {reply.remark}")
         return int(reply.fields["offset"])
 
     def topics(self) -> set[str]:
         """Return the topics that a broker knows."""
-        reply = self.ask(ALL_TOPICS, {})
+        reply = self.request(ALL_TOPICS, {})
         if reply.code != 0:
             raise BenchmarkFailed(f"a broker refused to list its topics: {reply.code} {reply.remark}")
         return set(json.loads(reply.body)["topicConfigTable"])
 
     def has_route(self, topic: str) -> bool:
         """Return whether a name server knows *topic*."""
-        return self.ask(ROUTE, {"topic": topic}).code == 0
+        return self.request(ROUTE, {"topic": topic}).code == 0
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
@@ -114,8 +114,8 @@ class Remote:
 def log_ends(brokers: Sequence[Remote]) -> list[int]:
     """Return where the logs of *brokers* end, requested from all at the same time."""
     for broker in brokers:
-        broker.say(RUNTIME_INFO, {})
-    replies = [broker.hear() for broker in brokers]
+        broker.send_request(RUNTIME_INFO, {})
+    replies = [broker.receive_answer() for broker in brokers]
     for reply in replies:
         if reply.code != 0:
             raise BenchmarkFailed(f"a broker refused its runtime info: {reply.code} {reply.remark}")

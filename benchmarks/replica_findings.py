@@ -16,7 +16,7 @@ Reader = Literal["master", "replica"]
 """Where a lost unit is read: at its broker, or at the replica of its broker, which is gone."""
 
 REPLICATIONS: Final[tuple[Replication, ...]] = ("none", "async", "sync")
-TOLD_S_MAX: Final = 1.0
+FIRST_MESSAGE_S_MAX: Final = 1.0
 
 
 class PairReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(map(value, self.readings))
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class OpeningTimes(msgspec.Struct, frozen=True, kw_only=True):
     """One `dr open`: seconds from the start of the command.
 
     Attributes:
@@ -122,12 +122,12 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     first_s: float
 
 
-class Openings(msgspec.Struct, frozen=True, kw_only=True):
+class OpeningStats(msgspec.Struct, frozen=True, kw_only=True):
     """Openings of a unit that is read at one broker."""
 
     reader: Reader
     queues: int
-    openings: list[Opening]
+    openings: list[OpeningTimes]
 
     @property
     def ended_s(self) -> float:
@@ -140,7 +140,7 @@ class Openings(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(each.first_s for each in self.openings)
 
     @property
-    def told_s(self) -> float:
+    def delay_after_command_s(self) -> float:
         """The median time from the end of the command to the message; negative if the message came first."""
         return statistics.median(each.first_s - each.ended_s for each in self.openings)
 
@@ -154,7 +154,7 @@ class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     figures: list[PairFigures]
-    openings: list[Openings]
+    openings: list[OpeningStats]
     load: float
 
     @property
@@ -168,7 +168,7 @@ class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
             each for each in self.figures if (each.kind, each.replication, each.shape) == (kind, replication, shape)
         )
 
-    def kept(self, kind: Kind, replication: Replication, shape: str) -> float:
+    def rate_share(self, kind: Kind, replication: Replication, shape: str) -> float:
         """Return the share of its rate that a broker keeps with a replica."""
         alone = self.find(kind, "none", shape).rate
         return self.find(kind, replication, shape).rate / alone if alone else 0.0
@@ -178,10 +178,10 @@ class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
         """The targets, each with the measured figure: consumers learn of an opening within a second."""
         return [
             Target(
-                what=f"from the end of `dr open` to the first message, at the {found.reader}",
-                measured=max(0.0, found.told_s),
-                wanted=TOLD_S_MAX,
+                what=f"from the end of `dr open` to the first message, at the {stats.reader}",
+                measured=max(0.0, stats.delay_after_command_s),
+                wanted=FIRST_MESSAGE_S_MAX,
                 unit="s",
             )
-            for found in self.openings
+            for stats in self.openings
         ]

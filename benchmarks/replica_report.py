@@ -13,38 +13,41 @@ WORDS: dict[Replication, str] = {"none": "no replica", "async": "asynchronous", 
 READERS = {"master": "its broker", "replica": "the replica of its broker, which is gone"}
 
 
-def replica_sections(found: ReplicaFindings) -> list[str]:
+def replica_sections(findings: ReplicaFindings) -> list[str]:
     """Return the note and the tables, in order."""
     return [
-        _note(found),
-        _rates(found),
-        _costs(found),
-        _openings(found),
-        target_table("wanted of consumers that read an opened unit", found.targets),
+        _note(findings),
+        _rates(findings),
+        _costs(findings),
+        _openings(findings),
+        target_table("wanted of consumers that read an opened unit", findings.targets),
     ]
 
 
-def _note(found: ReplicaFindings) -> str:
+def _note(findings: ReplicaFindings) -> str:
     return (
         "Single sends of 1 KiB with asynchronous flush to a master without a replica, with one that it does not wait "
         "for, and with one that every acknowledgement waits for; the replica is a process of the same kind on the same "
         "machine, so that it takes its processor time from its master and the generator. Java: `ASYNC_MASTER` and "
         "`SYNC_MASTER` with a `SLAVE`, and `inSyncReplicas=2`, without which a `SYNC_MASTER` of 5.5.0 waits for "
-        f"no replica. Load average before the run: {found.load:.1f}."
+        f"no replica. Load average before the run: {findings.load:.1f}."
     )
 
 
-def _rates(found: ReplicaFindings) -> str:
+def _rates(findings: ReplicaFindings) -> str:
     rows = []
-    for shape in found.shapes:
+    for shape in findings.shapes:
         for replication in REPLICATIONS:
-            ours, java = (found.find(kind, replication, shape) for kind in KINDS)
+            ours, java = (findings.find(kind, replication, shape) for kind in KINDS)
             rows.append(
                 [
                     f"{shape}, {WORDS[replication]}",
                     *(f"{number(each.rate)} ±{each.spread / 2:.0%}" for each in (ours, java)),
                     f"{ours.rate / java.rate:.2f}" if java.rate else "",
-                    *(f"{found.kept(kind, replication, shape):.2f}" if replication != "none" else "" for kind in KINDS),
+                    *(
+                        f"{findings.rate_share(kind, replication, shape):.2f}" if replication != "none" else ""
+                        for kind in KINDS
+                    ),
                     *(microseconds(value) for value in (ours.p50_us, java.p50_us, ours.p99_us, java.p99_us)),
                 ]
             )
@@ -55,10 +58,10 @@ def _rates(found: ReplicaFindings) -> str:
     return table(head, rows)
 
 
-def _costs(found: ReplicaFindings) -> str:
+def _costs(findings: ReplicaFindings) -> str:
     rows = [
-        _cost_row(found.find(kind, replication, shape))
-        for shape in found.shapes
+        _cost_row(findings.find(kind, replication, shape))
+        for shape in findings.shapes
         for replication in REPLICATIONS
         for kind in KINDS
     ]
@@ -84,7 +87,7 @@ def _cost_row(each: PairFigures) -> list[str]:
     ]
 
 
-def _openings(found: ReplicaFindings) -> str:
+def _openings(findings: ReplicaFindings) -> str:
     rows = [
         [
             f"{READERS[each.reader]}, {each.queues} queues",
@@ -94,7 +97,7 @@ def _openings(found: ReplicaFindings) -> str:
             f"{max(opening.first_s for opening in each.openings):.2f} s",
             f"{each.ended_s:.2f} s",
         ]
-        for each in found.openings
+        for each in findings.openings
     ]
     head = [
         "from the start of `dr open` to the first message read in the other unit, from", "openings", "median",

@@ -26,7 +26,7 @@ from benchmarks.process_cost import Stopwatch, cpu_seconds, wait_until_quiet
 from benchmarks.programs import BenchmarkFailed, Programs
 from benchmarks.remoting import Remote, log_ends
 from benchmarks.replica_findings import REPLICATIONS, PairFigures, PairReading, ReplicaFindings, Replication
-from benchmarks.servers import Fleet, Kind, Server, create_topic
+from benchmarks.servers import Kind, Server, ServerFleet, create_topic
 
 KINDS: Final[tuple[Kind, ...]] = ("holdfast", "java")
 SHAPES: Final = ((16, 1), (16, 16), (4, 256))
@@ -47,7 +47,7 @@ class ReplicaPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MeasuredPair:
     """A master and its replica, if it has one."""
 
     kind: Kind
@@ -60,25 +60,25 @@ class ReplicaBench:
     """Takes every figure once, in a few minutes."""
 
     def __init__(
-        self, fleet: Fleet, programs: Programs, say: Callable[[str], None], pace: ReplicaPace | None = None
+        self, fleet: ServerFleet, programs: Programs, log: Callable[[str], None], pace: ReplicaPace | None = None
     ) -> None:
         self._fleet = fleet
-        self._bench = Bench(programs.loadgen, say)
-        self._say = say
+        self._bench = Bench(programs.loadgen, log)
+        self._log = log
         self._pace = pace or ReplicaPace()
 
     def measure(self) -> ReplicaFindings:
         """Measure everything."""
         load = os.getloadavg()[0]
-        openings = OpeningBench(self._fleet, self._say, self._pace.openings).measure()
+        openings = OpeningBench(self._fleet, self._log, self._pace.openings).measure()
         return ReplicaFindings(figures=self._measure_pairs(), openings=openings, load=load)
 
     def _measure_pairs(self) -> list[PairFigures]:
-        names: dict[Kind, Server] = {
+        name_servers: dict[Kind, Server] = {
             "holdfast": self._fleet.start_holdfast_name_server(),
             "java": self._fleet.start_java_name_server(),
         }
-        pairs = [self._start(kind, replication, names[kind]) for kind in KINDS for replication in REPLICATIONS]
+        pairs = [self._start(kind, replication, name_servers[kind]) for kind in KINDS for replication in REPLICATIONS]
         for pair in pairs:
             self._warm(pair)
         figures = self._run_rounds(pairs)
@@ -86,50 +86,50 @@ class ReplicaBench:
             for server in (pair.replica, pair.master):
                 if server is not None:
                     self._fleet.discard(server)
-        for server in names.values():
+        for server in name_servers.values():
             self._fleet.discard(server)
         return figures
 
     # Before the first reading.
 
-    def _start(self, kind: Kind, replication: Replication, names: Server) -> Pair:
+    def _start(self, kind: Kind, replication: Replication, name_server: Server) -> MeasuredPair:
         """Start a master with the topic of the sends, and its replica."""
         start = self._start_java if kind == "java" else self._start_ours
-        self._say(f"   starting {kind}, replication {replication}")
-        master = start(replication, names, is_replica=False)
-        create_topic(master, names, TOPIC, queues=4)
-        replica = None if replication == "none" else start(replication, names, is_replica=True)
-        return Pair(kind, replication, master, replica)
+        self._log(f"   starting {kind}, replication {replication}")
+        master = start(replication, name_server, is_replica=False)
+        create_topic(master, name_server, TOPIC, queues=4)
+        replica = None if replication == "none" else start(replication, name_server, is_replica=True)
+        return MeasuredPair(kind, replication, master, replica)
 
-    def _start_ours(self, replication: Replication, names: Server, *, is_replica: bool) -> Server:
+    def _start_ours(self, replication: Replication, name_server: Server, *, is_replica: bool) -> Server:
         name = f"pair-{replication}"
         options = ["--replica-of", name] if is_replica else []
         if replication == "sync":
             options += ["--set", "replication=sync"]
-        return self._fleet.start_holdfast(names, "async", name=name, options=options)
+        return self._fleet.start_holdfast(name_server, "async", name=name, options=options)
 
-    def _start_java(self, replication: Replication, names: Server, *, is_replica: bool) -> Server:
+    def _start_java(self, replication: Replication, name_server: Server, *, is_replica: bool) -> Server:
         settings = {"brokerRole": "SLAVE", "brokerId": "1"} if is_replica else {"brokerRole": JAVA_ROLES[replication]}
         if replication == "sync":
             settings["inSyncReplicas"] = "2"  # 1, the default, counts the master itself: it would not wait
-        return self._fleet.start_java(names, "async", name=f"pair-{replication}", settings=settings)
+        return self._fleet.start_java(name_server, "async", name=f"pair-{replication}", settings=settings)
 
-    def _warm(self, pair: Pair) -> None:
+    def _warm(self, pair: MeasuredPair) -> None:
         """Send the load of the readings, so that the JVMs at both ends have compiled their code."""
-        self._say(f"   warming {pair.kind}, replication {pair.replication}")
+        self._log(f"   warming {pair.kind}, replication {pair.replication}")
         seconds = self._pace.java_warm_s if pair.kind == "java" else 1.0
         for connections, in_flight in SHAPES:
             self._bench.load(pair.master, self._load(connections, in_flight, seconds / len(SHAPES)))
-        with Distance(pair) as distance:
-            distance.close()
-        self._settle(pair)
+        with ReplicaLag(pair) as lag:
+            lag.close()
+        self._wait_until_quiet(pair)
 
     def _load(self, connections: int, in_flight: int, seconds: float) -> Load:
         return Load(mode="send", topic=TOPIC, connections=connections, in_flight=in_flight, seconds=seconds, warm=0.2)
 
     # Rounds.
 
-    def _run_rounds(self, pairs: Sequence[Pair]) -> list[PairFigures]:
+    def _run_rounds(self, pairs: Sequence[MeasuredPair]) -> list[PairFigures]:
         found: dict[tuple[str, Kind, Replication], list[PairReading]] = {}
         for number in range(self._pace.rounds):
             for connections, in_flight in SHAPES:
@@ -138,54 +138,54 @@ class ReplicaBench:
                 for pair in (*pairs[turn:], *pairs[:turn]):
                     reading = self._read(pair, load)
                     found.setdefault((load.shape, pair.kind, pair.replication), []).append(reading)
-                    self._say(f"{number + 1}/{self._pace.rounds}  {describe(pair, load, reading)}")
+                    self._log(f"{number + 1}/{self._pace.rounds}  {describe(pair, load, reading)}")
         return [
             PairFigures(kind=kind, replication=replication, shape=shape, readings=readings)
             for (shape, kind, replication), readings in found.items()
         ]
 
-    def _read(self, pair: Pair, load: Load) -> PairReading:
+    def _read(self, pair: MeasuredPair, load: Load) -> PairReading:
         """Take one reading; repeat it if other processes used the machine meanwhile."""
         first = self._read_once(pair, load)
         if first.foreign_cores <= FOREIGN_MAX:
             return first
         return min(first, self._read_once(pair, load), key=lambda reading: reading.foreign_cores)
 
-    def _read_once(self, pair: Pair, load: Load) -> PairReading:
+    def _read_once(self, pair: MeasuredPair, load: Load) -> PairReading:
         os.sync()
         touch_memory(MEMORY)
-        with Distance(pair) as distance:
-            before_s, copying_s = time.monotonic(), _used(pair.replica)
-            watch = Stopwatch(pair.master.pid)
+        with ReplicaLag(pair) as lag:
+            before_s, replica_before_s = time.monotonic(), _used(pair.replica)
+            stopwatch = Stopwatch(pair.master.pid)
             result = self._bench.load(pair.master, load)
-            spent = watch.stop()
-            replica_cores = (_used(pair.replica) - copying_s) / (time.monotonic() - before_s)
-            behind, caught_up_s = distance.close()
-        self._settle(pair)
+            spent = stopwatch.stop()
+            replica_cores = (_used(pair.replica) - replica_before_s) / (time.monotonic() - before_s)
+            lag_bytes, caught_up_s = lag.close()
+        self._wait_until_quiet(pair)
         return PairReading(
             load=result,
             master_cores=spent.server,
             replica_cores=replica_cores,
             foreign_cores=max(0.0, spent.foreign - replica_cores) + spent.stolen,
-            most_behind_bytes=distance.most,
-            behind_bytes=behind,
+            most_behind_bytes=lag.most,
+            behind_bytes=lag_bytes,
             caught_up_s=caught_up_s,
         )
 
-    def _settle(self, pair: Pair) -> None:
+    def _wait_until_quiet(self, pair: MeasuredPair) -> None:
         for server in (pair.master, pair.replica):
             if server is not None:
                 wait_until_quiet(server.pid)
 
 
-class Distance:
+class ReplicaLag:
     """Measures while the block runs how much of its master's log a replica lacks.
 
     Attributes:
         most: The largest distance, in bytes.
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: MeasuredPair) -> None:
         self._pair = pair
         self.most = 0
         self._ends: tuple[Remote, Remote] | None = None
@@ -195,7 +195,7 @@ class Distance:
     def __enter__(self) -> Self:
         if self._pair.replica is not None:
             self._ends = (Remote(self._pair.master.port), Remote(self._pair.replica.port))
-            self._look()
+            self._measure()
             self._watcher.start()
         return self
 
@@ -215,24 +215,24 @@ class Distance:
         if self._ends is None:
             return 0, 0.0
         self._end_watch()
-        lacks = behind = self._look()
-        while lacks:
+        lag_now = lag_bytes = self._measure()
+        while lag_now:
             if time.monotonic() - since_s > CAUGHT_UP_TIMEOUT_S:
-                raise BenchmarkFailed(f"the replica of {self._pair.kind} still lacks {lacks} bytes")
+                raise BenchmarkFailed(f"the replica of {self._pair.kind} still lacks {lag_now} bytes")
             time.sleep(POLL_S)  # poll: neither sends a notice
-            lacks = self._look()
-        return behind, time.monotonic() - since_s if behind else 0.0
+            lag_now = self._measure()
+        return lag_bytes, time.monotonic() - since_s if lag_bytes else 0.0
 
-    def _look(self) -> int:
+    def _measure(self) -> int:
         assert self._ends is not None
         master, replica = log_ends(self._ends)
-        lacks = max(0, master - replica)  # the replica may have answered a moment later
-        self.most = max(self.most, lacks)
-        return lacks
+        lag_now = max(0, master - replica)  # the replica may have answered a moment later
+        self.most = max(self.most, lag_now)
+        return lag_now
 
     def _watch(self) -> None:
         while not self._has_ended.wait(WATCH_S):
-            self._look()
+            self._measure()
 
     def _end_watch(self) -> None:
         self._has_ended.set()
@@ -243,7 +243,7 @@ def _used(server: Server | None) -> float:
     return cpu_seconds(server.pid) if server is not None else 0.0
 
 
-def describe(pair: Pair, load: Load, reading: PairReading) -> str:
+def describe(pair: MeasuredPair, load: Load, reading: PairReading) -> str:
     """Return one line of progress."""
     result = reading.load
     return (

@@ -187,7 +187,7 @@ def _generator(results: Results) -> str:
 
 def _limits(results: Results) -> str:
     rows = [
-        [words, number(results.limits[name]), unit] for name, (words, unit) in LIMITS.items() if name in results.limits
+        [label, number(results.limits[name]), unit] for name, (label, unit) in LIMITS.items() if name in results.limits
     ]
     return table(["limit", "", ""], rows)
 
@@ -257,10 +257,10 @@ def _idle(results: Results) -> str:
         ]
         for kind, each in results.idle.items()
     ]
-    wanted = f"< {idle.ANONYMOUS_MB_MAX:.0f} MB RssAnon, < {idle.CORES_MAX:.0%} of a core"
+    target_text = f"< {idle.ANONYMOUS_MB_MAX:.0f} MB RssAnon, < {idle.CORES_MAX:.0%} of a core"
     head = [
         f"idle, {idle.QUEUES:,} queues, for {idle.WATCHED_S} s", "RssAnon MB", "RSS MB", "of a core", "busiest second",
-        "after the last message", "processor time until then", f"wanted {wanted}",
+        "after the last message", "processor time until then", f"wanted {target_text}",
     ]  # fmt: skip
     return table(head, rows)
 

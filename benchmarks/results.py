@@ -75,7 +75,7 @@ class Results(msgspec.Struct, kw_only=True):
     profile: list[tuple[str, float, float | None]] = []
 
 
-def this_machine(java: str) -> Machine:
+def describe_machine(java: str) -> Machine:
     """Return the description of this machine."""
     cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     models = [line.partition(":")[2].strip() for line in cpu_info.splitlines() if line.startswith("model name")]

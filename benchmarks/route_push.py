@@ -31,22 +31,22 @@ from benchmarks.preparation import warm_name_server
 from benchmarks.process_cost import memory, wait_until_quiet
 from benchmarks.programs import SOURCES, BenchmarkFailed
 from benchmarks.push_findings import (
-    Death,
+    BrokerDeath,
     MissingLoop,
     PushFindings,
-    Queries,
-    Watching,
+    QueryFigures,
+    WatchFigures,
     most_within,
     summarize_times,
 )
 from benchmarks.remoting import Remote
-from benchmarks.servers import Fleet, Kind, Server
-from benchmarks.watchers import COMMON, HERALD, PATIENCE_S, Heard, pool_topic
+from benchmarks.servers import Kind, Server, ServerFleet
+from benchmarks.watchers import COMMON_TOPIC, NOTICE_TIMEOUT_S, TICK_TOPIC, NoticeTimes, pool_topic
 from tests.support.child import Child, ChildFailed
 
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.push.route_push import SETTLING_MS
+from holdfast.nameserver.push.route_push import COALESCE_MS
 from holdfast.wire.cluster.registration import DataVersion, Registration, Topics, encode_registration
 from holdfast.wire.frames.codes import RequestCode
 
@@ -62,7 +62,7 @@ REST_S: Final = 1.2  # longer than a tick: the next change starts a new one
 SPARE_DESCRIPTORS: Final = 200
 LEASE_MS: Final = 3_600_000  # a fake broker sends no heartbeats
 TIMEOUT_S: Final = 120.0
-NO_BACK_OFF: Final = ("--set", "notify_back_off=false")
+BACK_OFF_DISABLED: Final = ("--set", "notify_back_off=false")
 WATCHED_GROUP: Final = "route query, 10 000 watchers connected"
 DEFAULTS: Final = NameServerOptions()
 
@@ -120,12 +120,12 @@ class FakeBroker:
             "brokerName": self._name, "brokerAddr": f"{self._name}:10911", "clusterName": "DefaultCluster",
             "haServerAddr": "", "brokerId": 0, "heartbeatTimeoutMillis": LEASE_MS, "compressed": False, "bodyCrc32": 0,
         }  # fmt: skip
-        reply = self._remote.ask(RequestCode.REGISTER_BROKER, fields, encode_registration(body))
+        reply = self._remote.request(RequestCode.REGISTER_BROKER, fields, encode_registration(body))
         if reply.code != 0:
             raise BenchmarkFailed(f"broker {self._name} was refused: {reply.code} {reply.remark}")
 
 
-class WatchingClients:
+class WatcherProcess:
     """The process with the simulated clients."""
 
     def __init__(self, name_server: Server, clients: int, each: int, pool: int) -> None:
@@ -141,21 +141,21 @@ class WatchingClients:
     def __exit__(self, *error: object) -> None:
         self._child.kill()
 
-    def hear(self, act: Callable[[], None], text: str = "") -> tuple[float, Heard]:
+    def measure_notices(self, action: Callable[[], None], text: str = "") -> tuple[float, NoticeTimes]:
         """Do something that notifies all clients; return when it began, and the notices that arrived.
 
         *text* is in the body of every new route, and in no old one.
         """
-        said = len(self._child.lines())
-        self._child.tell(f"expect {self.clients} {text}")
-        self._await("^expecting$", said)
+        line_count = len(self._child.lines())
+        self._child.write_line(f"expect {self.clients} {text}")
+        self._await("^expecting$", line_count)
         began = time.monotonic()
-        act()
-        return began, msgspec.json.decode(self._await("^{", said), type=Heard)
+        action()
+        return began, msgspec.json.decode(self._await("^{", line_count), type=NoticeTimes)
 
     def _await(self, pattern: str, after: int) -> str:
         try:
-            return self._child.wait_for_line(pattern, timeout_s=PATIENCE_S + TIMEOUT_S, after=after)
+            return self._child.wait_for_line(pattern, timeout_s=NOTICE_TIMEOUT_S + TIMEOUT_S, after=after)
         except ChildFailed as error:
             self._child.kill()
             raise BenchmarkFailed(str(error)) from error
@@ -164,10 +164,10 @@ class WatchingClients:
 class PushBench:
     """Measures route push."""
 
-    def __init__(self, fleet: Fleet, bench: Bench, say: Callable[[str], None], pace: PushPace) -> None:
+    def __init__(self, fleet: ServerFleet, bench: Bench, log: Callable[[str], None], pace: PushPace) -> None:
         self._fleet = fleet
         self._bench = bench
-        self._say = say
+        self._log = log
         self._pace = pace
 
     def measure(self) -> PushFindings:
@@ -178,108 +178,111 @@ class PushBench:
         """
         _check_descriptors()
         load = os.getloadavg()[0]
-        watching = [self._watch_alone(clients) for clients in CLIENTS[:-1]]
-        deaths = [self._die(each) for each in DEATH_TOPICS_EACH]
-        missing = self._miss()
-        own_mb = self._weigh(CLIENTS[-1])
-        most, cells = self._watch_and_query(CLIENTS[-1])
+        watching = [self._measure_watching(clients) for clients in CLIENTS[:-1]]
+        deaths = [self._measure_death(each) for each in DEATH_TOPICS_EACH]
+        missing = self._measure_missing_topic()
+        own_mb = self._measure_memory(CLIENTS[-1])
+        most, cells = self._measure_queries(CLIENTS[-1])
         return PushFindings(
             watching=[*watching, most], own_topics_mb=own_mb, deaths=deaths, missing=missing, cells=cells, load=load
         )
 
     def _start(self) -> Server:
-        return self._fleet.start_holdfast_name_server(NO_BACK_OFF)
+        return self._fleet.start_holdfast_name_server(BACK_OFF_DISABLED)
 
     # Changes.
 
-    def _watch_alone(self, count: int) -> Watching:
+    def _measure_watching(self, count: int) -> WatchFigures:
         server = self._start()
         with FakeBroker(server, "broker-a") as broker:
             _register_pool(broker)
             before_mb = memory(server.pid).anonymous_mb
-            with WatchingClients(server, count, TOPICS_EACH, POOL) as clients:
-                found = self._change(server, broker, clients, before_mb)
+            with WatcherProcess(server, count, TOPICS_EACH, POOL) as clients:
+                figures = self._measure_changes(server, broker, clients, before_mb)
         self._fleet.stop(server)
-        return found
+        return figures
 
-    def _change(self, server: Server, broker: FakeBroker, clients: WatchingClients, before_mb: float) -> Watching:
+    def _measure_changes(
+        self, server: Server, broker: FakeBroker, clients: WatcherProcess, before_mb: float
+    ) -> WatchFigures:
         count, rests = self._pace.changes, self._pace.rests
         # A tick is followed by a second without any: spread some changes over it, and let the others follow a rest.
-        told, pulled = _time_changes(broker, clients, [(number + 0.5) / count for number in range(count)])
-        rested, rested_pulled = _time_changes(broker, clients, [None] * rests)
+        notice_ms, route_ms = _time_changes(broker, clients, [(number + 0.5) / count for number in range(count)])
+        rested_ms, rested_route_ms = _time_changes(broker, clients, [None] * rests)
         expected = (count + rests) * clients.clients
-        found = Watching(
+        figures = WatchFigures(
             clients=clients.clients,
             topics_each=TOPICS_EACH,
             changes=count,
-            told=summarize_times(told),
-            pulled=summarize_times(pulled),
-            rested=summarize_times(rested),
-            untold=2 * expected - len(told) - len(pulled) - len(rested) - len(rested_pulled),
+            told=summarize_times(notice_ms),
+            pulled=summarize_times(route_ms),
+            rested=summarize_times(rested_ms),
+            untold=2 * expected - len(notice_ms) - len(route_ms) - len(rested_ms) - len(rested_route_ms),
             anonymous_before_mb=before_mb,
             anonymous_mb=memory(server.pid).anonymous_mb,
         )
-        self._say(
-            f"   {found.clients:>6,} clients: notice p50 {found.told.p50_ms:,.0f} ms, p99 {found.told.p99_ms:,.0f} ms; "
-            f"new route p99 {found.pulled.p99_ms:,.0f} ms; after a rest p99 {found.rested.p99_ms:,.0f} ms; missed "
-            f"{found.untold}; RssAnon {found.anonymous_mb:.0f} MB (before {before_mb:.0f})"
+        self._log(
+            f"   {figures.clients:>6,} clients: notice p50 {figures.told.p50_ms:,.0f} ms, p99 "
+            f"{figures.told.p99_ms:,.0f} ms; "
+            f"new route p99 {figures.pulled.p99_ms:,.0f} ms; after a rest p99 {figures.rested.p99_ms:,.0f} ms; missed "
+            f"{figures.untold}; RssAnon {figures.anonymous_mb:.0f} MB (before {before_mb:.0f})"
         )
-        return found
+        return figures
 
-    def _weigh(self, count: int) -> float:
+    def _measure_memory(self, count: int) -> float:
         """Return the memory of a name server whose clients have no watched topic in common."""
         server = self._start()
-        with WatchingClients(server, count, TOPICS_EACH, count * (TOPICS_EACH - 2)):
+        with WatcherProcess(server, count, TOPICS_EACH, count * (TOPICS_EACH - 2)):
             anonymous_mb = memory(server.pid).anonymous_mb
         self._fleet.stop(server)
-        self._say(f"   {count:,} clients without a common topic: RssAnon {anonymous_mb:.0f} MB")
+        self._log(f"   {count:,} clients without a common topic: RssAnon {anonymous_mb:.0f} MB")
         return anonymous_mb
 
     # A death.
 
-    def _die(self, topics_each: int) -> Death:
+    def _measure_death(self, topics_each: int) -> BrokerDeath:
         server = self._start()
         spread_s = DEFAULTS.broker_event_spread_ms / 1000
-        with FakeBroker(server, "broker-a") as stays, FakeBroker(server, "broker-b") as dies:
-            stays.register([HOT_FOUR, "Other"])
-            dies.register([COMMON, HERALD, *map(pool_topic, range(DEATH_TOPICS - 2))])
+        with FakeBroker(server, "broker-a") as surviving, FakeBroker(server, "broker-b") as dying:
+            surviving.register([HOT_FOUR, "Other"])
+            dying.register([COMMON_TOPIC, TICK_TOPIC, *map(pool_topic, range(DEATH_TOPICS - 2))])
             with (
-                WatchingClients(server, DEATH_CLIENTS, topics_each, DEATH_TOPICS - 2) as clients,
-                ThreadPoolExecutor(1) as beside,
+                WatcherProcess(server, DEATH_CLIENTS, topics_each, DEATH_TOPICS - 2) as clients,
+                ThreadPoolExecutor(1) as executor,
             ):
                 wait_until_quiet(server.pid)
                 load = msgspec.structs.replace(DEATH_LOAD, seconds=spread_s + 3)
                 before = self._bench.load(server, load)
-                querying = beside.submit(self._bench.load, server, load)
+                querying = executor.submit(self._bench.load, server, load)
                 time.sleep(1)  # The reading shall include a second of calm before the death.
-                began, heard = clients.hear(dies.die)
+                began, notices = clients.measure_notices(dying.die)
                 meanwhile = querying.result()
         self._fleet.stop(server)
-        found = Death(
+        figures = BrokerDeath(
             topics=DEATH_TOPICS,
             clients=DEATH_CLIENTS,
             topics_each=topics_each,
             spread_ms=DEFAULTS.broker_event_spread_ms,
             rate_max=DEFAULTS.notify_rate_max,
-            told=summarize_times([(moment - began) * 1000 for moment in heard.told]),
-            pulled=summarize_times([(moment - began) * 1000 for moment in heard.pulled]),
-            pulls=heard.pulls,
-            untold=2 * DEATH_CLIENTS - len(heard.told) - len(heard.pulled),
-            frames_per_s=most_within(heard.frames, 1.0),
+            told=summarize_times([(moment - began) * 1000 for moment in notices.told]),
+            pulled=summarize_times([(moment - began) * 1000 for moment in notices.pulled]),
+            pulls=notices.pulls,
+            untold=2 * DEATH_CLIENTS - len(notices.told) - len(notices.pulled),
+            frames_per_s=most_within(notices.frames, 1.0),
             before=_queries(before),
             meanwhile=_queries(meanwhile),
         )
-        self._say(
-            f"   a broker dies, {topics_each} topics a client: notice p50 {found.told.p50_ms:,.0f} ms, longest "
-            f"{found.told.max_ms:,.0f} ms, at most {found.frames_per_s:,} notices/s; queries p99 "
-            f"{found.meanwhile.p99_us:,.0f} us, longest {found.meanwhile.max_us:,.0f} us, before "
-            f"{found.before.p99_us:,.0f} and {found.before.max_us:,.0f} us"
+        self._log(
+            f"   a broker dies, {topics_each} topics a client: notice p50 {figures.told.p50_ms:,.0f} ms, longest "
+            f"{figures.told.max_ms:,.0f} ms, at most {figures.frames_per_s:,} notices/s; queries p99 "
+            f"{figures.meanwhile.p99_us:,.0f} us, longest {figures.meanwhile.max_us:,.0f} us, before "
+            f"{figures.before.p99_us:,.0f} and {figures.before.max_us:,.0f} us"
         )
-        return found
+        return figures
 
     # A missing topic.
 
-    def _miss(self) -> MissingLoop:
+    def _measure_missing_topic(self) -> MissingLoop:
         server = self._start()
         arguments = [server.name_server, str(self._pace.missing_s)]
         command = [sys.executable, "-m", "benchmarks.missing_loop", *arguments]
@@ -289,38 +292,38 @@ class PushBench:
             except ChildFailed as error:
                 raise BenchmarkFailed(str(error)) from error
         self._fleet.stop(server)
-        found = msgspec.json.decode(line, type=MissingLoop)
-        self._say(
-            f"   missing topic: {found.calls:,} sends in {found.seconds:.0f} s, lookups at "
-            f"{', '.join(f'{moment:.1f}' for moment in found.lookups_s)} s"
+        figures = msgspec.json.decode(line, type=MissingLoop)
+        self._log(
+            f"   missing topic: {figures.calls:,} sends in {figures.seconds:.0f} s, lookups at "
+            f"{', '.join(f'{moment:.1f}' for moment in figures.lookups_s)} s"
         )
-        return found
+        return figures
 
     # Queries.
 
-    def _watch_and_query(self, count: int) -> tuple[Watching, list[CellResult]]:
+    def _measure_queries(self, count: int) -> tuple[WatchFigures, list[CellResult]]:
         """Measure changes with the most clients, and keep these connected for the queries."""
         server = self._start()
         with FakeBroker(server, "broker-a") as broker:
             _register_pool(broker)
             before_mb = memory(server.pid).anonymous_mb
-            with WatchingClients(server, count, TOPICS_EACH, POOL) as clients:
-                found = self._change(server, broker, clients, before_mb)
+            with WatcherProcess(server, count, TOPICS_EACH, POOL) as clients:
+                figures = self._measure_changes(server, broker, clients, before_mb)
                 cells = self._query(server)
         self._fleet.stop(server)
-        return found, cells
+        return figures, cells
 
-    def _query(self, watched: Server) -> list[CellResult]:
+    def _query(self, watched_server: Server) -> list[CellResult]:
         pace, plain, java = self._pace, self._start(), self._fleet.start_java_name_server()
-        with FakeBroker(plain, "broker-a") as first, FakeBroker(java, "broker-a") as second:
-            _register_pool(first)
-            _register_pool(second)
-            for server in (watched, plain, java):
+        with FakeBroker(plain, "broker-a") as plain_broker, FakeBroker(java, "broker-a") as java_broker:
+            _register_pool(plain_broker)
+            _register_pool(java_broker)
+            for server in (watched_server, plain, java):
                 seconds = pace.java_warm_s if server is java else 1.0
                 warm_name_server(self._bench, server, topic=HOT_FOUR, seconds=seconds)
             servers: dict[tuple[Kind, str], Server] = {
                 ("holdfast", "namesrv"): plain,
-                ("holdfast", "watched"): watched,
+                ("holdfast", "watched"): watched_server,
                 ("java", "namesrv"): java,
                 ("java", "watched"): java,
             }
@@ -340,34 +343,34 @@ def push_cells(seconds: float) -> list[Cell]:
 
 
 def _time_changes(
-    broker: FakeBroker, clients: WatchingClients, behind_tick_s: Iterable[float | None]
+    broker: FakeBroker, clients: WatcherProcess, delays_s: Iterable[float | None]
 ) -> tuple[list[float], list[float]]:
     """Change the common topic at given times after a tick, or after a rest; return each client's waits.
 
     A change of another topic starts the tick. Its notices, and the queries that follow them, are then in flight.
     """
-    told: list[float] = []
-    pulled: list[float] = []
-    for behind_s in behind_tick_s:
+    notice_ms: list[float] = []
+    route_ms: list[float] = []
+    for delay_s in delays_s:
         time.sleep(REST_S)
         permission = broker.next_permission()
-        if behind_s is not None:
-            broker.register([HERALD], permission=permission)
-            time.sleep(SETTLING_MS / 1000 + behind_s)
-        began, heard = clients.hear(
-            functools.partial(broker.register, [COMMON], permission=permission), f'"perm":{permission}'
+        if delay_s is not None:
+            broker.register([TICK_TOPIC], permission=permission)
+            time.sleep(COALESCE_MS / 1000 + delay_s)
+        began, notices = clients.measure_notices(
+            functools.partial(broker.register, [COMMON_TOPIC], permission=permission), f'"perm":{permission}'
         )
-        told += [(moment - began) * 1000 for moment in heard.told]
-        pulled += [(moment - began) * 1000 for moment in heard.pulled]
-    return told, pulled
+        notice_ms += [(moment - began) * 1000 for moment in notices.told]
+        route_ms += [(moment - began) * 1000 for moment in notices.pulled]
+    return notice_ms, route_ms
 
 
 def _register_pool(broker: FakeBroker) -> None:
-    broker.register([HOT_FOUR, COMMON, HERALD, *map(pool_topic, range(POOL))])
+    broker.register([HOT_FOUR, COMMON_TOPIC, TICK_TOPIC, *map(pool_topic, range(POOL))])
 
 
-def _queries(result: LoadResult) -> Queries:
-    return Queries(per_s=result.requests_per_s, p50_us=result.p50_us, p99_us=result.p99_us, max_us=result.max_us)
+def _queries(result: LoadResult) -> QueryFigures:
+    return QueryFigures(per_s=result.requests_per_s, p50_us=result.p50_us, p99_us=result.p99_us, max_us=result.max_us)
 
 
 def _check_descriptors() -> None:
@@ -375,8 +378,8 @@ def _check_descriptors() -> None:
 
     The name server needs one for each client, and so does the process of the clients; both inherit our limit.
     """
-    wanted = CLIENTS[-1] + SPARE_DESCRIPTORS
+    needed = CLIENTS[-1] + SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < wanted:
-        raise BenchmarkFailed(f"{CLIENTS[-1]:,} clients need {wanted:,} open files, {hard:,} are allowed: ulimit -Hn")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    if hard < needed:
+        raise BenchmarkFailed(f"{CLIENTS[-1]:,} clients need {needed:,} open files, {hard:,} are allowed: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))

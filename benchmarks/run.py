@@ -30,17 +30,17 @@ from benchmarks.batches import BatchBench, BatchPace
 from benchmarks.cells import Cell, main_cells
 from benchmarks.cold_start import measure_cold_start
 from benchmarks.idle import measure_idle
-from benchmarks.judgement import judge
+from benchmarks.judgement import find_verdicts
 from benchmarks.load import Load, LoadResult
 from benchmarks.measure import Bench
-from benchmarks.moves import MoveBench, Pace
+from benchmarks.moves import MoveBench, MovePace
 from benchmarks.pipeline_findings import QUICK_PIPELINE, PipelineExtent
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
 from benchmarks.replicas import ReplicaBench, ReplicaPace
 from benchmarks.route_push import PushBench, PushPace
-from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
+from benchmarks.servers import JAVA_VERSION, Flush, Kind, Server, ServerFleet, create_topic
 from benchmarks.spark_figures import QUICK, Extent, SparkBench
 
 OUTPUT: Final = Path("docs/benchmarks")
@@ -63,7 +63,7 @@ GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The parts to measure, and their durations."""
 
     parts: frozenset[str]
@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     output: Path
     base_port: int
     recovery_mib: int
-    move_pace: Pace
+    move_pace: MovePace
     push_pace: PushPace
     batch_pace: BatchPace
     replica_pace: ReplicaPace
@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_extent: PipelineExtent
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class ServerGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A name server and the brokers of one kind."""
 
     kind: Kind
@@ -91,7 +91,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     brokers: dict[Flush, Server]
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """Print a line of progress at once."""
     print(line, flush=True)
 
@@ -99,13 +99,13 @@ def say(line: str) -> None:
 class Run:
     """One run, part by part. Every part stores its results in `results`."""
 
-    def __init__(self, plan: Plan, programs: Programs, fleet: Fleet) -> None:
+    def __init__(self, plan: BenchPlan, programs: Programs, fleet: ServerFleet) -> None:
         self._plan = plan
         self._programs = programs
         self._fleet = fleet
-        self._bench = Bench(programs.loadgen, say)
-        self.results = self._earlier() or results.Results(
-            seconds=plan.seconds, rounds=plan.rounds, machine=results.this_machine(_java_words())
+        self._bench = Bench(programs.loadgen, log)
+        self.results = self._load_earlier() or results.Results(
+            seconds=plan.seconds, rounds=plan.rounds, machine=results.describe_machine(_java_version())
         )
         if "cells" in plan.parts:
             self.results.seconds, self.results.rounds = plan.seconds, plan.rounds
@@ -128,12 +128,12 @@ class Run:
         }
         for name, part in parts.items():
             if name in self._plan.parts:
-                say(f"== {name}")
+                log(f"== {name}")
                 self.results.taken[name] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
                 part()
                 self._save()
 
-    def _earlier(self) -> results.Results | None:
+    def _load_earlier(self) -> results.Results | None:
         """Return the results of an earlier run.
 
         Parts that are not measured again stay, with the time of their measurement.
@@ -154,7 +154,7 @@ class Run:
             readings.append(msgspec.json.decode(done.stdout, type=dict[str, float]))
         self.results.limits = {name: statistics.median(reading[name] for reading in readings) for name in readings[0]}
 
-    def _start(self, kind: Kind, flushes: Sequence[Flush]) -> Cluster:
+    def _start(self, kind: Kind, flushes: Sequence[Flush]) -> ServerGroup:
         """Start a name server and brokers of *kind*, with the topic of the sends."""
         fleet = self._fleet
         name_server = fleet.start_java_name_server() if kind == "java" else fleet.start_holdfast_name_server()
@@ -163,9 +163,9 @@ class Run:
         for flush in flushes:
             brokers[flush] = start(name_server, flush)
             create_topic(brokers[flush], name_server, TOPIC, queues=4)
-        return Cluster(kind=kind, name_server=name_server, brokers=brokers)
+        return ServerGroup(kind=kind, name_server=name_server, brokers=brokers)
 
-    def _stop(self, cluster: Cluster) -> None:
+    def _stop(self, cluster: ServerGroup) -> None:
         for server in (*cluster.brokers.values(), cluster.name_server):
             self._fleet.stop(server)
 
@@ -176,11 +176,11 @@ class Run:
         bare = self._fleet.start_bare()
         for cluster in clusters:
             cold = measure_cold_start(bench, cluster.brokers["async"], TOPIC)
-            say(f"   first burst, {cluster.kind}: {cold.messages_per_s:,.0f}/s, refused {cold.refused or 'none'}")
+            log(f"   first burst, {cluster.kind}: {cold.messages_per_s:,.0f}/s, refused {cold.refused or 'none'}")
             self.results.cold[cluster.kind] = cold
         for cluster in clusters:
             seconds = plan.java_warm_seconds if cluster.kind == "java" else 3.0
-            say(f"   warming {cluster.kind}")
+            log(f"   warming {cluster.kind}")
             warm_broker(bench, cluster.brokers["async"], seconds=seconds, pulls=True)
             warm_broker(bench, cluster.brokers["sync"], seconds=seconds, pulls=False)
             warm_name_server(bench, cluster.name_server, seconds=seconds / 3)
@@ -188,11 +188,11 @@ class Run:
         for cluster in clusters:
             servers[cluster.kind, "namesrv"] = cluster.name_server
             servers |= {(cluster.kind, flush): broker for flush, broker in cluster.brokers.items()}
-        hot = [(cluster.brokers["async"], cluster.name_server) for cluster in clusters]
+        pairs = [(cluster.brokers["async"], cluster.name_server) for cluster in clusters]
         self.results.cells = bench.run_rounds(
-            plan.cells, servers, rounds=plan.rounds, prepare=lambda number: fill_hot_topics(bench, hot, number)
+            plan.cells, servers, rounds=plan.rounds, prepare=lambda number: fill_hot_topics(bench, pairs, number)
         )
-        self.results.verdicts = judge(self.results.cells)
+        self.results.verdicts = find_verdicts(self.results.cells)
         self._fleet.stop(bare)
         for cluster in clusters:
             self._stop(cluster)
@@ -211,7 +211,7 @@ class Run:
         clusters = [self._start(kind, ("async",)) for kind in ("holdfast", "java")]
         for cluster in clusters:
             broker = cluster.brokers["async"]
-            say(f"   making topics and warming {cluster.kind}")
+            log(f"   making topics and warming {cluster.kind}")
             for topic, queues in growth.topics().items():
                 create_topic(broker, cluster.name_server, topic, queues=queues)
             seconds = plan.java_warm_seconds if cluster.kind == "java" else 1.0
@@ -237,9 +237,9 @@ class Run:
                 broker = self._fleet.start_java(names, "async")
             else:
                 broker = self._fleet.start_holdfast(names, "async", has_metrics=True)
-            say(f"   {kind}: a message to every queue, then rest")
+            log(f"   {kind}: a message to every queue, then rest")
             idle = measure_idle(self._bench, broker, names)
-            say(f"   {kind}: RssAnon {idle.anonymous_mb:,.0f} MB, {idle.cores:.2%} of a core")
+            log(f"   {kind}: RssAnon {idle.anonymous_mb:,.0f} MB, {idle.cores:.2%} of a core")
             self.results.idle[kind] = idle
             self._fleet.stop(broker)
             self._stop(cluster)
@@ -250,41 +250,41 @@ class Run:
             start = self._fleet.start_java if kind == "java" else self._fleet.start_holdfast
 
             def restart(
-                store: Path | None, start: Callable[..., Server] = start, names: Server = cluster.name_server
+                store: Path | None, start: Callable[..., Server] = start, name_server: Server = cluster.name_server
             ) -> Server:
-                return start(names, "async", store=store)
+                return start(name_server, "async", store=store)
 
             found = measure_recovery(
                 self._bench, self._fleet, cluster.name_server, restart, log_mib=self._plan.recovery_mib
             )
-            say(f"   {kind}: {found.seconds:.1f} s, with everything rebuilt {found.seconds_rebuilding:.1f} s")
+            log(f"   {kind}: {found.seconds:.1f} s, with everything rebuilt {found.seconds_rebuilding:.1f} s")
             self.results.recovery[kind] = found
             self._stop(cluster)
 
     def _moves(self) -> None:
-        self.results.moves = MoveBench(self._fleet, self._plan.folder, say, self._plan.move_pace).measure()
+        self.results.moves = MoveBench(self._fleet, self._plan.folder, log, self._plan.move_pace).measure()
 
     def _push(self) -> None:
-        self.results.push = PushBench(self._fleet, self._bench, say, self._plan.push_pace).measure()
+        self.results.push = PushBench(self._fleet, self._bench, log, self._plan.push_pace).measure()
 
     def _batches(self) -> None:
-        bench = BatchBench(self._fleet, self._programs, self._plan.folder, say, self._plan.batch_pace)
+        bench = BatchBench(self._fleet, self._programs, self._plan.folder, log, self._plan.batch_pace)
         self.results.batches = bench.measure()
 
     def _replicas(self) -> None:
-        bench = ReplicaBench(self._fleet, self._programs, say, self._plan.replica_pace)
+        bench = ReplicaBench(self._fleet, self._programs, log, self._plan.replica_pace)
         self.results.replicas = bench.measure()
 
     def _spark(self) -> None:
         self.results.spark = SparkBench(
-            self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
+            self._fleet, self._plan.folder / "spark", log, self._plan.spark_extent
         ).measure()
 
     def _pipeline(self) -> None:
         from benchmarks.pipeline_figures import PipelineBench  # noqa: PLC0415 - needs numpy, which Spark brings
 
         extent = self._plan.pipeline_extent
-        self.results.pipeline = PipelineBench(self._fleet, self._plan.folder / "pipeline", say, extent).measure()
+        self.results.pipeline = PipelineBench(self._fleet, self._plan.folder / "pipeline", log, extent).measure()
 
     def _profile(self) -> None:
         ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)
@@ -293,9 +293,9 @@ class Run:
         profile_send.print_table(self.results.profile)
 
 
-def _java_words() -> str:
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
-    return f"Java RocketMQ {JAVA_VERSION} on {said[0] if said else 'an unknown JVM'}"
+def _java_version() -> str:
+    lines = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    return f"Java RocketMQ {JAVA_VERSION} on {lines[0] if lines else 'an unknown JVM'}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
@@ -336,7 +336,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     return options, frozenset(parts)
 
 
-def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) -> Plan:
+def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) -> BenchPlan:
     """Return the plan for the options."""
     seconds = options.seconds or (1.5 if options.quick else 3.0)
     java_warm_seconds = options.java_warm or (12.0 if options.quick else 30.0)
@@ -345,7 +345,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         for cell in main_cells()
         if options.cells in cell.name
     ]
-    return Plan(
+    return BenchPlan(
         parts=parts,
         cells=cells,
         rounds=options.rounds,
@@ -355,7 +355,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         output=options.output,
         base_port=options.base_port,
         recovery_mib=options.recovery_mib,
-        move_pace=Pace(warm_s=5.0, calm_s=5.0, java_moves=2) if options.quick else Pace(),
+        move_pace=MovePace(warm_s=5.0, calm_s=5.0, java_moves=2) if options.quick else MovePace(),
         push_pace=PushPace(
             changes=4 if options.quick else 10,
             rests=2 if options.quick else 4,
@@ -381,7 +381,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
     )
 
 
-def check_room(plan: Plan) -> None:
+def check_disk_space(plan: BenchPlan) -> None:
     """Raise BenchmarkFailed unless the disk has enough space for the run."""
     free_gb = shutil.disk_usage(plan.folder).free / 1e9
     rounds = plan.rounds if plan.parts & {"cells", "growth"} else 0
@@ -397,7 +397,7 @@ def _draw(found: results.Results, output: Path) -> None:
     try:
         plots.draw(found, output)
     except ModuleNotFoundError:
-        say("no plots: matplotlib is missing, `make bench` installs it (benchmarks/requirements.lock)")
+        log("no plots: matplotlib is missing, `make bench` installs it (benchmarks/requirements.lock)")
 
 
 def main() -> int:
@@ -410,9 +410,9 @@ def main() -> int:
     try:
         plan = make_plan(options, parts, folder)
         plan.output.mkdir(parents=True, exist_ok=True)
-        check_room(plan)
+        check_disk_space(plan)
         programs = compile_programs(folder / "bin")
-        with Fleet(folder, programs, base_port=plan.base_port) as fleet:
+        with ServerFleet(folder, programs, base_port=plan.base_port) as fleet:
             run = Run(plan, programs, fleet)
             run.run()
         _draw(run.results, plan.output)
@@ -422,7 +422,7 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(report.markdown(run.results))
-    say(f"{time.monotonic() - since:.0f} s; kept in {plan.output}")
+    log(f"{time.monotonic() - since:.0f} s; kept in {plan.output}")
     return 0
 
 

@@ -85,7 +85,7 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
 
-class Fleet:
+class ServerFleet:
     """Starts servers, each on separate ports, and ends the remaining ones when the block ends."""
 
     def __init__(self, folder: Path, programs: Programs, *, base_port: int) -> None:
@@ -132,10 +132,10 @@ class Fleet:
 
     def start_holdfast_name_server(self, options: Sequence[str] = ()) -> Server:
         """Start a name server of ours."""
-        port = self.take_port()
+        port = self.allocate_port()
         command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(self._folder / f"namesrv-{port}")]
         command += options
-        return self._keep(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
+        return self._register(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
 
     def start_holdfast(
         self,
@@ -148,7 +148,7 @@ class Fleet:
         has_metrics: bool = False,
     ) -> Server:
         """Start a broker of ours; return when the name server knows it."""
-        port = self.take_port()
+        port = self.allocate_port()
         store = store or self._folder / f"holdfast-{flush}-{port}"
         name = name or f"broker-{flush}"
         command = ["serve", "broker", "--name", name, "--namesrv", name_server.name_server]
@@ -157,17 +157,17 @@ class Fleet:
         if has_metrics:
             command += ["--metrics-listen", f"127.0.0.1:{metrics_port}"]
         server = Server("holdfast", name, port, self._start_holdfast(command, port), store, metrics_port)
-        self._keep(server)
+        self._register(server)
         wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"])
         return server
 
     def start_java_name_server(self) -> Server:
         """Start a Java name server."""
-        port = self.take_port()
+        port = self.allocate_port()
         settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
         home = self._folder / f"java-namesrv-{port}"
         child = self._start_java("org.apache.rocketmq.namesrv.NamesrvStartup", home, JAVA_NAME_SERVER_HEAP, settings)
-        return self._keep(Server("java", "namesrv", port, child, home))
+        return self._register(Server("java", "namesrv", port, child, home))
 
     def start_java(
         self,
@@ -179,9 +179,9 @@ class Fleet:
         settings: Mapping[str, str] | None = None,
     ) -> Server:
         """Start a Java broker with extra *settings*; return when the name server knows it."""
-        port = self.take_port()
+        port = self.allocate_port()
         store = store or self._folder / f"java-{flush}-{port}"
-        everything = JAVA_BROKER | {
+        all_settings = JAVA_BROKER | {
             "brokerName": name or f"broker-{flush}",
             "listenPort": str(port),
             "namesrvAddr": name_server.name_server,
@@ -191,32 +191,32 @@ class Fleet:
             **(settings or {}),
         }
         home = store / ".peer"
-        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, everything)
-        server = self._keep(Server("java", everything["brokerName"], port, child, store))
+        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, all_settings)
+        server = self._register(Server("java", all_settings["brokerName"], port, child, store))
         wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"], timeout_s=READY_TIMEOUT_S)
         return server
 
     def start_bare(self) -> Server:
         """Start the bare send path."""
-        port = self.take_port()
+        port = self.allocate_port()
         store = self._folder / f"bare-{port}"
         child = Child([sys.executable, str(SOURCES / "bare_send.py"), str(port), str(store)], name="bare send path")
         child.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
-        return self._keep(Server("bare", "bare", port, child, store))
+        return self._register(Server("bare", "bare", port, child, store))
 
     def start_sink(self) -> Server:
         """Start the server that does nothing."""
-        port = self.take_port()
+        port = self.allocate_port()
         child = Child([str(self._programs.sink), f"port={port}"], name="sink")
         wait_until_listening(child, port)
-        return self._keep(Server("sink", "sink", port, child))
+        return self._register(Server("sink", "sink", port, child))
 
-    def take_port(self) -> int:
+    def allocate_port(self) -> int:
         """Return a free port. A broker also uses two below it and one above, and one further above for its metrics."""
         self._next_port += 10
         return self._next_port
 
-    def _keep(self, server: Server) -> Server:
+    def _register(self, server: Server) -> Server:
         self._servers.append(server)
         return server
 

@@ -26,23 +26,23 @@ from pyspark.sql.types import StructType
 class BareReader(DataSourceReader):
     """Yields the rows of a file, in as many tasks as our source would have."""
 
-    def __init__(self, file: str, tasks: int, rows_again: int | None) -> None:
-        self._file, self._tasks, self._rows_again = file, tasks, rows_again
+    def __init__(self, file: str, tasks: int, repeated_rows: int | None) -> None:
+        self._file, self._tasks, self._repeated_rows = file, tasks, repeated_rows
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if self._rows_again is None:
+        if self._repeated_rows is None:
             batches = read_batches(self._file)
             first, last = (len(batches) * number // self._tasks for number in (partition.value, partition.value + 1))
             yield from batches[first:last]
             return
         (batch,) = read_batches(self._file, 1)
-        left = self._rows_again // self._tasks
-        while left > 0:
-            yield batch.slice(0, left)
-            left -= len(batch)
+        remaining = self._repeated_rows // self._tasks
+        while remaining > 0:
+            yield batch.slice(0, remaining)
+            remaining -= len(batch)
 
 
 class BareWriter(DataSourceArrowWriter):
@@ -73,7 +73,7 @@ class Bare(DataSource):
         return BareWriter()
 
 
-def keep_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
+def store_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
     """Store *batches*, at least one, for `read_batches`."""
     first, *rest = batches
     with pa.OSFile(file, "wb") as out, pa.ipc.new_stream(out, first.schema) as stream:

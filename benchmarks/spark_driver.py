@@ -48,7 +48,7 @@ def start(side: str, settings: dict[str, str]) -> SparkSession:
     return spark
 
 
-def times(count: int, work: Callable[[], None]) -> list[float]:
+def time_runs(count: int, work: Callable[[], None]) -> list[float]:
     """Return the seconds of each run of *work*."""
     seconds = []
     for _ in range(count):
@@ -58,7 +58,7 @@ def times(count: int, work: Callable[[], None]) -> list[float]:
     return seconds
 
 
-def frame_of(spark: SparkSession, job: dict[str, Any]) -> DataFrame:
+def load_frame(spark: SparkSession, job: dict[str, Any]) -> DataFrame:
     reader = spark.read.schema(job["schema"]) if job.get("schema") else spark.read
     return reader.format(job["format"]).options(**job["options"]).load()
 
@@ -68,37 +68,37 @@ class Driver:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._kept: tuple[str, DataFrame] | None = None
+        self._cached: tuple[str, DataFrame] | None = None
 
-    def do(self, job: dict[str, Any]) -> list[float]:
+    def run_job(self, job: dict[str, Any]) -> list[float]:
         seconds: list[float] = getattr(self, "_" + job["work"])(job)
         return seconds
 
     def _read(self, job: dict[str, Any]) -> list[float]:
-        frame = frame_of(self._spark, job)
-        return times(job.get("times", 1), frame.write.format("noop").mode("overwrite").save)
+        frame = load_frame(self._spark, job)
+        return time_runs(job.get("times", 1), frame.write.format("noop").mode("overwrite").save)
 
     def _count(self, job: dict[str, Any]) -> list[float]:
-        return [float(frame_of(self._spark, job).count())]
+        return [float(load_frame(self._spark, job).count())]
 
     def _save(self, job: dict[str, Any]) -> list[float]:
-        return times(1, lambda: frame_of(self._spark, job).write.parquet(job["file"]))
+        return time_runs(1, lambda: load_frame(self._spark, job).write.parquet(job["file"]))
 
     def _write(self, job: dict[str, Any]) -> list[float]:
-        rows = self._keep(job["rows"])
-        return times(
+        rows = self._cache(job["rows"])
+        return time_runs(
             job.get("times", 1), rows.write.format(job["format"]).options(**job["options"]).mode("append").save
         )
 
-    def _keep(self, file: str) -> DataFrame:
+    def _cache(self, file: str) -> DataFrame:
         """Return the rows of *file*, cached in memory: reading them is not part of a write."""
-        if self._kept is None or self._kept[0] != file:
-            if self._kept is not None:
-                self._kept[1].unpersist(blocking=True)
+        if self._cached is None or self._cached[0] != file:
+            if self._cached is not None:
+                self._cached[1].unpersist(blocking=True)
             rows = self._spark.read.parquet(file).persist()
             rows.write.format("noop").mode("overwrite").save()
-            self._kept = file, rows
-        return self._kept[1]
+            self._cached = file, rows
+        return self._cached[1]
 
     def _stream(self, job: dict[str, Any]) -> list[float]:
         stream = self._spark.readStream.format(job["format"]).options(**job["options"]).load()
@@ -120,7 +120,7 @@ def main() -> None:
         if line.strip() == "end":
             break
         # Start a new line: other programs may have written a partial line to the shared pipe.
-        print("\n=", json.dumps(driver.do(json.loads(line))), flush=True)
+        print("\n=", json.dumps(driver.run_job(json.loads(line))), flush=True)
     spark.stop()
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-OF_BARE: Final = 0.5
-OF_KAFKA: Final = 1.0
+BARE_RATIO_MIN: Final = 0.5
+KAFKA_RATIO_MIN: Final = 1.0
 # Rows so small that the work per row, not per byte, dominates.
 SMALL_ROWS_AXIS: Final = "row size"
 SMALL_ROW: Final = 100
@@ -57,7 +57,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
         return (max(self.seconds) - min(self.seconds)) / statistics.median(self.seconds)
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RatioTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A target for a ratio."""
 
     what: str
@@ -116,29 +116,38 @@ class SparkFindings(msgspec.Struct, kw_only=True):
     growth: list[GrowthPoint] = []
 
     @property
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[RatioTarget]:
         """The targets of our side, each with its measured ratio."""
-        wanted: list[tuple[str, Readings | None, Readings | None, float]] = []
+        ratios: list[tuple[str, Readings | None, Readings | None, float]] = []
         for kind, ours in (("source", TOPIC), ("source of whole batches", TOPIC_WHOLE)):
-            for beside, other, least in (
-                ("bare Arrow", BARE, OF_BARE),
-                ("Kafka connector", KAFKA, OF_KAFKA),
-                ("Kafka connector, waiting less", KAFKA_EAGER, OF_KAFKA),
+            for baseline, other, ratio_min in (
+                ("bare Arrow", BARE, BARE_RATIO_MIN),
+                ("Kafka connector", KAFKA, KAFKA_RATIO_MIN),
+                ("Kafka connector, waiting less", KAFKA_EAGER, KAFKA_RATIO_MIN),
             ):
                 for when, readings in (("cold", self.cold), ("warm", self.warm)):
-                    what = f"{kind} / {beside}, {when}"
-                    wanted.append((what, readings.get(ours), readings.get(other), least))
+                    what = f"{kind} / {baseline}, {when}"
+                    ratios.append((what, readings.get(ours), readings.get(other), ratio_min))
         for kind, ours in (("sink", SINK), ("sink of whole batches", SINK_WHOLE)):
-            for beside, other in (("Kafka's sink", SINK_KAFKA), ("Kafka's sink, larger batches", SINK_KAFKA_LARGE)):
-                wanted.append((f"{kind} / {beside}", self.sinks.get(ours), self.sinks.get(other), OF_KAFKA))
+            for baseline, other in (("Kafka's sink", SINK_KAFKA), ("Kafka's sink, larger batches", SINK_KAFKA_LARGE)):
+                ratios.append((f"{kind} / {baseline}", self.sinks.get(ours), self.sinks.get(other), KAFKA_RATIO_MIN))
         for point in self.growth:
             if point.axis == SMALL_ROWS_AXIS and point.size <= SMALL_ROW:
-                of = f"rows of {point.size} bytes"
-                wanted.append((f"source of whole batches / bare Arrow, {of}", point.whole, point.bare, OF_BARE))
-                beside = "Kafka's sink, larger batches"
-                wanted.append((f"sink of whole batches / {beside}, {of}", point.whole_sink, point.kafka_sink, OF_KAFKA))
+                row_size = f"rows of {point.size} bytes"
+                ratios.append(
+                    (f"source of whole batches / bare Arrow, {row_size}", point.whole, point.bare, BARE_RATIO_MIN)
+                )
+                baseline = "Kafka's sink, larger batches"
+                ratios.append(
+                    (
+                        f"sink of whole batches / {baseline}, {row_size}",
+                        point.whole_sink,
+                        point.kafka_sink,
+                        KAFKA_RATIO_MIN,
+                    )
+                )
         return [
-            Target(what=what, ratio=ours.rows_per_s / other.rows_per_s, wanted=least)
-            for what, ours, other, least in wanted
+            RatioTarget(what=what, ratio=ours.rows_per_s / other.rows_per_s, wanted=ratio_min)
+            for what, ours, other, ratio_min in ratios
             if ours is not None and other is not None
         ]

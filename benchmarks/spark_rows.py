@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet
-from benchmarks.spark_bare import keep_batches
+from benchmarks.spark_bare import store_batches
 
 from holdfast import arrow
 
@@ -33,22 +33,22 @@ def write_rows(folder: Path, rows: int, size: int) -> None:
     bodies = len(pool) // size
     for number in range(FILES):
         numbers = range(rows * number // FILES, rows * (number + 1) // FILES)
-        places = [n % bodies * size for n in numbers]
+        starts = [n % bodies * size for n in numbers]
         table = pa.table(
             {
                 "key": pa.array([f"key-{n % KEYS}" for n in numbers], pa.string()),
-                "value": pa.array([pool[place : place + size] for place in places], pa.binary()),
+                "value": pa.array([pool[start : start + size] for start in starts], pa.binary()),
             }
         )
         pa.parquet.write_table(table, folder / f"{number}.parquet", compression="none", use_dictionary=False)
 
 
-def keep_bare(namesrv: str, topic: str, file: str) -> None:
+def store_bare_rows(namesrv: str, topic: str, file: str) -> None:
     """Store the rows of *topic* for the bare source, with all columns in *file* and with two in *file*-slim."""
     for ending, columns in BARE.items():
         rows = pa.Table.from_batches(arrow.read(namesrv, topic, columns=columns))
-        keep_batches(rows.combine_chunks().to_batches(BATCH_ROWS), file + ending)
+        store_batches(rows.combine_chunks().to_batches(BATCH_ROWS), file + ending)
 
 
 if __name__ == "__main__":
-    keep_bare(*sys.argv[1:])
+    store_bare_rows(*sys.argv[1:])

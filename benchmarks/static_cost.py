@@ -21,10 +21,10 @@ from typing import Final
 import msgspec
 from benchmarks.profile_send import CHANNEL, TOPIC, make_read, open_broker
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.machine.events import Event, FramesReceived
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.frames.frame import split_frames
 
 STATIC: Final = "TopicStat"  # As long as the normal one's name.
@@ -60,11 +60,11 @@ class Side:
     """One broker and its topic."""
 
     def __init__(self, folder: Path, topic: str) -> None:
-        self.broker, _, rooms = open_broker(folder)
+        self.broker, _, components = open_broker(folder)
         self.topic = topic.encode()
         self._sent = 0
         if topic == STATIC:
-            make_static(rooms, topic)
+            create_static_topic(components, topic)
 
     def send_read(self) -> Event:
         """Return a read full of sends."""
@@ -82,18 +82,18 @@ class Side:
         return FramesReceived(CHANNEL, frames, NOW_MS)
 
 
-def make_static(rooms: Rooms, topic: str) -> None:
+def create_static_topic(components: Components, topic: str) -> None:
     """Make a broker the leader of all queues of a static topic."""
-    name = rooms.mappings.broker
-    normal = rooms.topics.find(TOPIC)
+    name = components.mappings.broker
+    normal = components.topics.find(TOPIC)
     assert normal is not None
-    rooms.topics.put(msgspec.structs.replace(normal, name=topic), NOW_MS)
+    components.topics.put(msgspec.structs.replace(normal, name=topic), NOW_MS)
     mapping = TopicMapping(topic=topic, broker=name, total=QUEUES)
-    homes = (first_home(number, name, number) for number in range(QUEUES))
-    rooms.mappings.change(mapping.put(*homes, epoch=NOW_MS), now_ms=NOW_MS)
+    queues = (new_logical_queue(number, name, number) for number in range(QUEUES))
+    components.mappings.change(mapping.with_queues(*queues, epoch=NOW_MS), now_ms=NOW_MS)
 
 
-def take_time(broker: Broker, events: list[Event]) -> float:
+def time_events(broker: Broker, events: list[Event]) -> float:
     """Return the median time of an event, in ns."""
     spent = []
     for event in events:
@@ -105,12 +105,12 @@ def take_time(broker: Broker, events: list[Event]) -> float:
 
 def compare(work: str, unit: str, sides: tuple[Side, Side], rounds: Iterable[tuple[list[Event], list[Event]]]) -> Cost:
     """Return the times of both sides for the events of all rounds; the side that is first alternates."""
-    found: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[float], list[float]] = ([], [])
     for number, events in enumerate(rounds):
         for at in (0, 1) if number % 2 else (1, 0):
-            found[at].append(take_time(sides[at].broker, events[at]))
-    normal, static = map(statistics.median, found)
-    ratio = statistics.median(theirs / ours for ours, theirs in zip(*found, strict=True))
+            times[at].append(time_events(sides[at].broker, events[at]))
+    normal, static = map(statistics.median, times)
+    ratio = statistics.median(static_time / normal_time for normal_time, static_time in zip(*times, strict=True))
     return Cost(work=work, unit=unit, normal_ns=normal, static_ns=static, ratio=ratio)
 
 

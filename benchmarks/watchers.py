@@ -5,10 +5,10 @@
     connect, 105 watch=true for each topic ─> "ready"
     "expect N TEXT" ─> "expecting" ─> 328 ─> 105 for each topic of it ─> all N have their answers: a line of JSON
 
-Every client watches `COMMON`, `HERALD` and EACH - 2 topics of a pool of POOL topics. The process waits for notices of
-`COMMON`. For notices of other topics clients query the route, too, but the answer is discarded. Moments are times of
-the monotonic clock, which all processes share. An answer without TEXT in it is an old route and does not count. Clients
-that have received nothing when the time is over are missing in the line.
+Every client watches `COMMON_TOPIC`, `TICK_TOPIC` and EACH - 2 topics of a pool of POOL topics. The process waits for
+notices of `COMMON_TOPIC`. For notices of other topics clients query the route, too, but the answer is discarded.
+Moments are times of the monotonic clock, which all processes share. An answer without TEXT in it is an old route and
+does not count. Clients that have received nothing when the time is over are missing in the line.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.frames.frame import split_frames
 
-COMMON: Final = "Common"
-HERALD: Final = "Herald"
-PATIENCE_S: Final = 30.0
-AT_A_TIME: Final = 100
+COMMON_TOPIC: Final = "Common"
+TICK_TOPIC: Final = "Herald"
+NOTICE_TIMEOUT_S: Final = 30.0
+CONNECTS_AT_ONCE: Final = 100
 _RECEIVE_SIZE: Final = 256 * 1024
 _RESPONSE: Final = 1
 _COMMANDS_FD: Final = 0
 
 
-class Heard(msgspec.Struct, kw_only=True):
+class NoticeTimes(msgspec.Struct, kw_only=True):
     """The result of one expectation. Moments in seconds of the monotonic clock.
 
     Attributes:
@@ -75,17 +75,17 @@ def pool_topic(number: int) -> str:
 def topics_of(client: int, each: int, pool: int) -> list[str]:
     """Return the topics that a client watches, so that each topic of the pool has about as many watchers."""
     start = client * (each - 2)
-    return [COMMON, HERALD, *(pool_topic((start + step) % pool) for step in range(each - 2))]
+    return [COMMON_TOPIC, TICK_TOPIC, *(pool_topic((start + step) % pool) for step in range(each - 2))]
 
 
 class _Client:
-    __slots__ = ("has_old", "is_told", "rest", "socket", "unanswered")
+    __slots__ = ("has_old", "is_notified", "socket", "unanswered", "unfinished")
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
-        self.rest = b""
+        self.unfinished = b""
         self.unanswered = 0
-        self.is_told = False
+        self.is_notified = False
         self.has_old = False
 
 
@@ -97,8 +97,8 @@ class Watchers:
         self._poll = select.epoll()
         self._clients: dict[int, _Client] = {}
         self._queries: dict[str, bytes] = {}
-        self._heard = Heard()
-        self._wanted = b""
+        self._notice_times = NoticeTimes()
+        self._expected_text = b""
         self._unanswered = 0
         self._is_watching = False
 
@@ -112,24 +112,24 @@ class Watchers:
             client = _Client(self._port)
             self._clients[client.socket.fileno()] = client
             self._poll.register(client.socket, select.EPOLLIN)
-            self._ask(client, topics_of(number, each, pool))
-            if (number + 1) % AT_A_TIME == 0 or number + 1 == count:
-                self._settle()
+            self._request_routes(client, topics_of(number, each, pool))
+            if (number + 1) % CONNECTS_AT_ONCE == 0 or number + 1 == count:
+                self._wait_for_answers()
         self._is_watching = True
 
-    def expect(self, count: int, text: bytes) -> Heard:
+    def expect(self, count: int, text: bytes) -> NoticeTimes:
         """Wait until *count* clients have been notified and have pulled, or the time is over; return the moments."""
-        heard = self._heard = Heard()
-        self._wanted = text
+        notice_times = self._notice_times = NoticeTimes()
+        self._expected_text = text
         for client in self._clients.values():
-            client.is_told = client.has_old = False
+            client.is_notified = client.has_old = False
         print("expecting", flush=True)
-        deadline = time.monotonic() + PATIENCE_S
-        while len(heard.pulled) < count and time.monotonic() < deadline:
-            self._turn()
-        return heard
+        deadline = time.monotonic() + NOTICE_TIMEOUT_S
+        while len(notice_times.pulled) < count and time.monotonic() < deadline:
+            self._poll_once()
+        return notice_times
 
-    def rest(self) -> bool:
+    def wait_for_command(self) -> bool:
         """Wait for one event: return True if it was a command, or handle a client's input and return False."""
         self._poll.register(_COMMANDS_FD, select.EPOLLIN)
         ready = self._poll.poll()
@@ -139,14 +139,14 @@ class Watchers:
                 self._read(self._clients[fd])
         return any(fd == _COMMANDS_FD for fd, _ in ready)
 
-    def _settle(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def _wait_for_answers(self) -> None:
+        deadline = time.monotonic() + NOTICE_TIMEOUT_S
         while self._unanswered:
             if time.monotonic() > deadline:
                 raise WatchFailed("the name server does not answer")
-            self._turn()
+            self._poll_once()
 
-    def _turn(self) -> None:
+    def _poll_once(self) -> None:
         for fd, _ in self._poll.poll(0.1):
             self._read(self._clients[fd])
 
@@ -155,39 +155,39 @@ class Watchers:
         if not data:
             raise WatchFailed("the name server closed a connection")
         now = time.monotonic()
-        data = client.rest + data
+        data = client.unfinished + data
         frames, used = split_frames(memoryview(data))
-        client.rest = data[used:]
+        client.unfinished = data[used:]
         for frame in frames:
             command = _decode(frame.header)
             fields = command.extFields or {}
             if command.flag & _RESPONSE:
-                self._answered(client, fields, frame.body, now)
+                self._handle_answer(client, fields, frame.body, now)
             elif command.code == ROUTES_CHANGED:
-                self._told(client, split_topics(fields.get(TOPICS_FIELD)), now)
+                self._handle_notice(client, split_topics(fields.get(TOPICS_FIELD)), now)
 
-    def _told(self, client: _Client, topics: list[str], now: float) -> None:
-        self._heard.frames.append(now)
-        if COMMON in topics and not client.is_told:
-            client.is_told = True
-            self._heard.told.append(now)
-        self._heard.pulls += len(topics)
-        self._ask(client, topics)
+    def _handle_notice(self, client: _Client, topics: list[str], now: float) -> None:
+        self._notice_times.frames.append(now)
+        if COMMON_TOPIC in topics and not client.is_notified:
+            client.is_notified = True
+            self._notice_times.told.append(now)
+        self._notice_times.pulls += len(topics)
+        self._request_routes(client, topics)
 
-    def _answered(self, client: _Client, fields: dict[str, str], body: memoryview, now: float) -> None:
+    def _handle_answer(self, client: _Client, fields: dict[str, str], body: memoryview, now: float) -> None:
         if not self._is_watching and fields.get(WATCHING_FIELD) != "true":
             raise WatchFailed("the name server does not push routes")
         client.unanswered -= 1
         self._unanswered -= 1
-        if not client.is_told:
+        if not client.is_notified:
             return
-        if self._wanted not in bytes(body):
-            self._heard.old += 1
+        if self._expected_text not in bytes(body):
+            self._notice_times.old += 1
             client.has_old = True
         if not client.unanswered and not client.has_old:
-            self._heard.pulled.append(now)
+            self._notice_times.pulled.append(now)
 
-    def _ask(self, client: _Client, topics: list[str]) -> None:
+    def _request_routes(self, client: _Client, topics: list[str]) -> None:
         client.unanswered += len(topics)
         self._unanswered += len(topics)
         client.socket.sendall(b"".join(map(self._query, topics)))
@@ -208,14 +208,14 @@ def main() -> None:
     watchers.connect(clients, each, pool)
     print("ready", flush=True)
     while True:
-        if not watchers.rest():
+        if not watchers.wait_for_command():
             continue
         words = os.read(_COMMANDS_FD, 4096).decode().split()
         if not words:
             return
         _, count, *text = words
-        heard = watchers.expect(int(count), "".join(text).encode())
-        print(msgspec.json.encode(heard).decode(), flush=True)
+        notice_times = watchers.expect(int(count), "".join(text).encode())
+        print(msgspec.json.encode(notice_times).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ try:
 except ImportError as error:
     raise ImportError(describe_missing("holdfast.arrow", error, "arrow"), name=error.name) from None
 
-from holdfast.bulk.cluster_session import Link, Unavailable, link_to
+from holdfast.bulk.cluster_session import ClusterSession, Unavailable, session_for
 from holdfast.bulk.read_options import DEFAULT_GROUP, Bound, Range, ReadOptions
-from holdfast.bulk.task_reader import DataLost, find_bounds, hold_ranges, read_ranges
+from holdfast.bulk.task_reader import DataLost, find_bounds, plan_ranges, read_ranges
 from holdfast.client.cluster.queue_rpc import Start
 from holdfast.columns.message_columns import TYPES, schema_of
 from holdfast.model.errors import ConfigError
@@ -91,10 +91,12 @@ def read(  # noqa: PLR0913 - one name for each option
 
 
 def _plan(options: ReadOptions) -> tuple[Range, ...]:
-    link: Link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
-    link.require_name_server()
-    _, starts, ends = find_bounds(link, options)
-    return tuple(hold_ranges(link, options, starts, ends))
+    session: ClusterSession = session_for(
+        options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit
+    )
+    session.require_name_server()
+    _, starts, ends = find_bounds(session, options)
+    return tuple(plan_ranges(session, options, starts, ends))
 
 
 def _bound(topic: str, place: Place) -> Bound:

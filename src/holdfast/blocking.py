@@ -29,14 +29,14 @@ from holdfast.client.consume.listener import Listener
 from holdfast.client.consume.pull_plan import Prefetch
 from holdfast.client.messages.arguments import check_message, check_queue
 from holdfast.client.produce import transaction as async_transaction
-from holdfast.client.produce.batch_lines import KEEP_BYTES, Batching
+from holdfast.client.produce.batch_lines import MESSAGE_OVERHEAD_BYTES, Batching
 from holdfast.client.produce.transaction import Checker
 from holdfast.model.errors import ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.runtime.background_loop import BackgroundLoop
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 from holdfast.wire.records.compression import Codec
 
 _T = TypeVar("_T")
@@ -88,7 +88,7 @@ class PullOptions(TypedDict, total=False):
 
 
 _background: Final = BackgroundLoop("holdfast")
-_wait: Final = _background.wait
+_wait: Final = _background.run
 
 
 async def _call(function: Callable[[], _T]) -> _T:
@@ -103,16 +103,16 @@ class Producer:
         self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Unpack[ProducerOptions]
     ) -> None:
         self._producer = _wait(_call(lambda: async_producer.Producer(namesrv, group, **options)))
-        self._giving = threading.Lock()
+        self._pending_lock = threading.Lock()
         # Messages from threads that the loop has not accepted yet: message, queue, future.
-        self._given: list[tuple[Message, MessageQueue | None, Future[SendResult]]] = []
-        self._given_bytes = 0
-        in_forked_child(self._disown)
+        self._pending: list[tuple[Message, MessageQueue | None, Future[SendResult]]] = []
+        self._pending_bytes = 0
+        register_after_fork(self._reset_after_fork)
 
-    def _disown(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Replace the lock in a forked child, so that calls can fail cleanly: a thread of the parent may hold it."""
-        self._giving = threading.Lock()
-        self._given, self._given_bytes = [], 0
+        self._pending_lock = threading.Lock()
+        self._pending, self._pending_bytes = [], 0
 
     def start(self) -> None:
         """Start the producer."""
@@ -166,8 +166,8 @@ class Producer:
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send one message, given as a `Message` or as topic and body. See `holdfast.Producer.send`."""
-        whole = async_producer.whole_message(message, body, key, tags, keys, delay_level, properties)
-        return _wait(self._producer.send(whole, queue=queue, timeout_s=timeout_s))
+        full_message = async_producer.as_message(message, body, key, tags, keys, delay_level, properties)
+        return _wait(self._producer.send(full_message, queue=queue, timeout_s=timeout_s))
 
     def set_name_servers(self, namesrv: str) -> None:
         """Use other name servers from now on. See `holdfast.Producer.set_name_servers`."""
@@ -195,21 +195,21 @@ class Producer:
             check_queue("queue", queue)
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # A message cannot be recalled, so its future cannot be cancelled.
-        with self._giving:
-            if not self._producer.has_room(len(message.body), ahead=self._given_bytes):
+        with self._pending_lock:
+            if not self._producer.has_room(len(message.body), ahead=self._pending_bytes):
                 raise ProducerFull("too many sends are unacknowledged: wait for a future")
-            is_first = not self._given
-            self._given.append((message, queue, future))
-            self._given_bytes += len(message.body) + KEEP_BYTES
+            is_first = not self._pending
+            self._pending.append((message, queue, future))
+            self._pending_bytes += len(message.body) + MESSAGE_OVERHEAD_BYTES
         if is_first:
             # The loop accepts this message together with those that other threads add before it wakes up.
-            _background.call_soon(self._hand_over)
+            _background.call_soon(self._accept_pending)
         return future
 
-    def _hand_over(self) -> None:
-        with self._giving:
-            given, self._given, self._given_bytes = self._given, [], 0
-        for message, queue, future in given:
+    def _accept_pending(self) -> None:
+        with self._pending_lock:
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
+        for message, queue, future in pending:
             try:
                 self._producer.hand_over(message, future, queue)
             except Exception as error:  # noqa: BLE001 - an error of one message must not affect the others
@@ -224,7 +224,7 @@ class Producer:
 
     def has_room(self, byte_count: int, *, ahead: int = 0) -> bool:
         """Return whether `send_nowait` would accept *byte_count* bytes now. See `holdfast.Producer.has_room`."""
-        return self._producer.has_room(byte_count, ahead=ahead + self._given_bytes)
+        return self._producer.has_room(byte_count, ahead=ahead + self._pending_bytes)
 
     def flush(self) -> None:
         """Return when every returned future is done. See `holdfast.Producer.flush`."""

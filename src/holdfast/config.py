@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import ConfigError
-from holdfast.model.spelling_hint import nearest
+from holdfast.model.spelling_hint import hint_suffix
 from holdfast.nameserver.options import NameServerOptions
 
 PREFIX: Final = "HOLDFAST_"
@@ -70,8 +70,8 @@ CLIENT_VARIABLES: Final = frozenset(
 # Kubernetes gives every container the addresses of neighbouring services, in variables that begin with their names.
 SERVICE_LINK: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
 # Misspelling a variable of these kinds would leave a cluster open that its operator believes to be protected.
-_PROTECTS: Final = re.compile("TLS|AUTH|ACL|KEY|SECRET")
-_OF_PORTS: Final = "_NUMBER"
+_SECURITY_WORDS: Final = re.compile("TLS|AUTH|ACL|KEY|SECRET")
+_PORT_SUFFIX: Final = "_NUMBER"
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +124,9 @@ def variable_warnings(environment: Mapping[str, str]) -> list[str]:
         if not variable.startswith(PREFIX) or variable in known:
             continue
         if not SERVICE_LINK.fullmatch(variable):
-            warnings.append(f"unknown variable {variable} has no effect{nearest(variable, known)}")
-        elif variable + _OF_PORTS in known and environment[variable].isdecimal():  # Kubernetes writes URLs there
-            warnings.append(f"{variable} has no effect: the variable of this option is {variable}{_OF_PORTS}")
+            warnings.append(f"unknown variable {variable} has no effect{hint_suffix(variable, known)}")
+        elif variable + _PORT_SUFFIX in known and environment[variable].isdecimal():  # Kubernetes writes URLs there
+            warnings.append(f"{variable} has no effect: the variable of this option is {variable}{_PORT_SUFFIX}")
     return warnings
 
 
@@ -152,13 +152,13 @@ def _from_file(section: str, hints: Mapping[str, Any], file: Path | None) -> dic
         if name not in SECTIONS and not isinstance(value, dict):
             raise ConfigError(f"{file}: {name} is outside of every section; write it below a line [{section}]")
         if name not in SECTIONS:
-            raise ConfigError(f"{file}: unknown section [{name}]{nearest(name, SECTIONS)}")
+            raise ConfigError(f"{file}: unknown section [{name}]{hint_suffix(name, SECTIONS)}")
     table = content.get(section, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{file}: {section} must be a section, [{section}]")
     for name in table:
         if name not in hints:
-            raise ConfigError(f"{file}: unknown option {name!r} in [{section}]{nearest(name, hints)}")
+            raise ConfigError(f"{file}: unknown option {name!r} in [{section}]{hint_suffix(name, hints)}")
     return {name: _Setting(value, f"{file}: {section}.{name}", is_text=False) for name, value in table.items()}
 
 
@@ -166,8 +166,8 @@ def _from_environment(section: str, hints: Mapping[str, Any], environment: Mappi
     known = _variables()
     for variable in environment:
         is_unknown = variable.startswith(PREFIX) and variable not in known and not SERVICE_LINK.fullmatch(variable)
-        if is_unknown and _PROTECTS.search(variable):
-            raise ConfigError(f"environment: unknown variable {variable}{nearest(variable, known)}")
+        if is_unknown and _SECURITY_WORDS.search(variable):
+            raise ConfigError(f"environment: unknown variable {variable}{hint_suffix(variable, known)}")
     settings = {}
     for name in hints:
         for variable in _variables_of(section, name):
@@ -180,7 +180,7 @@ def _from_environment(section: str, hints: Mapping[str, Any], environment: Mappi
 def _variables_of(section: str, option: str) -> tuple[str, ...]:
     """Return the variables that set an option, the strongest first."""
     if option.endswith("_port"):  # Kubernetes may define variables that end in _PORT.
-        option += _OF_PORTS
+        option += _PORT_SUFFIX
     exact = f"{PREFIX}{section}_{option}".upper()
     # A role's options need no section: a process has one role, and options of both roles are meant for both.
     return (exact, f"{PREFIX}{option}".upper()) if section in {"namesrv", "broker"} else (exact,)
@@ -205,7 +205,7 @@ def _from_pairs(section: str, hints: Mapping[str, Any], pairs: Sequence[str]) ->
         if not equals:
             raise ConfigError(f"--set {pair!r} is not OPTION=VALUE")
         if name not in hints:
-            raise ConfigError(f"--set: unknown {section} option {name!r}{nearest(name, hints)}")
+            raise ConfigError(f"--set: unknown {section} option {name!r}{hint_suffix(name, hints)}")
         settings[name] = _Setting(value.strip(), f"--set {name}", is_text=True)
     return settings
 

@@ -10,28 +10,28 @@ from random import Random
 
 import pytest
 from tests.anomaly.test_store_faults import Countdown, PowerCut
-from tests.support.conversions import convert, damaged_disk, fill, index_files, plain_disk, served
+from tests.support.conversions import convert, damaged_disk, fill_store, index_files, plain_disk, read_served
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.conversion.index_conversion import find_kind
-from holdfast.store.recovery.conversion_plan import Target
+from holdfast.store.recovery.conversion_plan import IndexKind
 
 COUNT = 1 << 40
 FOLDERS = {"batch": "batchconsumequeue", "simple": "consumequeue"}
 
 
-def start(to: Target) -> SimDisk:
+def start(to: IndexKind) -> SimDisk:
     """Return a folder of several queues and files, with the kind of index that is not *to*."""
     disk = plain_disk()
-    fill(disk, 13, queues=2)
+    fill_store(disk, 13, queues=2)
     if to == "simple":
         convert(disk, "batch")
     disk.sync()
     return disk
 
 
-def count_calls(disk: SimDisk, to: Target, *, only_changes: bool) -> int:
+def count_calls(disk: SimDisk, to: IndexKind, *, only_changes: bool) -> int:
     counter = Countdown(COUNT, PowerCut(), only_changes=only_changes)
     disk.before = counter
     convert(disk, to)
@@ -51,7 +51,7 @@ def is_served(disk: SimDisk, before: object) -> bool:
     disk.before = disk.after = None
     check_as_strangers_see_it(disk)
     try:
-        assert served(disk) == before
+        assert read_served(disk) == before
     except StoreError as error:
         assert "holdfast index convert orders" in str(error)  # noqa: PT017 - it may also not happen
         return False
@@ -60,11 +60,11 @@ def is_served(disk: SimDisk, before: object) -> bool:
 
 @pytest.mark.parametrize("to", ["batch", "simple"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_conversion_survives_a_power_cut_at_every_call(to: Target, moment: str):
+def test_a_conversion_survives_a_power_cut_at_every_call(to: IndexKind, moment: str):
     """Twice in a row, in fact: the second one in the middle of what goes on behind the first."""
     fresh = start(to)
     wanted = copy.deepcopy(fresh)
-    before = served(copy.deepcopy(fresh))
+    before = read_served(copy.deepcopy(fresh))
     total = count_calls(wanted, to, only_changes=True)
     assert total > 30
     refused = 0
@@ -84,15 +84,15 @@ def test_a_conversion_survives_a_power_cut_at_every_call(to: Target, moment: str
 
         assert index_files(disk, "consumequeue") == index_files(wanted, "consumequeue")
         assert index_files(disk, "batchconsumequeue") == index_files(wanted, "batchconsumequeue")
-        assert served(disk) == before
+        assert read_served(disk) == before
     assert refused, "no cut was in the middle of a switch"
 
 
 @pytest.mark.parametrize("to", ["batch", "simple"])
-def test_a_conversion_survives_a_failing_call(to: Target):
+def test_a_conversion_survives_a_failing_call(to: IndexKind):
     """It says so, and the next run goes on."""
     fresh = start(to)
-    before = served(copy.deepcopy(fresh))
+    before = read_served(copy.deepcopy(fresh))
     total = count_calls(copy.deepcopy(fresh), to, only_changes=False)
     for n in range(1, total + 1):
         disk = copy.deepcopy(fresh)
@@ -104,7 +104,7 @@ def test_a_conversion_survives_a_failing_call(to: Target):
 
         convert(disk, to)
 
-        assert served(disk) == before
+        assert read_served(disk) == before
 
 
 def test_a_broker_may_work_between_any_two_runs():
@@ -119,11 +119,11 @@ def test_a_broker_may_work_between_any_two_runs():
             convert(disk, "batch")
         disk.after = None
         disk.crash(Random(n))
-        before = served(copy.deepcopy(fresh))
+        before = read_served(copy.deepcopy(fresh))
         if is_served(disk, before):
-            fill(disk, 3)
-            before = served(copy.deepcopy(disk))
+            fill_store(disk, 3)
+            before = read_served(copy.deepcopy(disk))
 
         convert(disk, "batch")
 
-        assert served(disk) == before
+        assert read_served(disk) == before

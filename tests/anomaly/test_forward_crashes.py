@@ -25,14 +25,14 @@ def a_cluster(*names: str) -> MovingCluster:
 
 def move(cluster: MovingCluster, source: str, target: str) -> None:
     cluster.move(source, target, 0)
-    assert cluster.run(10_000, cluster.is_settled)
+    assert cluster.run(10_000, cluster.are_moves_finished)
 
 
 def schedule(cluster: MovingCluster) -> int:
     """Send delayed messages to a; return when they are due."""
     for body in DELAYED:
         properties = f"UNIQ_KEY\x01{body.decode()}\x02DELAY\x011\x02"
-        assert cluster.ask_command("a", a_send(TOPIC, queue=0, body=body, i=properties)).code == ResponseCode.SUCCESS
+        assert cluster.call_command("a", a_send(TOPIC, queue=0, body=body, i=properties)).code == ResponseCode.SUCCESS
     return cluster.world.now_ms + 1_000
 
 
@@ -82,10 +82,10 @@ def test_a_delayed_message_is_delivered_once_although_its_queue_moves_on(step: i
         cluster.run(15_000)
     else:
         cluster.brokers["a"].start()
-        cluster.rooms["a"].delays.forwards = None  # It gets to it only when it leads the queue again.
+        cluster.components["a"].delayed_delivery.forwarder = None  # It gets to it only when it leads the queue again.
         cluster.run(3_000)
         move(cluster, "c", "a")
-        cluster.rooms["a"].delays.forwards = cluster.rooms["a"].forwards
+        cluster.components["a"].delayed_delivery.forwarder = cluster.components["a"].forwarder
         cluster.run(15_000)
 
     assert sorted(cluster.consume("b", 0)) == DELAYED
@@ -127,16 +127,16 @@ def test_a_committed_message_is_delivered_once(victim: str, step: int) -> None:
     cluster = a_cluster()
     cluster.run(2_000)
     half = a_send(TOPIC, queue=0, body=HALF, f="4", i="UNIQ_KEY\x01k\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
-    sent = cluster.ask_command("a", half)
+    sent = cluster.call_command("a", half)
     move(cluster, "a", "b")
 
     cluster.kill_before(victim, step)
-    cluster.begin("a", decision(sent))
+    cluster.send("a", decision(sent))
     die(cluster, victim)
     cluster.run(10_000)
     for _ in range(3):
         try:
-            cluster.ask_command("a", decision(sent))
+            cluster.call_command("a", decision(sent))
         except HoldfastError:
             continue
     cluster.run(10_000)

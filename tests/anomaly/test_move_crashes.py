@@ -38,7 +38,7 @@ def check_recovery(cluster: MovingCluster, victim: str, step: int, how: str) -> 
     move = order(cluster)
 
     def is_over() -> bool:
-        return all(done() for done in producers) and cluster.is_settled()
+        return all(done() for done in producers) and cluster.are_moves_finished()
 
     cluster.run(20_000, lambda: not cluster.is_up(victim) or is_over())
     cluster.run(1_000)
@@ -79,7 +79,7 @@ def test_both_die_one_after_the_other(step: int) -> None:
     cluster.run(5_000, lambda: not cluster.is_up("b"))
     cluster.brokers["b"].start()
 
-    assert cluster.run(60_000, lambda: done() and cluster.is_settled())
+    assert cluster.run(60_000, lambda: done() and cluster.are_moves_finished())
     cluster.run(3_000)
     cluster.check_ledger(0)
 
@@ -92,8 +92,8 @@ def test_the_name_server_is_away_during_the_move() -> None:
     cluster.name_server.kill()
 
     order(cluster)
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
 
     assert cluster.leader(0) == "b"
-    assert cluster.rooms["a"].mappings.place(TOPIC, 0).leader == "b"
+    assert cluster.components["a"].mappings.placement(TOPIC, 0).leader == "b"
     assert len(cluster.consume("a", 0)) == 5

@@ -9,7 +9,7 @@ import pytest
 from tests.support.store_ledger import (
     SMALL,
     START_MS,
-    Ledger,
+    StoreLedger,
     append_some,
     check,
     check_keys,
@@ -55,7 +55,7 @@ def count_calls(*, only_changes: bool) -> int:
     counter = Countdown(1 << 40, PowerCut(), only_changes=only_changes)
     disk = fresh_disk()
     disk.before = counter
-    run_script(disk, Ledger(), Random(1))
+    run_script(disk, StoreLedger(), Random(1))
     return (1 << 40) - counter.left
 
 
@@ -63,7 +63,7 @@ def count_messages(store: MessageStore) -> int:
     return sum(queue.offset_max - queue.offset_min for queue in store.list_queues())
 
 
-def check_survival(disk: SimDisk, ledger: Ledger, seed: int) -> None:
+def check_survival(disk: SimDisk, ledger: StoreLedger, seed: int) -> None:
     """Open what is left, check it, work on, end in order, open and check again."""
     disk.before = disk.after = None
     store = MessageStore.open(disk, SMALL, LATER_MS)
@@ -88,7 +88,7 @@ def test_what_was_confirmed_survives_a_power_cut_at_every_call(moment: str, part
     total = count_calls(only_changes=True)
     assert total > 100
     for n in range(1 + part, total + 1, PARTS):
-        disk, ledger = fresh_disk(), Ledger()
+        disk, ledger = fresh_disk(), StoreLedger()
         setattr(disk, moment, Countdown(n, PowerCut(), only_changes=True))
 
         with pytest.raises(PowerCut):
@@ -103,7 +103,7 @@ def test_what_was_confirmed_survives_where_the_whole_disk_is_synced(monkeypatch:
     monkeypatch.setattr(housekeeping, "SYNC_FILES_MAX", 1)
     total = count_calls(only_changes=True)
     for n in range(1, total + 1, 3):
-        disk, ledger = fresh_disk(), Ledger()
+        disk, ledger = fresh_disk(), StoreLedger()
         disk.after = Countdown(n, PowerCut(), only_changes=True)
 
         with pytest.raises(PowerCut):
@@ -118,7 +118,7 @@ def test_what_was_confirmed_survives_power_cuts_during_recovery():
     total = count_calls(only_changes=True)
     for seed in range(60):
         random = Random(seed)
-        disk, ledger = fresh_disk(), Ledger()
+        disk, ledger = fresh_disk(), StoreLedger()
         disk.after = Countdown(random.randint(1, total), PowerCut(), only_changes=True)
         with pytest.raises(PowerCut):
             run_script(disk, ledger, Random(1))
@@ -141,7 +141,7 @@ def test_a_failing_call_stops_writes_and_loses_nothing(part: int):
     """Whichever call fails, the store says so or goes on, never lies; a restart finds everything promised."""
     total = count_calls(only_changes=False)
     for n in range(1 + part, total + 1, PARTS):
-        disk, ledger = fresh_disk(), Ledger()
+        disk, ledger = fresh_disk(), StoreLedger()
         disk.before = Countdown(n, DiskFailed("planted"), only_changes=False)
 
         try:
@@ -170,7 +170,7 @@ class NoRoom:
 @pytest.mark.parametrize("n", range(1, 4))
 def test_a_log_that_has_no_room_for_its_nth_file_goes_on_when_there_is(n: int, *, keeps_house: bool):
     """Whoever wanted it, a send or housekeeping: what is refused is refused before anything of it was done."""
-    disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+    disk, ledger, random = fresh_disk(), StoreLedger(), Random(n)
     options = msgspec.structs.replace(SMALL, log_file_size=4 * SMALL.log_file_size)
     store = MessageStore.open(disk, options, START_MS)
     disk.before = NoRoom(n)
@@ -180,7 +180,7 @@ def test_a_log_that_has_no_room_for_its_nth_file_goes_on_when_there_is(n: int, *
         now_ms += 1000
         if keeps_house:
             housekeep(store, now_ms)
-        if not store.has_room():
+        if not store.reserve_space():
             refused += 1
             if refused == 5:
                 disk.before = None
@@ -220,7 +220,7 @@ def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int,
     monkeypatch.setattr(housekeeping, "FLUSH_SIZE", 60)
     monkeypatch.setattr(key_index, "REGION_KEYS", 8)
     for n in range(1 + part, 200, PARTS):
-        disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+        disk, ledger, random = fresh_disk(), StoreLedger(), Random(n)
         store = MessageStore.open(disk, SMALL, START_MS)
         disk.before = hook = FullDisk(n)
 
@@ -228,7 +228,7 @@ def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int,
         while after < 20:
             now_ms += 1000
             housekeep(store, now_ms)
-            if store.has_room():
+            if store.reserve_space():
                 append_some(store, ledger, random, now_ms)
                 after += bool(hook.refused and store.shortage is None)
             elif (refused := refused + 1) == 5:
@@ -237,7 +237,7 @@ def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int,
         housekeep(store, now_ms + 5000)
 
         assert (refused, store.fault, store.shortage) == (5, None, None)
-        assert (store.index_behind, store.checkpoint_behind) == (0, 0)
+        assert (store.index_lag_bytes, store.checkpoint_lag_bytes) == (0, 0)
         check(store, ledger)
         check_keys(store)
         disk.before = None
@@ -248,7 +248,7 @@ def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int,
 def test_a_checkpoint_passes_no_index_write_that_found_no_space():
     """Whichever write of a round is refused, and though nothing comes after it: a crash finds all of the index."""
     for n in range(1, 16):
-        disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+        disk, ledger, random = fresh_disk(), StoreLedger(), Random(n)
         store = MessageStore.open(disk, SMALL, START_MS)
         for step in range(4):
             append_some(store, ledger, random, START_MS + step)
@@ -258,7 +258,7 @@ def test_a_checkpoint_passes_no_index_write_that_found_no_space():
         disk.before = None
         for step in range(5, 9):
             housekeep(store, START_MS + step * 5000)
-        assert store.checkpoint_behind == 0
+        assert store.checkpoint_lag_bytes == 0
         disk.crash(random)
 
         again = MessageStore.open(disk, SMALL, LATER_MS)
@@ -269,7 +269,7 @@ def test_a_checkpoint_passes_no_index_write_that_found_no_space():
 
 def test_a_store_that_ends_on_a_full_disk_loses_nothing():
     """It is not noted as closed: the next start makes the index again from the log."""
-    disk, ledger, random = fresh_disk(), Ledger(), Random(1)
+    disk, ledger, random = fresh_disk(), StoreLedger(), Random(1)
     store = MessageStore.open(disk, SMALL, START_MS)
     disk.before = FullDisk(1)
     append_some(store, ledger, random, START_MS)
@@ -284,7 +284,7 @@ def test_a_store_that_ends_on_a_full_disk_loses_nothing():
 
 def test_a_deletion_that_found_no_space_has_not_happened():
     """Nor is it persisted with the next one, when new messages are in the topic."""
-    disk, ledger, random = fresh_disk(), Ledger(), Random(1)
+    disk, ledger, random = fresh_disk(), StoreLedger(), Random(1)
     store = MessageStore.open(disk, SMALL, START_MS)
     while ("orders", 0) not in ledger.ends:
         append_some(store, ledger, random, START_MS)
@@ -304,10 +304,10 @@ def test_without_syncs_a_power_cut_may_lose_messages_but_never_order():
     lost = 0
     for seed in range(80):
         random = Random(seed)
-        disk, ledger = fresh_disk(), Ledger()
+        disk, ledger = fresh_disk(), StoreLedger()
         store = MessageStore.open(disk, SMALL, START_MS)
         for step in range(random.randint(1, 25)):
-            append_some(store, Ledger(), random, START_MS + step * 700, is_synced=False)
+            append_some(store, StoreLedger(), random, START_MS + step * 700, is_synced=False)
             if random.random() < 0.3:
                 housekeep(store, START_MS + step * 700)
         stored = count_messages(store)

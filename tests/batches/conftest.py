@@ -2,12 +2,12 @@
 
 import pytest
 from tests.support.batch_bytes import make_topic
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
+def desk() -> BrokerHarness:
     """A broker with a topic T that is indexed by record, in files of four entries."""
-    desk = BrokerDesk(queue_file_entries=4)
+    desk = BrokerHarness(queue_file_entries=4)
     make_topic(desk)
     return desk

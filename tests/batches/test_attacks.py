@@ -9,23 +9,23 @@ from tests.support.batch_bytes import (
     BATCH,
     JAVA_4,
     JAVA_5,
-    Said,
+    BatchMessage,
     a_batch,
     a_request,
     a_single,
-    drain,
-    items,
-    javas_batch,
+    batch_messages,
+    encode_messages,
+    java_batch,
     make_topic,
-    of_topic,
     old_batch,
     pull,
+    pull_all,
+    read_entries,
     send,
-    some,
     stop,
-    units,
+    topic_records,
 )
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.stores import overwrite
 
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -35,10 +35,10 @@ from holdfast.wire.records.properties import parse_properties
 OURS = {"opensBatches": "true"}
 
 
-def as_java_reads_it(desk: BrokerDesk) -> list[tuple[int, int]]:
+def as_java_reads_it(desk: BrokerHarness) -> list[tuple[int, int]]:
     """Return (first offset, count) of every record of T, by what Java's dispatch takes them from: the properties."""
     found = []
-    for record in of_topic(desk.disk):
+    for record in topic_records(desk.disk):
         said = parse_properties(record.properties.decode())
         if "INNER_NUM" in said and "INNER_BASE" in said:
             found.append((int(said["INNER_BASE"]), int(said["INNER_NUM"])))
@@ -63,44 +63,44 @@ FORGED = {
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_what_a_batch_says_of_itself_moves_nothing(desk: BrokerDesk, forged: str):
+def test_what_a_batch_says_of_itself_moves_nothing(desk: BrokerHarness, forged: str):
     """Where it is, the broker decides; a restart, and a Java broker on the same folder, read the same."""
-    send(desk, a_batch(some(2)))
-    answer = send(desk, a_batch(some(3, start=2), outside=FORGED[forged]))
+    send(desk, a_batch(batch_messages(2)))
+    answer = send(desk, a_batch(batch_messages(3, start=2), extra_properties=FORGED[forged]))
     assert answer.code in {ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL}
-    send(desk, a_batch(some(4, start=5)))
+    send(desk, a_batch(batch_messages(4, start=5)))
     for _ in range(3):
         desk.pass_time(1000, "housekeep")
     for key in ("hello", "1", "7" * 20_000, "F" * 32, "4999", "2"):
         fields = {"topic": "T", "key": key, "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
         for is_id in ("false", "true"):
             query = Command(code=RequestCode.QUERY_MESSAGE, opaque=1, fields={**fields, "_UNIQUE_KEY_QUERY": is_id})
-            assert desk.ask(query)[0].code in {ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND}
+            assert desk.call(query)[0].code in {ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND}
 
     counts = [2, 3, 4] if answer.code == ResponseCode.SUCCESS else [2, 4]
     places = [(sum(counts[:number]), count) for number, count in enumerate(counts)]
-    assert [record.offset for record in drain(desk)] == list(range(sum(counts)))
+    assert [record.offset for record in pull_all(desk)] == list(range(sum(counts)))
     assert as_java_reads_it(desk) == places
-    again = BrokerDesk(disk=desk.disk, queue_file_entries=4)
-    assert [record.offset for record in drain(again)] == list(range(sum(counts)))
+    again = BrokerHarness(disk=desk.disk, queue_file_entries=4)
+    assert [record.offset for record in pull_all(again)] == list(range(sum(counts)))
     stop(again)
-    assert [(unit.base, unit.count) for unit in units(again.disk)] == places
+    assert [(unit.base, unit.count) for unit in read_entries(again.disk)] == places
 
 
 @pytest.mark.parametrize("room", range(0, 60, 7))
-def test_properties_that_leave_no_room_for_the_brokers_are_refused(desk: BrokerDesk, room: int):
+def test_properties_that_leave_no_room_for_the_brokers_are_refused(desk: BrokerHarness, room: int):
     """Their size is 15 bits: what the broker adds must fit, or nothing is stored."""
     text = "UNIQ_KEY\x01B\x02INNER_NUM\x013\x02"
     more = "x" * (32_767 - len(text) - 3 - room)
 
-    answer = send(desk, a_batch(some(3), outside={"UNIQ_KEY": "B", "P": more}))
+    answer = send(desk, a_batch(batch_messages(3), extra_properties={"UNIQ_KEY": "B", "P": more}))
 
     assert answer.code in {ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL}
-    stored = of_topic(desk.disk)
+    stored = topic_records(desk.disk)
     assert all(len(record.properties) <= 32_767 for record in stored)
     assert len(stored) == (answer.code == ResponseCode.SUCCESS)
-    assert send(desk, a_batch(some(2))).code == ResponseCode.SUCCESS
-    assert len(drain(BrokerDesk(disk=desk.disk, queue_file_entries=4))) == 3 * len(stored) + 2
+    assert send(desk, a_batch(batch_messages(2))).code == ResponseCode.SUCCESS
+    assert len(pull_all(BrokerHarness(disk=desk.disk, queue_file_entries=4))) == 3 * len(stored) + 2
 
 
 @pytest.mark.parametrize(
@@ -108,74 +108,76 @@ def test_properties_that_leave_no_room_for_the_brokers_are_refused(desk: BrokerD
     [0x80, 0x40, BATCH | 0x10, BATCH | 0x20, BATCH | 0x30, BATCH | 0x4, BATCH | 0x8, BATCH | 0xC, -1, 1 << 30],
 )
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
-def test_flags_of_strangers_break_no_record(desk: BrokerDesk, sys_flag: int, code: int):
+def test_flags_of_strangers_break_no_record(desk: BrokerHarness, sys_flag: int, code: int):
     """Taken or refused: what is in the log can be read back by everybody, and after a restart."""
     said = {"UNIQ_KEY": "B", "INNER_NUM": "3"}
-    answer = send(desk, a_request(items(some(3)), said, sys_flag, code=code))
-    send(desk, a_batch(some(2, start=3)))
+    answer = send(desk, a_request(encode_messages(batch_messages(3)), said, sys_flag, code=code))
+    send(desk, a_batch(batch_messages(2, start=3)))
 
-    stored = of_topic(desk.disk)
+    stored = topic_records(desk.disk)
 
     assert answer.code in {ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL}, answer
     is_batch = sys_flag & BATCH == BATCH or sys_flag & 0x80
     if answer.code == ResponseCode.SUCCESS and is_batch:
-        assert [record.offset for record in drain(desk)] == list(range(5))
+        assert [record.offset for record in pull_all(desk)] == list(range(5))
         assert stored[0].sys_flag & BATCH == BATCH, "readers look for both bits"
     for reader in (JAVA_4, JAVA_5):
-        before = [(record.offset, bytes(record.body)) for record in drain(desk, reader=reader)]
-        again = BrokerDesk(disk=desk.disk, queue_file_entries=4)
-        assert [(record.offset, bytes(record.body)) for record in drain(again, reader=reader)] == before
+        before = [(record.offset, bytes(record.body)) for record in pull_all(desk, client=reader)]
+        again = BrokerHarness(disk=desk.disk, queue_file_entries=4)
+        assert [(record.offset, bytes(record.body)) for record in pull_all(again, client=reader)] == before
     assert as_java_reads_it(desk) == [
         (record.offset, 2 if record is stored[-1] else 3 if is_batch else 1) for record in stored
     ]
 
 
-def test_a_compressed_batch_without_permission_to_stay_whole_is_refused(desk: BrokerDesk):
+def test_a_compressed_batch_without_permission_to_stay_whole_is_refused(desk: BrokerHarness):
     """A 320 whose body is compressed cannot be split, and does not say that it need not be."""
-    body = a_batch(some(3), codec="zlib").body
+    body = a_batch(batch_messages(3), codec="zlib").body
 
     answer = send(desk, a_request(body, {"UNIQ_KEY": "B"}, 0x301, code=RequestCode.SEND_BATCH_MESSAGE))
 
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert of_topic(desk.disk) == []
+    assert topic_records(desk.disk) == []
 
 
 @pytest.mark.parametrize("kind", ["old", "Java's"])
-def test_a_message_that_says_that_it_is_a_batch_is_one_message(desk: BrokerDesk, kind: str):
+def test_a_message_that_says_that_it_is_a_batch_is_one_message(desk: BrokerHarness, kind: str):
     """Java's dispatch believes the two properties wherever they stand: a record that has them must be a batch."""
     forged = b"UNIQ_KEY\x01I1\x02INNER_NUM\x0199\x02INNER_BASE\x017\x02"
     item = struct.pack(">iiiii", 22 + 4 + len(forged), 0, 0, 0, 4) + b"body" + struct.pack(">h", len(forged)) + forged
     outside = {"WAIT": "true"} if kind == "old" else {"UNIQ_KEY": "B"}
 
-    answer = send(desk, a_request(item + items(some(1)), outside, code=RequestCode.SEND_BATCH_MESSAGE))
-    send(desk, a_batch(some(2)))
+    answer = send(
+        desk, a_request(item + encode_messages(batch_messages(1)), outside, code=RequestCode.SEND_BATCH_MESSAGE)
+    )
+    send(desk, a_batch(batch_messages(2)))
 
     expected = {"old": [(0, 2)], "Java's": [(0, 2), (2, 2)]}[kind]
     if kind == "old" and answer.code == ResponseCode.SUCCESS:
         expected = [(0, 1), (1, 1), (2, 2)]
     assert as_java_reads_it(desk) == expected
-    again = BrokerDesk(disk=desk.disk, queue_file_entries=4)
+    again = BrokerHarness(disk=desk.disk, queue_file_entries=4)
     stop(again)
-    assert [(unit.base, unit.count) for unit in units(again.disk)] == expected
+    assert [(unit.base, unit.count) for unit in read_entries(again.disk)] == expected
 
 
 @pytest.mark.parametrize("size", [0x8000, 0xFFFF])
 @pytest.mark.parametrize("codec", ["plain", "lz4"])
-def test_properties_that_are_too_large_for_a_record_reach_no_reader(desk: BrokerDesk, size: int, codec: str):
+def test_properties_that_are_too_large_for_a_record_reach_no_reader(desk: BrokerHarness, size: int, codec: str):
     """Their size has 16 bits and a sign: as a record of its own Java would read it wrongly, and all behind it."""
     text = b"UNIQ_KEY\x01I1\x02P\x01" + b"x" * size
     text = text[:size]
     item = struct.pack(">iiiii", 22 + 4 + size, 0, 0, 0, 4) + b"body" + struct.pack(">H", size) + text
-    body = items(some(1)) + item
+    body = encode_messages(batch_messages(1)) + item
     flag = BATCH
     if codec == "lz4":
         import lz4.frame  # noqa: PLC0415 - for this one
 
         body, flag = lz4.frame.compress(body), BATCH | 0x101
     send(desk, a_request(body, {"UNIQ_KEY": "B", "INNER_NUM": "2"}, flag))
-    send(desk, a_single(Said(b"behind", "I9")))
+    send(desk, a_single(BatchMessage(b"behind", "I9")))
 
-    found = drain(desk, reader=JAVA_4)
+    found = pull_all(desk, client=JAVA_4)
 
     assert all(len(record.properties) <= 0x7FFF for record in found)
     assert bytes(found[-1].body) == b"behind"
@@ -193,37 +195,37 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("right", "wrong"), DAMAGE, ids=str)
-def test_a_record_whose_properties_were_damaged_hides_no_other(desk: BrokerDesk, right: bytes, wrong: bytes):
+def test_a_record_whose_properties_were_damaged_hides_no_other(desk: BrokerHarness, right: bytes, wrong: bytes):
     """The checksum of a record is that of its body: what it says outside may be anything. A start survives it."""
     for start, count in ((0, 2), (2, 3), (5, 4)):
-        send(desk, a_batch(some(count, start=start)))
+        send(desk, a_batch(batch_messages(count, start=start)))
     log = desk.disk.read_file("commitlog/00000000000000000000") or b""
     overwrite(desk.disk, "commitlog/00000000000000000000", log.index(right), wrong)
     desk.disk.remove("batchconsumequeue")
 
-    again = BrokerDesk(disk=desk.disk, queue_file_entries=4)
+    again = BrokerHarness(disk=desk.disk, queue_file_entries=4)
 
-    found = {record.offset: bytes(record.body) for record in drain(again)}
+    found = {record.offset: bytes(record.body) for record in pull_all(again)}
     assert {0: b"0", 1: b"1"}.items() <= found.items()
     for offset, body in {5: b"5", 6: b"6", 7: b"7", 8: b"8"}.items():
         assert found.get(offset) == body, "what is behind it keeps its offsets"
-    answer = send(again, a_batch(some(2, start=9)))
+    answer = send(again, a_batch(batch_messages(2, start=9)))
     assert int(answer.fields["queueOffset"]) >= 9
 
 
-def test_a_topic_made_anew_has_the_index_that_it_says(desk: BrokerDesk):
+def test_a_topic_made_anew_has_the_index_that_it_says(desk: BrokerHarness):
     """Deleted, and made with the other kind, back and forth, over restarts."""
     for turn, kind in enumerate(("SimpleCQ", "BatchCQ", "SimpleCQ", "BatchCQ")):
-        send(desk, javas_batch(some(3)))
-        (gone,) = desk.ask(Command(code=RequestCode.DELETE_TOPIC_IN_BROKER, opaque=1, fields={"topic": "T"}))
+        send(desk, java_batch(batch_messages(3)))
+        (gone,) = desk.call(Command(code=RequestCode.DELETE_TOPIC_IN_BROKER, opaque=1, fields={"topic": "T"}))
         assert gone.code == ResponseCode.SUCCESS
         if turn % 2:
-            desk = BrokerDesk(disk=desk.disk, queue_file_entries=4)
+            desk = BrokerHarness(disk=desk.disk, queue_file_entries=4)
         assert make_topic(desk, kind=kind).code == ResponseCode.SUCCESS
-        answer = send(desk, javas_batch(some(5)))
+        answer = send(desk, java_batch(batch_messages(5)))
         assert ("batchUniqId" in answer.fields) == (kind == "BatchCQ")
-        desk = BrokerDesk(disk=desk.disk, queue_file_entries=4)
-        assert [bytes(record.body) for record in drain(desk, int(answer.fields["queueOffset"]))] == [
+        desk = BrokerHarness(disk=desk.disk, queue_file_entries=4)
+        assert [bytes(record.body) for record in pull_all(desk, int(answer.fields["queueOffset"]))] == [
             b"0",
             b"1",
             b"2",
@@ -232,9 +234,9 @@ def test_a_topic_made_anew_has_the_index_that_it_says(desk: BrokerDesk):
         ]
 
 
-def test_a_delayed_message_and_a_committed_one_join_the_batches(desk: BrokerDesk):
+def test_a_delayed_message_and_a_committed_one_join_the_batches(desk: BrokerHarness):
     """Single messages of every kind go to such a topic as to any other."""
-    send(desk, a_batch(some(2)))
+    send(desk, a_batch(batch_messages(2)))
     delayed = a_request(b"late", {"UNIQ_KEY": "D", "DELAY": "1"})
     half = a_request(b"half", {"UNIQ_KEY": "H", "TRAN_MSG": "true", "PGROUP": "producers"}, 0x4)
     assert send(desk, delayed).code == ResponseCode.SUCCESS
@@ -251,31 +253,31 @@ def test_a_delayed_message_and_a_committed_one_join_the_batches(desk: BrokerDesk
         "transactionId": "H",
     }
     desk.pass_time(0, "transactions")
-    assert desk.ask(Command(code=RequestCode.END_TRANSACTION, opaque=1, fields=commit))[0].code == 0
+    assert desk.call(Command(code=RequestCode.END_TRANSACTION, opaque=1, fields=commit))[0].code == 0
     desk.pass_time(2000, "delays")
     desk.pass_time(2000, "delays")
-    send(desk, a_batch(some(2, start=2)))
+    send(desk, a_batch(batch_messages(2, start=2)))
 
-    found = [bytes(record.body) for record in drain(desk)]
+    found = [bytes(record.body) for record in pull_all(desk)]
     assert sorted(found) == sorted([b"0", b"1", b"late", b"half", b"2", b"3"])
     stop(desk)
-    assert sum(unit.count for unit in units(desk.disk)) == 6
+    assert sum(unit.count for unit in read_entries(desk.disk)) == 6
 
 
 @pytest.mark.parametrize("count", ["0", "-1", str(2**31 - 1)])
 @pytest.mark.parametrize("size", ["0", "-1", str(2**31 - 1)])
-def test_limits_that_are_none_are_survived(desk: BrokerDesk, count: str, size: str):
+def test_limits_that_are_none_are_survived(desk: BrokerHarness, count: str, size: str):
     """Whatever a pull asks for, it is answered, and with no more than the broker hands out at once."""
     for start in range(0, 4000, 1000):
-        send(desk, a_batch(some(1000, start=start, size=900), codec="lz4"))
+        send(desk, a_batch(batch_messages(1000, start=start, size=900), codec="lz4"))
 
     for reader, fields in ((JAVA_4, {}), (JAVA_5, {}), (JAVA_4, OURS)):
-        pulled = pull(desk, 500, reader=reader, count=int(count), maxMsgBytes=size, **fields)
+        pulled = pull(desk, 500, client=reader, count=int(count), maxMsgBytes=size, **fields)
         assert pulled.code in {0, 19, 20, 21}
         assert sum(record.size for record in pulled.records) <= 5 << 20
 
 
-def test_old_batches_of_nothing_are_refused(desk: BrokerDesk):
+def test_old_batches_of_nothing_are_refused(desk: BrokerHarness):
     """A batch of 0 by the old way, too."""
     assert send(desk, a_request(b"", {"WAIT": "true"}, code=RequestCode.SEND_BATCH_MESSAGE)).code == 13
-    assert send(desk, old_batch(some(1))).code == 0
+    assert send(desk, old_batch(batch_messages(1))).code == 0

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from tests.support.batch_bytes import BATCH, JAVA_4, JAVA_5, Said, a_batch, a_request
+from tests.support.batch_bytes import BATCH, JAVA_4, JAVA_5, BatchMessage, a_batch, a_request
 from tests.support.broker_desk import a_pull
-from tests.support.client_stories import new_name, read_all, until_queues
-from tests.support.cluster import Broker, Processes, free_port, make_topic
+from tests.support.client_stories import new_name, read_all, wait_for_queues
+from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic
 
 from holdfast import (
     Batching,
@@ -38,7 +38,7 @@ class Cluster(msgspec.Struct):
     """A name server and two brokers."""
 
     namesrv: str
-    brokers: dict[str, Broker]
+    brokers: dict[str, BrokerProcess]
     metrics: dict[str, str]
 
     def count(self, name: str) -> float:
@@ -135,7 +135,7 @@ async def test_who_cannot_open_is_counted(cluster: Cluster):
     """The metric that must say 0 does count."""
     topic = cluster.topic()
     await cluster.ask(
-        cluster.brokers["broker-a"].address, a_batch([Said(b"x" * 99, "I")] * 9, topic=topic, codec="lz4")
+        cluster.brokers["broker-a"].address, a_batch([BatchMessage(b"x" * 99, "I")] * 9, topic=topic, codec="lz4")
     )
     before = cluster.count("holdfast_broker_inflations_total")
 
@@ -200,7 +200,7 @@ async def test_a_mixed_cluster_works(cluster: Cluster):
     assert made.code == 0, made.remark
 
     async with Producer(cluster.namesrv, batching=Batching(codec=Codec.ZSTD)) as producer:
-        await until_queues(producer, topic, 2)
+        await wait_for_queues(producer, topic, 2)
         for queue in await producer.queues(topic):
             for message in some(topic, 200):
                 producer.send_nowait(message, queue=queue)
@@ -219,7 +219,10 @@ async def test_a_consumer_goes_on_inside_a_batch(cluster: Cluster):
     group = new_name("group")
     await cluster.ask(
         cluster.brokers["broker-a"].address,
-        *(a_batch([Said(b"%d" % n, f"I{n}") for n in range(s, s + 10)], topic=topic, codec="zlib") for s in (0, 10)),
+        *(
+            a_batch([BatchMessage(b"%d" % n, f"I{n}") for n in range(s, s + 10)], topic=topic, codec="zlib")
+            for s in (0, 10)
+        ),
     )
 
     queue = MessageQueue(topic, "broker-a", 0)
@@ -251,7 +254,7 @@ async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluste
     number = 0
     requests = []
     for size, codec in ((5, "plain"), (1, "zstd"), (40, "lz4"), (1, ""), (7, "zlib"), (3, "plain")):
-        batch = [Said(b"%d" % n, f"I{n}", "ab"[n % 2], f"key{n}") for n in range(number, number + size)]
+        batch = [BatchMessage(b"%d" % n, f"I{n}", "ab"[n % 2], f"key{n}") for n in range(number, number + size)]
         number += size
         if codec:
             requests.append(a_batch(batch, topic=topic, codec=codec))
@@ -280,8 +283,8 @@ async def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Clust
     await cluster.command("topic", "create", topic, "--batches", "--queues", "1")
     await cluster.ask(
         cluster.brokers["broker-b"].address,
-        a_batch([Said(b"message %d" % n, f"I{n}", keys=f"key-{n}") for n in range(5)], topic=topic, codec="lz4",
-                outside={"KEYS": " ".join(f"key-{n}" for n in range(5))}),
+        a_batch([BatchMessage(b"message %d" % n, f"I{n}", keys=f"key-{n}") for n in range(5)], topic=topic, codec="lz4",
+                extra_properties={"KEYS": " ".join(f"key-{n}" for n in range(5))}),
     )  # fmt: skip
 
     topics = await cluster.command("topic", "list")
@@ -320,7 +323,7 @@ async def test_batches_and_logical_queues_go_together(cluster: Cluster):
     def batch(size: int) -> Command:
         nonlocal total
         total += size
-        said = [Said(b"%d" % n, f"I{n}", "ab"[n % 2]) for n in range(total - size, total)]
+        said = [BatchMessage(b"%d" % n, f"I{n}", "ab"[n % 2]) for n in range(total - size, total)]
         return a_batch(said, topic=topic, codec=("plain", "lz4", "zstd")[total % 3])
 
     bases = []

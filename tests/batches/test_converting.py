@@ -14,16 +14,16 @@ import pytest
 from tests.support.batch_bytes import (
     a_batch,
     a_single,
-    drain,
-    javas_batch,
+    batch_messages,
+    java_batch,
     make_topic,
+    pull_all,
+    read_entries,
     records,
     send,
-    some,
     stop,
-    units,
 )
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.cli.main import main
 from holdfast.model.java_hash import java_hash
@@ -34,10 +34,10 @@ from holdfast.wire.frames.command import Command
 ENTRY = struct.Struct(">qiq")
 
 
-def a_broker(folder: Path, entries: int = 16) -> BrokerDesk:
+def a_broker(folder: Path, entries: int = 16) -> BrokerHarness:
     """Return a broker on a real folder."""
     disk: Any = PosixDisk(folder)
-    return BrokerDesk(disk=disk, queue_file_entries=entries, index_slots=10, index_entries=100)
+    return BrokerHarness(disk=disk, queue_file_entries=entries, index_slots=10, index_entries=100)
 
 
 def an_old_instance(folder: Path, entries: int = 16) -> None:
@@ -46,10 +46,10 @@ def an_old_instance(folder: Path, entries: int = 16) -> None:
     make_topic(desk, kind="SimpleCQ", queues=2)
     for number in range(40):
         desk.now_ms += 7
-        send(desk, a_single(some(1, start=number, tags=("a", "b"))[0], queue=number % 2))
-    send(desk, javas_batch(some(5, start=100)))
+        send(desk, a_single(batch_messages(1, start=number, tags=("a", "b"))[0], queue=number % 2))
+    send(desk, java_batch(batch_messages(5, start=100)))
     commit = {"consumerGroup": "TOOLS_CONSUMER", "topic": "T", "queueId": "0", "commitOffset": "11"}
-    desk.ask(Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, opaque=1, fields=commit))
+    desk.call(Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, opaque=1, fields=commit))
     stop(desk)
 
 
@@ -80,7 +80,7 @@ def test_every_entry_becomes_one_of_a_single_message(tmp_path: Path):
     assert [queue["entries"] for queue in report["queues"]] == [25, 20]
     times = {record.position: record.store_ms for record in records(PosixDisk(tmp_path))}
     for queue, entries in before.items():
-        found = units(PosixDisk(tmp_path), queue=queue)
+        found = read_entries(PosixDisk(tmp_path), queue=queue)
         assert [unit[:3] for unit in found] == entries
         assert [unit[3:] for unit in found] == [
             (times[position], offset, 1, -1, 0) for offset, (position, _, _) in enumerate(entries)
@@ -96,19 +96,19 @@ def test_everybody_goes_on_and_batches_are_kept_whole_from_then_on(tmp_path: Pat
     desk = a_broker(tmp_path)
 
     question = {"consumerGroup": "TOOLS_CONSUMER", "topic": "T", "queueId": "0"}
-    (committed,) = desk.ask(Command(code=RequestCode.QUERY_CONSUMER_OFFSET, opaque=1, fields=question))
-    old = [bytes(record.body) for record in drain(desk)]
-    answer = send(desk, a_batch(some(4, start=200), codec="zstd"))
+    (committed,) = desk.call(Command(code=RequestCode.QUERY_CONSUMER_OFFSET, opaque=1, fields=question))
+    old = [bytes(record.body) for record in pull_all(desk)]
+    answer = send(desk, a_batch(batch_messages(4, start=200), codec="zstd"))
 
     assert committed.fields.get("offset", "11") == "11"
     assert old == [b"%d" % number for number in (*range(0, 40, 2), *range(100, 105))]
     assert (answer.code, answer.fields["queueOffset"]) == (ResponseCode.SUCCESS, "25")
-    assert [record.offset for record in drain(desk)] == list(range(29))
+    assert [record.offset for record in pull_all(desk)] == list(range(29))
     stop(desk)
     status, _, complained = convert(tmp_path, "simple")
     assert status == 1
     assert "4 messages" in complained
-    assert units(PosixDisk(tmp_path))[-1].count == 4
+    assert read_entries(PosixDisk(tmp_path))[-1].count == 4
 
 
 def test_there_and_back_is_where_it_began(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_there_and_back_is_where_it_began(tmp_path: Path):
     assert convert(tmp_path, "simple")[0] == 0
 
     assert {path: path.read_bytes() for path in before} == before
-    assert len(drain(a_broker(tmp_path))) == 25
+    assert len(pull_all(a_broker(tmp_path))) == 25
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ async def test_a_new_client_sends_what_its_broker_takes(kind: Callable[[Scripted
 
         assert [result.offset for result in results] == list(range(COUNT))
         assert len({result.message_id for result in results}) == COUNT
-        sent = [command for code in SENDS for command in server.heard_of(code)]
+        sent = [command for code in SENDS for command in server.requests_of(code)]
         last = sent[-1]
         assert is_whole(last) == (kind is taking)
         assert len(sent) == (2 if kind is refusing else 1)

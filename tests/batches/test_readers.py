@@ -8,18 +8,18 @@ from tests.support.batch_bytes import (
     CODECS,
     JAVA_4,
     JAVA_5,
-    Said,
+    BatchMessage,
     a_batch,
     a_single,
-    drain,
-    items,
-    javas_batch,
+    batch_messages,
+    compress,
+    encode_messages,
+    java_batch,
     pull,
+    pull_all,
     send,
-    some,
-    squeeze,
 )
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.wire.records.properties import parse_properties
 
@@ -35,28 +35,28 @@ OLD_READERS = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("serializer", [0, 1])
-def test_who_opens_batches_gets_the_record_as_it_came(desk: BrokerDesk, codec: str, serializer: int):
+def test_who_opens_batches_gets_the_record_as_it_came(desk: BrokerHarness, codec: str, serializer: int):
     """One lookup, one record, whoever it is; compression is undone by nobody but the consumer."""
-    batch = some(10, size=40)
+    batch = batch_messages(10, size=40)
     send(desk, a_batch(batch, codec=codec))
 
-    java = pull(desk, 0, reader={**JAVA_5, "serializer": serializer})
-    ours = pull(desk, 0, reader={"serializer": serializer}, **OURS)
+    java = pull(desk, 0, client={**JAVA_5, "serializer": serializer})
+    ours = pull(desk, 0, client={"serializer": serializer}, **OURS)
 
     for pulled in (java, ours):
         assert (pulled.code, pulled.next, pulled.min, pulled.max) == (0, 10, 0, 10)
         (record,) = pulled.records
-        assert bytes(record.body) == squeeze(items(batch), codec)
+        assert bytes(record.body) == compress(encode_messages(batch), codec)
         assert (record.offset, record.sys_flag) == (0, BATCH | CODECS[codec])
 
 
 @pytest.mark.parametrize("offset", range(10))
-def test_a_pull_from_the_middle_never_brings_the_head_again(desk: BrokerDesk, offset: int):
+def test_a_pull_from_the_middle_never_brings_the_head_again(desk: BrokerHarness, offset: int):
     """Java delivers all that a batch holds: it gets the rest alone. Ours drops what it did not ask for by itself."""
-    send(desk, a_batch(some(10)))
-    send(desk, a_batch(some(10, start=10)))
+    send(desk, a_batch(batch_messages(10)))
+    send(desk, a_batch(batch_messages(10, start=10)))
 
-    java = drain(desk, offset, reader=JAVA_5)
+    java = pull_all(desk, offset, client=JAVA_5)
     ours = pull(desk, offset, **OURS)
 
     singles = [record for record in java if record.sys_flag & BATCH != BATCH]
@@ -69,13 +69,13 @@ def test_a_pull_from_the_middle_never_brings_the_head_again(desk: BrokerDesk, of
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reader", OLD_READERS)
-def test_who_cannot_open_batches_gets_single_messages(desk: BrokerDesk, reader: str, codec: str):
+def test_who_cannot_open_batches_gets_single_messages(desk: BrokerHarness, reader: str, codec: str):
     """Each with its own offset, flag, properties and body, and with the times and hosts of its batch."""
-    batch = some(10, tags=("a", "b"), size=30)
+    batch = batch_messages(10, tags=("a", "b"), size=30)
     send(desk, a_batch(batch, codec=codec))
     (whole,) = pull(desk, 0, **OURS).records
 
-    pulled = pull(desk, 3, reader=OLD_READERS[reader])
+    pulled = pull(desk, 3, client=OLD_READERS[reader])
 
     assert (pulled.code, pulled.next) == (0, 10)
     assert pulled.offsets == list(range(3, 10))
@@ -88,14 +88,14 @@ def test_who_cannot_open_batches_gets_single_messages(desk: BrokerDesk, reader: 
         assert (record.born_host, record.store_host) == (whole.born_host, whole.store_host)
 
 
-def test_one_message_at_a_time_can_be_read_out_of_any_batch(desk: BrokerDesk):
+def test_one_message_at_a_time_can_be_read_out_of_any_batch(desk: BrokerHarness):
     """A thousand small pulls, and nothing twice or missing."""
     number = 0
     for size in (1, 40, 3, 300, 1, 1, 90):
-        send(desk, (a_batch if size % 2 else javas_batch)(some(size, start=number)))
+        send(desk, (a_batch if size % 2 else java_batch)(batch_messages(size, start=number)))
         number += size
 
-    found = drain(desk, count=1)
+    found = pull_all(desk, count=1)
 
     assert [record.offset for record in found] == list(range(number))
     assert [bytes(record.body) for record in found] == [b"%d" % each for each in range(number)]
@@ -106,22 +106,22 @@ def test_one_message_at_a_time_can_be_read_out_of_any_batch(desk: BrokerDesk):
     [(5, 1, [0], 20), (5, 34, [0], 20), (0, 40, [0, 20], 40), (5, 60, [0, 20, 40], 60), (19, 19, [0], 20)],
 )
 def test_whole_batches_count_as_all_their_messages(
-    desk: BrokerDesk, offset: int, count: int, bases: list[int], behind: int
+    desk: BrokerHarness, offset: int, count: int, bases: list[int], behind: int
 ):
     """Those from the asked offset on: up to the asked number, but at least one record."""
     for start in range(0, 100, 20):
-        send(desk, a_batch(some(20, start=start)))
+        send(desk, a_batch(batch_messages(20, start=start)))
 
     pulled = pull(desk, offset, count=count, **OURS)
 
     assert (pulled.offsets, pulled.next) == (bases, behind)
 
 
-def test_size_limits_hold_for_batches_and_for_what_is_split(desk: BrokerDesk):
+def test_size_limits_hold_for_batches_and_for_what_is_split(desk: BrokerHarness):
     """At least one comes, however large; then as much as was asked for."""
     for start in range(0, 40, 10):
-        send(desk, a_batch(some(10, start=start, size=1000)))
-    send(desk, a_single(Said(b"z" * 5000, "IDZ")))
+        send(desk, a_batch(batch_messages(10, start=start, size=1000)))
+    send(desk, a_single(BatchMessage(b"z" * 5000, "IDZ")))
 
     whole = pull(desk, 0, maxMsgBytes="100", **OURS)
     single = pull(desk, 12, maxMsgBytes="100")
@@ -136,26 +136,26 @@ def test_size_limits_hold_for_batches_and_for_what_is_split(desk: BrokerDesk):
 
 @pytest.mark.parametrize("tag", ["a", "b", "nobody"])
 @pytest.mark.parametrize("codec", ["plain", "zstd"])
-def test_tags_inside_a_mixed_batch_reach_every_kind_of_reader(desk: BrokerDesk, tag: str, codec: str):
+def test_tags_inside_a_mixed_batch_reach_every_kind_of_reader(desk: BrokerHarness, tag: str, codec: str):
     """Upstream hides such a batch from everybody who wants a tag."""
-    batch = some(12, tags=("a", "b", ""))
+    batch = batch_messages(12, tags=("a", "b", ""))
     send(desk, a_batch(batch, codec=codec))
-    send(desk, a_batch(some(4, start=12, tags=("a",)), outside={"TAGS": "a"}, codec=codec))
+    send(desk, a_batch(batch_messages(4, start=12, tags=("a",)), extra_properties={"TAGS": "a"}, codec=codec))
 
-    single = drain(desk, subscription=tag)
-    whole = drain(desk, subscription=tag, **OURS)
+    single = pull_all(desk, subscription=tag)
+    whole = pull_all(desk, subscription=tag, **OURS)
 
-    wanted = [said.body for said in batch + some(4, start=12, tags=("a",)) if said.tag == tag]
+    wanted = [said.body for said in batch + batch_messages(4, start=12, tags=("a",)) if said.tag == tag]
     assert [bytes(record.body) for record in single] == wanted
     bases = [record.offset for record in whole]
     assert 0 in bases, "whoever opens it looks at each message"
     assert (12 in bases) == (tag == "a"), "a batch of another tag costs nobody anything"
 
 
-def test_a_batch_of_nothing_wanted_is_passed_at_once(desk: BrokerDesk):
+def test_a_batch_of_nothing_wanted_is_passed_at_once(desk: BrokerHarness):
     """The reader hears that it shall go on, and where; it does not wait behind it."""
-    send(desk, a_batch(some(12, tags=("a", "b"))))
-    send(desk, a_batch(some(3, start=12, tags=("c", "d"))))
+    send(desk, a_batch(batch_messages(12, tags=("a", "b"))))
+    send(desk, a_batch(batch_messages(3, start=12, tags=("c", "d"))))
 
     pulled = pull(desk, 0, subscription="c", sysFlag="6")
     last = pull(desk, 13, subscription="a")
@@ -164,10 +164,10 @@ def test_a_batch_of_nothing_wanted_is_passed_at_once(desk: BrokerDesk):
     assert (last.code, last.next, last.records) == (20, 15, [])
 
 
-def test_properties_of_messages_are_their_own(desk: BrokerDesk):
+def test_properties_of_messages_are_their_own(desk: BrokerHarness):
     """What is said outside, of the batch, is said of no message of it."""
-    batch = some(3)
-    send(desk, a_batch(batch, outside={"KEYS": "key0 key1 key2", "COLOUR": "red", "INNER_IDS": "next"}))
+    batch = batch_messages(3)
+    send(desk, a_batch(batch, extra_properties={"KEYS": "key0 key1 key2", "COLOUR": "red", "INNER_IDS": "next"}))
 
     found = [parse_properties(record.properties.decode()) for record in pull(desk, 0).records]
 

@@ -7,21 +7,21 @@ from random import Random
 
 import pytest
 from tests.support.batch_bytes import (
-    UNIT,
-    Said,
-    Unit,
+    ENTRY_FORMAT,
+    BatchMessage,
+    RecordEntry,
     a_batch,
     a_single,
-    drain,
-    javas_batch,
+    batch_messages,
+    java_batch,
     make_topic,
     pull,
+    pull_all,
+    read_entries,
     send,
-    some,
     stop,
-    units,
 )
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.stores import overwrite
 
 from holdfast.model.errors import StoreError
@@ -34,23 +34,23 @@ OURS = {"opensBatches": "true"}
 SIZES = (3, 1, 10, 2, 1, 7, 4, 1, 1, 20)
 
 
-def a_desk(disk: SimDisk | None = None, **options: object) -> BrokerDesk:
+def a_desk(disk: SimDisk | None = None, **options: object) -> BrokerHarness:
     """Return a broker whose index files have four entries."""
-    return BrokerDesk(disk=disk, queue_file_entries=4, **options)  # type: ignore[arg-type]
+    return BrokerHarness(disk=disk, queue_file_entries=4, **options)  # type: ignore[arg-type]
 
 
-def filled(**options: object) -> BrokerDesk:
+def filled(**options: object) -> BrokerHarness:
     """Return one with batches of all kinds and single messages between them."""
     desk = a_desk(**options)
     make_topic(desk)
     number = 0
     for turn, size in enumerate(SIZES):
-        batch = some(size, start=number)
+        batch = batch_messages(size, start=number)
         number += size
         if size == 1 and turn % 2:
             send(desk, a_single(batch[0]))
         elif turn % 3 == 0:
-            send(desk, javas_batch(batch))
+            send(desk, java_batch(batch))
         else:
             send(desk, a_batch(batch, codec=("plain", "lz4", "zstd", "zlib")[turn % 4]))
         desk.now_ms += turn
@@ -81,8 +81,8 @@ def test_everything_is_there_after_a_restart_and_the_index_is_the_same(end: str)
 
     again = a_desk(desk.disk)
 
-    assert said(drain(again)) == EVERYTHING
-    assert send(again, a_batch(some(2))).fields["queueOffset"] == str(len(EVERYTHING))
+    assert said(pull_all(again)) == EVERYTHING
+    assert send(again, a_batch(batch_messages(2))).fields["queueOffset"] == str(len(EVERYTHING))
     stop(again)
     count = len(SIZES) * 46
     after = b"".join(
@@ -98,14 +98,14 @@ def test_a_batch_that_was_acknowledged_survives_a_power_cut_as_a_whole(seed: int
     random = Random(seed)
     desk = a_desk(flush="sync")
     make_topic(desk)
-    told: dict[int, list[Said]] = {}
-    waiting: list[list[Said]] = []
+    told: dict[int, list[BatchMessage]] = {}
+    waiting: list[list[BatchMessage]] = []
     number = 0
     for _ in range(random.randrange(1, 12)):
-        batch = some(random.randrange(1, 40), start=number, size=random.randrange(200))
+        batch = batch_messages(random.randrange(1, 40), start=number, size=random.randrange(200))
         number += len(batch)
         waiting.append(batch)
-        desk.ask(a_batch(batch, codec=random.choice(("plain", "lz4"))))
+        desk.call(a_batch(batch, codec=random.choice(("plain", "lz4"))))
         if random.random() < 0.7:
             desk.answers[1].clear()
             desk.sync()
@@ -117,14 +117,14 @@ def test_a_batch_that_was_acknowledged_survives_a_power_cut_as_a_whole(seed: int
 
     again = a_desk(desk.disk, flush="sync")
 
-    found = dict(said(drain(again)))
+    found = dict(said(pull_all(again)))
     for base, batch in told.items():
         assert [found.get(base + index) for index in range(len(batch))] == [each.body for each in batch]
-    whole = drain(again, **OURS)
+    whole = pull_all(again, **OURS)
     held = [(record.offset, int(parse_properties(record.properties.decode())["INNER_NUM"])) for record in whole]
     assert sorted(found) == [offset for base, count in held for offset in range(base, base + count)]
     again.answers[1].clear()
-    again.ask(a_batch(some(3)))
+    again.call(a_batch(batch_messages(3)))
     again.sync()
     assert int(again.answers[1][-1].fields["queueOffset"]) >= max(found, default=-1) + 1
 
@@ -168,7 +168,7 @@ def test_a_damaged_entry_of_the_index_never_shows_a_wrong_message(damage: str, p
     is_plausible = damage == "first offset 7"
     if not is_killed and not is_plausible:
         assert len(found) >= len(EVERYTHING) - SIZES[number], "damage of one entry costs its messages and no more"
-        assert said(drain(again)) == sorted(found.items())
+        assert said(pull_all(again)) == sorted(found.items())
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
@@ -202,7 +202,7 @@ def test_what_retention_takes_is_gone_from_the_beginning_and_offsets_stay():
     make_topic(desk)
     bases = []
     for number in range(40):
-        bases.append(int(send(desk, a_batch(some(10, start=number * 10, size=6000))).fields["queueOffset"]))
+        bases.append(int(send(desk, a_batch(batch_messages(10, start=number * 10, size=6000))).fields["queueOffset"]))
         desk.now_ms += 60_000
     desk.pass_time(3_000_000, "housekeep", "clean")
     desk.pass_time(1000, "housekeep")
@@ -213,18 +213,18 @@ def test_what_retention_takes_is_gone_from_the_beginning_and_offsets_stay():
     assert 0 < pulled.min < 400
     assert pulled.min in bases
     assert (pulled.next, pulled.max) == (pulled.min, 400)
-    assert [offset for offset, _ in said(drain(desk, pulled.min))] == list(range(pulled.min, 400))
-    kept = units(desk.disk)
+    assert [offset for offset, _ in said(pull_all(desk, pulled.min))] == list(range(pulled.min, 400))
+    kept = read_entries(desk.disk)
     assert kept[0].base <= pulled.min
-    assert UNIT.size == 46
+    assert ENTRY_FORMAT.size == 46
     stop(desk)
     again = a_desk(desk.disk, retention_hours=1)
     assert pull(again, 3)[:4] == pulled[:4]
 
 
-def damage_count(desk: BrokerDesk, unit: int, said: int) -> None:
+def damage_count(desk: BrokerHarness, unit: int, said: int) -> None:
     """Let the record of an index entry say another number of messages; no checksum covers that."""
-    place = units(desk.disk)[unit]
+    place = read_entries(desk.disk)[unit]
     log = desk.disk.read_file("commitlog/" + "0" * 20) or b""
     name = b"INNER_NUM\x01"
     at = log.index(name, place.position, place.position + place.size) + len(name)
@@ -239,38 +239,38 @@ def test_a_damaged_count_hides_no_later_record(codec: str, said_now: int):
     desk = a_desk()
     make_topic(desk)
     for start in (0, 3, 6):
-        send(desk, a_batch(some(3, start=start), codec=codec))
-    send(desk, a_single(some(1, start=9)[0]))
+        send(desk, a_batch(batch_messages(3, start=start), codec=codec))
+    send(desk, a_single(batch_messages(1, start=9)[0]))
     stop(desk)
-    position = units(desk.disk)[1].position
+    position = read_entries(desk.disk)[1].position
     damage_count(desk, 1, said_now)
     desk.disk.remove("batchconsumequeue")
 
     again = a_desk(desk.disk)
 
     assert [(unit.base, unit.count) for unit in units_after(again)] == [(0, 3), (3, 3), (6, 3), (9, 1)]
-    assert [offset for offset, _ in said(drain(again))] == [0, 1, 2, 6, 7, 8, 9]
+    assert [offset for offset, _ in said(pull_all(again))] == [0, 1, 2, 6, 7, 8, 9]
     (damage,) = again.store.recovered.damages
     assert damage.position == position
     assert f"offset 3 states {said_now} messages" in damage.reason
-    assert send(again, a_single(some(1)[0])).fields["queueOffset"] == "10"
+    assert send(again, a_single(batch_messages(1)[0])).fields["queueOffset"] == "10"
 
 
-def units_after(desk: BrokerDesk) -> list[Unit]:
+def units_after(desk: BrokerHarness) -> list[RecordEntry]:
     """Return the entries of the index, all of them on disk."""
     for queue in desk.store.list_queues():
         queue.flush()
-    return units(desk.disk)
+    return read_entries(desk.disk)
 
 
 def test_a_wrong_offset_does_not_shorten_a_batch_that_holds_what_it_says():
     """The later record is the damaged one then, and is reported."""
     desk = a_desk()
     make_topic(desk)
-    send(desk, a_batch(some(3)))
-    send(desk, a_single(some(1, start=3)[0]))
+    send(desk, a_batch(batch_messages(3)))
+    send(desk, a_single(batch_messages(1, start=3)[0]))
     stop(desk)
-    last = units(desk.disk)[1]
+    last = read_entries(desk.disk)[1]
     overwrite(desk.disk, "commitlog/" + "0" * 20, last.position + 20, struct.pack(">q", 2))
     desk.disk.remove("batchconsumequeue")
 
@@ -289,4 +289,4 @@ def test_an_index_entry_that_covers_the_next_ones_hides_none_of_them():
 
     again = a_desk(desk.disk)
 
-    assert [offset for offset, _ in said(drain(again))] == [number for number, _ in EVERYTHING]
+    assert [offset for offset, _ in said(pull_all(again))] == [number for number, _ in EVERYTHING]

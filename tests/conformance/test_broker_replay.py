@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.broker_desk import BrokerDesk
-from tests.support.recordings import Recorded
+from tests.support.broker_desk import BrokerHarness
+from tests.support.recordings import RecordedFrame
 
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.command import Command
@@ -92,13 +92,13 @@ class Replay:
     """One broker, and the answers that it gave and that nobody has asked for yet."""
 
     def __init__(self) -> None:
-        self.desk = BrokerDesk(name="brokerA", cluster="C1", listen="127.0.0.1:40911")
+        self.desk = BrokerHarness(name="brokerA", cluster="C1", listen="127.0.0.1:40911")
         self.desk.now_ms = 1_794_745_000_000
         self._ours: dict[tuple[int, int], Command] = {}
 
-    def run(self, name: str) -> list[tuple[Recorded, Command | None]]:
+    def run(self, name: str) -> list[tuple[RecordedFrame, Command | None]]:
         """Send every request of a recording; return each recorded answer of interest with ours."""
-        pairs: list[tuple[Recorded, Command | None]] = []
+        pairs: list[tuple[RecordedFrame, Command | None]] = []
         for recorded in recordings.read(name):
             if recorded.line["port"] not in PORTS or not recorded.line["conn"].endswith("-broker"):
                 continue
@@ -114,14 +114,14 @@ class Replay:
         self.desk.now_ms += 3_000
         return pairs
 
-    def _receive(self, channel: int, recorded: Recorded) -> None:
+    def _receive(self, channel: int, recorded: RecordedFrame) -> None:
         if recorded.is_response:  # to a question of ours, which has another number here
             asked = [command for command in self.desk.answers[channel] if command.code == recorded.code]
             if not asked:
                 return
             answer = recorded.command
             answer.opaque = asked[-1].opaque
-            self.desk.ask(answer, channel=channel)
+            self.desk.call(answer, channel=channel)
         else:
             self.desk.send_bytes(recorded.data, channel)
         for number, answers in self.desk.answers.items():

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.support import recordings
-from tests.support.static_desks import StaticDesk, StaticDesks
+from tests.support.static_desks import StaticBroker, StaticBrokers
 
-from holdfast.wire.cluster.mapping import Detail, MappedTopic, decode
+from holdfast.wire.cluster.mapping import MappedTopic, MappingDetail, decode
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.command import Command
 
@@ -18,33 +18,33 @@ TOPIC = "TopicStatic"
 PORTS = {40911: "brokerA", 42911: "brokerB"}
 
 
-class ToolDesks(StaticDesks):
+class ToolDesks(StaticBrokers):
     """The two brokers that the tool spoke to."""
 
     def __init__(self) -> None:
         super().__init__("brokerA", "brokerB", cluster="C1")
-        for desk in self.desks.values():
+        for desk in self.brokers.values():
             desk.now_ms = 1_794_745_390_000
 
-    def replay(self, name: str, *codes: int) -> list[tuple[StaticDesk, Command, Command]]:
+    def replay(self, name: str, *codes: int) -> list[tuple[StaticBroker, Command, Command]]:
         """Let a recording's requests of the tool arrive; return who was asked, what, and the answers."""
         answered = []
         for recorded in recordings.read(name):
             is_request = recorded.line["dir"] == ">" and not recorded.is_response
             if recorded.line["conn"] == "tools-broker" and is_request and recorded.code in codes:
-                desk = self.desks[PORTS[recorded.line["port"]]]
+                desk = self.brokers[PORTS[recorded.line["port"]]]
                 answered.append((desk, recorded.command, self.ask_patiently(desk, recorded.command)))
         return answered
 
-    def ask_patiently(self, desk: StaticDesk, command: Command) -> Command:
+    def ask_patiently(self, desk: StaticBroker, command: Command) -> Command:
         """Ask, and let time pass until there is an answer."""
-        answers = desk.ask(command)
+        answers = desk.call(command)
         for _ in range(100):
             if answers:
                 return answers[0]
-            for each in self.desks.values():
+            for each in self.brokers.values():
                 each.pass_time(50, "pauses", "calls")
-            self.settle()
+            self.deliver_all()
             answers = list(desk.answers[1])
         raise AssertionError(f"no answer to {command.code}")
 
@@ -62,9 +62,9 @@ def test_a_topic_is_created_and_grown(desks: ToolDesks):
     assert [answer.code for _, command, answer in created if command.code == 351] == [17, 17]
     assert {answer.code for _, command, answer in created + grown if command.code == 513} == {0}
     for desk, command, _ in [row for row in grown if row[1].code == 513]:
-        (told,) = desk.ask(Command(code=351, fields={"topic": TOPIC, "lo": "true"}))
+        (told,) = desk.call(Command(code=351, fields={"topic": TOPIC, "lo": "true"}))
         mapped = decode(told.body, MappedTopic)
-        wanted = decode(command.body, Detail)
+        wanted = decode(command.body, MappingDetail)
         assert mapped.mapping is not None
         assert mapped.mapping.hosted == wanted.hosted
         assert (mapped.mapping.epoch, mapped.mapping.total) == (wanted.epoch, wanted.total)
@@ -96,8 +96,8 @@ def test_the_tool_reads_physical_ends(desks: ToolDesks):
     desks.replay("5.5.0-json-static-create", 513)
     desks.send(1, b"one", topic=TOPIC)
 
-    (answer,) = desks["brokerB"].ask(Command(code=202, fields={"topic": TOPIC}, language="JAVA", version=495))
-    (ours,) = desks["brokerB"].ask(Command(code=202, fields={"topic": TOPIC, "lo": "true"}))
+    (answer,) = desks["brokerB"].call(Command(code=202, fields={"topic": TOPIC}, language="JAVA", version=495))
+    (ours,) = desks["brokerB"].call(Command(code=202, fields={"topic": TOPIC, "lo": "true"}))
 
     assert b'"brokerName":"brokerB"' in answer.body
     assert b'"__syslo__global__"' in ours.body
@@ -118,16 +118,16 @@ def test_a_record_that_cannot_be_true_is_refused_by_name(desks: ToolDesks, chang
     """And nothing changes: neither the mapping nor the number of queues."""
     created = desks.replay("5.5.0-json-static-create", 513)
     desk, command, _ = next(row for row in created if row[0] is desks["brokerB"])
-    before = desk.rooms.mappings.find(TOPIC)
+    before = desk.components.mappings.find(TOPIC)
     detail = java_json.loads(command.body) | {"epoch": 1_799_999_999_999} | change
 
-    (answer,) = desk.ask(
+    (answer,) = desk.call(
         Command(code=513, fields=command.fields | {"writeQueueNums": "9"}, body=msgspec.json.encode(detail))
     )
 
     assert answer.code == 29
     assert word in (answer.remark or "")
-    assert desk.rooms.mappings.find(TOPIC) == before
-    config = desk.rooms.topics.find(TOPIC)
+    assert desk.components.mappings.find(TOPIC) == before
+    config = desk.components.topics.find(TOPIC)
     assert config is not None
     assert config.write_queues == 1

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import a_name_server
-from tests.support.recordings import Recorded
+from tests.support.recordings import RecordedFrame
 
 from holdfast.machine.events import ChannelId
 from holdfast.wire.frames import java_json
@@ -73,7 +73,7 @@ def meaning(body: bytes) -> Any:
     return value
 
 
-def replay(server: Conversation, step: str) -> list[tuple[Recorded, Command]]:
+def replay(server: MachineHarness, step: str) -> list[tuple[RecordedFrame, Command]]:
     """Send every request of a recording, or one of them; return each recorded answer with ours."""
     name, _, number = step.partition(":")
     ours: dict[tuple[ChannelId, int], Command] = {}
@@ -86,7 +86,7 @@ def replay(server: Conversation, step: str) -> list[tuple[Recorded, Command]]:
             pairs.append((recorded, ours.pop((channel, recorded.line["opaque"]))))
         else:
             server.receive(channel, recorded.data)
-            ours |= {(channel, answer.opaque): answer for answer in server.answers(channel)}
+            ours |= {(channel, answer.opaque): answer for answer in server.pop_answers(channel)}
     return pairs
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.recordings import Recorded
+from tests.support.recordings import RecordedFrame
 
 from holdfast.wire.frames.command import BINARY, JSON, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames
 
 
-def expected_fields(recorded: Recorded) -> dict[str, str]:
+def expected_fields(recorded: RecordedFrame) -> dict[str, str]:
     return recorded.line["header"].get("extFields") or {}
 
 
@@ -26,7 +26,7 @@ def json_header(frame: bytes) -> dict[str, Any]:
 def test_the_recordings_are_there():
     """A test over no files would pass."""
     assert len(recordings.file_names()) == 80
-    assert len(recordings.everything()) > 3500
+    assert len(recordings.all_frames()) > 3500
 
 
 @pytest.mark.parametrize("name", recordings.file_names())

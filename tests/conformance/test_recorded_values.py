@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support import recordings
-from tests.support.recordings import Recorded
+from tests.support.recordings import RecordedFrame
 
 from holdfast.wire.cluster import registration, route
 from holdfast.wire.cluster.registration import Registration, decode_registration, encode_registration
@@ -81,14 +81,14 @@ ANSWER_BODIES: dict[int, Callable[[bytes], Any]] = {
 }
 
 
-def requests(*codes: int) -> list[Recorded]:
-    return [each for each in recordings.everything() if not each.is_response and each.code in codes]
+def requests(*codes: int) -> list[RecordedFrame]:
+    return [each for each in recordings.all_frames() if not each.is_response and each.code in codes]
 
 
-def answers(*codes: int) -> list[Recorded]:
+def answers(*codes: int) -> list[RecordedFrame]:
     """Return successful answers to requests of these codes."""
     return [
-        each for each in recordings.everything() if each.is_response and each.code in codes and each.line["code"] == 0
+        each for each in recordings.all_frames() if each.is_response and each.code in codes and each.line["code"] == 0
     ]
 
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.replicas import MASTER, log_bytes
 
 from holdfast.broker.replication.ha_master import PURPOSE
@@ -35,9 +35,9 @@ def _said(stream: list[tuple[str, bytes]], side: str) -> bytes:
 
 def test_our_replica_copies_what_a_java_master_sent(stream: list[tuple[str, bytes]]) -> None:
     """And says of it what a Java slave said."""
-    desk = BrokerDesk(replica_of="broker-a", ha_master=MASTER)
-    desk.rooms.following.is_ready = lambda: True
-    desk.store.replica.is_known = lambda _topic: True
+    desk = BrokerHarness(replica_of="broker-a", ha_master=MASTER)
+    desk.components.ha_replica.is_ready = lambda: True
+    desk.store.replica.is_topic_known = lambda _topic: True
     desk.streams[CHANNEL] = bytearray()
     desk.pass_time(0, FOLLOWING_TIMER)
     desk.feed(ChannelOpened(CHANNEL, MASTER, desk.now_ms, MASTER, PURPOSE))
@@ -50,7 +50,7 @@ def test_our_replica_copies_what_a_java_master_sent(stream: list[tuple[str, byte
     assert sent
     assert log_bytes(desk) == sent
     assert desk.store.confirmed == len(sent)
-    assert desk.rooms.following.state == "following"
+    assert desk.components.ha_replica.state == "following"
     theirs, ours = ReportReader().feed(_said(stream, ">")), ReportReader().feed(desk.streams[CHANNEL])
     assert ours == sorted(set(theirs))
 
@@ -61,7 +61,7 @@ def test_our_master_sends_a_java_slave_what_a_java_master_sent(stream: list[tupl
     disk = SimDisk()
     disk.create("commitlog/00000000000000000000", 1 << 20).write(0, [log])
     disk.sync()
-    desk = BrokerDesk(disk=disk)
+    desk = BrokerHarness(disk=disk)
     desk.streams[CHANNEL] = bytearray()
     desk.feed(ChannelOpened(CHANNEL, "10.0.0.8:4711", desk.now_ms, None, PURPOSE))
 
@@ -70,4 +70,4 @@ def test_our_master_sends_a_java_slave_what_a_java_master_sent(stream: list[tupl
             desk.feed(StreamReceived(CHANNEL, data, desk.now_ms))
 
     assert b"".join(bytes(stretch.data) for stretch in LogReader().feed(desk.streams[CHANNEL])) == log
-    assert desk.rooms.shipping.replicated == len(log)
+    assert desk.components.ha_master.replicated_end == len(log)

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.leader_planning import plan_drain, plan_spread
-from holdfast.model.mapping import LogicalQueue, first_home, table
+from holdfast.model.mapping import LogicalQueue, mapping_rows, new_logical_queue
 
 Queues = dict[int, LogicalQueue]
 
@@ -13,7 +13,7 @@ MESSAGES = 101  # The proposal's ranges are inclusive: 0-100 are this many.
 
 def shown(queues: Queues) -> list[str]:
     """Return the table as the proposal prints it."""
-    return [f"{row.broker} | {row.queue_id} | {row.label} | {row.status}" for row in table(queues.values())]
+    return [f"{row.broker} | {row.queue_id} | {row.label} | {row.status}" for row in mapping_rows(queues.values())]
 
 
 def rows(text: str) -> list[str]:
@@ -23,7 +23,7 @@ def rows(text: str) -> list[str]:
 def at_first() -> Queues:
     """Return four logical queues on two brokers."""
     homes = [("broker1", 0), ("broker1", 1), ("broker2", 0), ("broker2", 1)]
-    return {number: first_home(number, *home) for number, home in enumerate(homes)}
+    return {number: new_logical_queue(number, *home) for number, home in enumerate(homes)}
 
 
 def migrate(queue: LogicalQueue, broker: str, queue_id: int, *, messages: int) -> LogicalQueue:

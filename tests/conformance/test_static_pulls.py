@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.static_desks import EPOCH, TOPIC, StaticDesks, records
+from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers, records
 
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.wire.frames.command import Command
@@ -14,9 +14,9 @@ def numbers(answer: Command) -> tuple[int, int, int, int, int]:
     return (answer.code, *(int(answer.fields[name]) for name in names))  # type: ignore[return-value]
 
 
-def with_hole() -> StaticDesks:
+def with_hole() -> StaticBrokers:
     """Return 100 records on one broker and, from 10000 on, 10 on the next, as mqadmin leaves them: no end recorded."""
-    desks = StaticDesks("b1", "b2")
+    desks = StaticBrokers("b1", "b2")
     desks.create("b1")
     desks.send(0, *(b"a%d" % at for at in range(100)))
     first = Segment(generation=0, broker="b1", queue_id=0, first=0)
@@ -24,14 +24,14 @@ def with_hole() -> StaticDesks:
     at_first = LogicalQueue(0, (first, Segment(generation=1, broker="b2", queue_id=4)))
     desks.record_at(desks["b1"], at_first.seal(100), total=1, epoch=EPOCH + 1)
     desks.record_at(desks["b2"], LogicalQueue(0, (first, second)), total=1, epoch=EPOCH + 1)
-    desks.settle()
+    desks.deliver_all()
     desks.send(0, *(b"b%d" % at for at in range(10)))
     return desks
 
 
-def contiguous() -> StaticDesks:
+def contiguous() -> StaticBrokers:
     """Return the same, moved by us: the second segment begins where the first ended."""
-    desks = StaticDesks("b1", "b2")
+    desks = StaticBrokers("b1", "b2")
     desks.create("b1")
     desks.send(0, *(b"a%d" % at for at in range(100)))
     desks.move(0, "b2")
@@ -62,10 +62,10 @@ def test_what_is_older_than_everything_is_moved_to_the_lowest_offset():
     """When the first segment is cleaned, a reader of it is sent to the start of the second."""
     desks = with_hole()
     second = Segment(generation=1, broker="b2", queue_id=4, first=10_000)
-    mapping = desks["b2"].rooms.mappings.find(TOPIC)
+    mapping = desks["b2"].components.mappings.find(TOPIC)
     assert mapping is not None
-    gone = mapping.put(LogicalQueue(0, (second,)), epoch=mapping.epoch + 1)
-    desks["b2"].rooms.mappings.change(gone, now_ms=desks["b2"].now_ms)
+    gone = mapping.with_queues(LogicalQueue(0, (second,)), epoch=mapping.epoch + 1)
+    desks["b2"].components.mappings.change(gone, now_ms=desks["b2"].now_ms)
 
     assert numbers(desks.pull(0, 50))[:3] == (21, 10_000, 10_000)
 
@@ -86,7 +86,7 @@ def test_the_worked_example_with_exact_ends():
 
 def test_a_border_between_two_segments_of_one_broker_costs_no_round_trip():
     """What lies behind the end of a segment is in the same answer, if it is here."""
-    desks = StaticDesks("b1", "b2")
+    desks = StaticBrokers("b1", "b2")
     desks.create("b1")
     desks.send(0, b"a")
     desks.move(0, "b2")
@@ -102,7 +102,7 @@ def test_a_border_between_two_segments_of_one_broker_costs_no_round_trip():
 def test_a_segment_whose_broker_is_down_is_an_error_that_names_it():
     """Only what lies there is unreadable; the rest goes on."""
     desks = contiguous()
-    desks.go_down("b1")
+    desks.disconnect("b1")
 
     down = desks.pull(0, 50)
 
@@ -113,12 +113,12 @@ def test_a_segment_whose_broker_is_down_is_an_error_that_names_it():
 
 def test_a_reader_waits_at_a_forced_end_that_nobody_knows():
     """It reads what is there, and is then told whose word it waits for; never passed on in silence."""
-    desks = StaticDesks("b1", "b2")
+    desks = StaticBrokers("b1", "b2")
     desks.create("b1")
     desks.send(0, b"a")
     forced = desks.queue(0).force("b2", 0)
     desks.record_at(desks["b2"], forced, total=1, epoch=EPOCH + 1000)
-    desks.settle()
+    desks.deliver_all()
 
     assert [record.body for record in records(desks.pull(0, 0, at="b2"))] == [b"a"]
     waiting = desks.pull(0, 1, at="b2")

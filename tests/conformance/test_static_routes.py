@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from tests.conformance.test_name_server_replay import meaning, replay
 from tests.support import recordings
-from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, a_registration, ask_route, find_route, register
+from tests.support.conversation import MachineHarness
+from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
 from tests.support.static_reports import (
-    a_home,
     a_java_report,
+    a_leader_report,
     a_report,
+    a_segment,
     address_of,
-    ask_as,
-    ask_aware,
     java_leaders,
     leaders,
-    leads,
     register_static,
+    request_as,
+    request_aware,
 )
 
 from holdfast.machine.events import TimerFired
@@ -73,7 +73,7 @@ def test_every_recorded_mapping_is_read():
                 info = convert_info(plain)
                 assert (info.topic, info.broker) == (topic, command.fields["brokerName"])
                 assert info.epoch > 1_700_000_000_000
-                seen.add((info.total, len(info.led)))
+                seen.add((info.total, len(info.led_queues)))
 
     assert {(2, 1), (4, 2), (4, 4), (4, 0)} <= seen
 
@@ -84,31 +84,31 @@ def test_every_recorded_mapping_is_read():
 def test_a_topic_enabled_on_some_brokers_only_is_busy_and_never_missing():
     """Until the last of its queues is led; old clients and new."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, total=3))
-    register_static(server, "b", leads("b", 1, total=3))
+    register_static(server, "a", a_leader_report("a", 0, total=3))
+    register_static(server, "b", a_leader_report("b", 1, total=3))
 
-    for answer in (ask_aware(server), ask_route(server, "orders"), ask_as(server, "JAVA", 513)):
+    for answer in (request_aware(server), request_route(server, "orders"), request_as(server, "JAVA", 513)):
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert answer.remark == (
             "the route of static topic orders cannot be served: no broker leads logical queues 2 of 3"
         )
 
-    register_static(server, "b", leads("b", 1, 2, total=3))
+    register_static(server, "b", a_leader_report("b", 1, 2, total=3))
     assert leaders(server) == {0: "a", 1: "b", 2: "b"}
-    assert ask_route(server, "orders").code == 0
+    assert request_route(server, "orders").code == 0
 
 
 def test_a_topic_grown_on_some_brokers_only_is_served_as_it_was():
     """Nobody sees a queue without a leader, and nobody sees a third of the new queues."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0))
-    register_static(server, "b", leads("b", 1))
+    register_static(server, "a", a_leader_report("a", 0))
+    register_static(server, "b", a_leader_report("b", 1))
 
-    register_static(server, "a", leads("a", 0, 2, total=4, epoch=2))
+    register_static(server, "a", a_leader_report("a", 0, 2, total=4, epoch=2))
     assert leaders(server) == {0: "a", 1: "b"}
-    assert [data.read_queues for data in decode_route(ask_route(server, "orders").body).queue_datas] == [2]
+    assert [data.read_queues for data in decode_route(request_route(server, "orders").body).queue_datas] == [2]
 
-    register_static(server, "b", leads("b", 1, 3, total=4, epoch=2))
+    register_static(server, "b", a_leader_report("b", 1, 3, total=4, epoch=2))
     assert leaders(server) == {0: "a", 1: "b", 2: "a", 3: "b"}
 
 
@@ -118,17 +118,19 @@ def test_a_normal_topic_that_is_being_converted_stays_normal_until_it_is_convert
     for name in "ab":
         register(server, name, address_of(name), channel=server.open())
 
-    register_static(server, "a", leads("a", 0, 1, 2, 3, total=8))
-    for body in (ask_aware(server).body, ask_route(server, "orders").body):
+    register_static(server, "a", a_leader_report("a", 0, 1, 2, 3, total=8))
+    for body in (request_aware(server).body, request_route(server, "orders").body):
         assert java_leaders(body) == {}
         assert {(queue.broker_name, queue.write_queues) for queue in decode_route(body).queue_datas} == {
             ("a", 4),
             ("b", 4),
         }
 
-    register_static(server, "b", leads("b", 4, 5, 6, 7, total=8))
+    register_static(server, "b", a_leader_report("b", 4, 5, 6, 7, total=8))
     assert leaders(server) == {number: "a" if number < 4 else "b" for number in range(8)}
-    assert all(is_mock_broker(data.broker_name) for data in decode_route(ask_route(server, "orders").body).queue_datas)
+    assert all(
+        is_mock_broker(data.broker_name) for data in decode_route(request_route(server, "orders").body).queue_datas
+    )
 
 
 # Moves.
@@ -136,13 +138,13 @@ def test_a_normal_topic_that_is_being_converted_stays_normal_until_it_is_convert
 
 def homes(end: int = 10) -> dict[int, list[Any]]:
     """Return queue 0 after its move from a to b."""
-    return {0: [a_home("a", end=end), a_home("b", generation=1, first=end)]}
+    return {0: [a_segment("a", end=end), a_segment("b", generation=1, first=end)]}
 
 
-def a_moved_topic() -> Conversation:
+def a_moved_topic() -> MachineHarness:
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, total=1))
-    register_static(server, "b", leads("b", total=1))
+    register_static(server, "a", a_leader_report("a", 0, total=1))
+    register_static(server, "b", a_leader_report("b", total=1))
     register_static(server, "b", a_report("b", homes(), total=1, epoch=2))
     register_static(server, "a", a_report("a", homes(), total=1, epoch=2))
     return server
@@ -152,7 +154,7 @@ def test_a_stale_broker_that_comes_back_leads_nothing():
     """With the disk it had before the move: its epoch is refused, and it is told."""
     server = a_moved_topic()
 
-    answer = register_static(server, "a", leads("a", 0, total=1))
+    answer = register_static(server, "a", a_leader_report("a", 0, total=1))
 
     assert answer.code == 0
     assert "its mapping is an old copy" in (answer.remark or "")
@@ -167,7 +169,7 @@ def test_a_broker_with_a_copy_of_anothers_mapping_leads_nothing():
 
     assert "c has a mapping of orders that belongs to b: remove the copied file" in (answer.remark or "")
     assert leaders(server) == {0: "b"}
-    assert b'"c"' not in ask_aware(server).body
+    assert b'"c"' not in request_aware(server).body
 
 
 @pytest.mark.parametrize("how", ["good-bye", "channel", "silence"])
@@ -175,27 +177,27 @@ def test_a_leader_that_is_away_keeps_its_queue(how: str):
     """No other broker is named for it; its address is gone, and back when it is."""
     server = a_name_server()
     channel = server.open()
-    register_static(server, "a", leads("a", 0), channel=channel)
+    register_static(server, "a", a_leader_report("a", 0), channel=channel)
     keeper = server.open()
-    register_static(server, "b", leads("b", 1), channel=keeper)
+    register_static(server, "b", a_leader_report("b", 1), channel=keeper)
 
     if how == "good-bye":
         fields = {"brokerName": "a", "brokerAddr": address_of("a"), "clusterName": "C1", "brokerId": "0"}
-        server.ask(RequestCode.UNREGISTER_BROKER, fields)
+        server.call(RequestCode.UNREGISTER_BROKER, fields)
     elif how == "channel":
         server.close(channel)
     else:
         server.now_ms += 119_000
-        register_static(server, "b", leads("b", 1), channel=keeper)
+        register_static(server, "b", a_leader_report("b", 1), channel=keeper)
         server.now_ms += 2_000
-        server.happen(TimerFired(SCAN_TIMER, server.now_ms))
+        server.feed(TimerFired(SCAN_TIMER, server.now_ms))
 
-    route = decode_route(ask_aware(server).body)
+    route = decode_route(request_aware(server).body)
     assert leaders(server) == {0: "a", 1: "b"}
     assert [broker.broker_name for broker in route.broker_datas] == ["b"]
 
-    register_static(server, "a", leads("a", 0))
-    assert {broker.broker_name for broker in decode_route(ask_aware(server).body).broker_datas} == {"a", "b"}
+    register_static(server, "a", a_leader_report("a", 0))
+    assert {broker.broker_name for broker in decode_route(request_aware(server).body).broker_datas} == {"a", "b"}
 
 
 def test_a_drained_broker_that_is_removed_is_forgotten():
@@ -205,11 +207,11 @@ def test_a_drained_broker_that_is_removed_is_forgotten():
     register_static(server, "a", a_report("a", homes(), total=1, epoch=2), channel=channel)
     register_static(server, "b", a_report("b", homes(), total=1, epoch=2))
     server.close(channel)
-    assert b'"bname":"a"' in ask_aware(server).body
+    assert b'"bname":"a"' in request_aware(server).body
 
     register_static(server, "b", a_report("b", {0: homes()[0][1:]}, total=1, epoch=3))
 
-    assert b'"bname":"a"' not in ask_aware(server).body
+    assert b'"bname":"a"' not in request_aware(server).body
     assert leaders(server) == {0: "b"}
 
 
@@ -219,11 +221,11 @@ def test_a_broker_whose_records_expired_is_forgotten_when_it_leaves():
     channel = server.open()
     register_static(server, "a", a_report("a", homes(), total=1, epoch=2), channel=channel)
     register_static(server, "b", a_report("b", {0: homes()[0][1:]}, total=1, epoch=3))
-    assert b'"bname":"a"' in ask_aware(server).body
+    assert b'"bname":"a"' in request_aware(server).body
 
     server.close(channel)
 
-    assert b'"bname":"a"' not in ask_aware(server).body
+    assert b'"bname":"a"' not in request_aware(server).body
     assert leaders(server) == {0: "b"}
 
 
@@ -233,22 +235,22 @@ def test_a_broker_whose_records_expired_is_forgotten_when_it_leaves():
 def test_a_deleted_static_topic_can_come_back_as_a_normal_one():
     """Nothing of the old one is left, neither for clients that read mappings nor for others."""
     server = a_moved_topic()
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     assert leaders(server) is None
-    assert ask_route(server, "orders").code == ResponseCode.TOPIC_NOT_EXIST
+    assert request_route(server, "orders").code == ResponseCode.TOPIC_NOT_EXIST
 
     register(server, "a", address_of("a"), body=a_registration("orders", counter=9), channel=server.open())
 
     route = find_route(server, "orders")
     assert route is not None
     assert [queue.broker_name for queue in route.queue_datas] == ["a"]
-    assert b"topicQueueMappingByBroker" not in ask_aware(server).body
+    assert b"topicQueueMappingByBroker" not in request_aware(server).body
 
 
 def test_a_broker_that_slept_through_the_deletion_does_not_revive_the_topic():
     """Beside a normal topic of the name it would take that one away from its clients."""
     server = a_moved_topic()
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     register(server, "c", address_of("c"), body=a_registration("orders", counter=9), channel=server.open())
 
     answer = register_static(server, "b", a_report("b", homes(), total=1, epoch=2))
@@ -262,10 +264,10 @@ def test_a_broker_that_slept_through_the_deletion_does_not_revive_the_topic():
 def test_a_deleted_static_topic_can_be_created_again():
     """Under a new epoch, with fewer queues and other brokers."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1, total=2, epoch=5))
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    register_static(server, "a", a_leader_report("a", 0, 1, total=2, epoch=5))
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
-    register_static(server, "b", leads("b", 0, total=1, epoch=6))
+    register_static(server, "b", a_leader_report("b", 0, total=1, epoch=6))
 
     assert leaders(server) == {0: "b"}
 
@@ -277,10 +279,10 @@ def test_java_brokers_and_ours_share_a_topic():
     """Those that tell no homes are merged by epoch, as Java's clients would do it."""
     server = a_name_server()
     register_static(server, "a", a_java_report("a", {0: 0, 1: 1}, total=3, epoch=10))
-    register_static(server, "b", leads("b", 2, total=3, epoch=10))
+    register_static(server, "b", a_leader_report("b", 2, total=3, epoch=10))
     assert leaders(server) == {0: "a", 1: "a", 2: "b"}
 
-    register_static(server, "b", a_report("b", {1: [a_home("b", 5)], 2: [a_home("b", 2)]}, total=3, epoch=11))
+    register_static(server, "b", a_report("b", {1: [a_segment("b", 5)], 2: [a_segment("b", 2)]}, total=3, epoch=11))
     assert leaders(server) == {0: "a", 1: "b", 2: "b"}
 
     register_static(server, "a", a_java_report("a", {0: 0}, total=3, epoch=11))
@@ -293,7 +295,7 @@ def test_other_topics_are_not_touched_by_a_static_one():
     channel = server.open()
     register(server, "a", address_of("a"), body=a_registration("bills", "mails"), channel=channel)
 
-    register_static(server, "a", leads("a", 0, 1), channel=channel)
+    register_static(server, "a", a_leader_report("a", 0, 1), channel=channel)
 
     assert find_route(server, "bills") is not None
     assert find_route(server, "mails") is not None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from tests.support.pages import blocks, commanded, in_python, pattern_of, read_page, typed
+from tests.support.pages import blocks, pattern_of, python_command, read_page, run_command, run_holdfast
 from tests.support.up import Up
 
 PAGE = read_page("docs/clients.md")
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A cluster with the topics that the page creates."""
     with Up(tmp_path_factory.mktemp("clients"), "--set", "log_file_size=16777216") as up:
         for words in re.findall(r"^\$ holdfast (topic create .*)$", PAGE, re.MULTILINE):
-            commanded(up, words)
+            run_holdfast(up, words)
         yield up
 
 
@@ -58,10 +58,10 @@ def test_each_kind_of_client_has_an_example():
 @pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.heading)
 def test_the_example_prints_what_the_page_shows(cluster: Up, example: Example):
     """To its end, with nothing but the address changed; only concurrent listeners print in any order."""
-    said = typed(cluster, in_python(cluster, example.program)).splitlines()
+    said = run_command(cluster, python_command(cluster, example.program)).splitlines()
 
     in_order = sorted if example.heading == "Push consumer" else list
     assert in_order(said) == in_order(example.output.splitlines())
     for words, answer in example.commands:
-        said_then = commanded(cluster, words)
+        said_then = run_holdfast(cluster, words)
         assert re.fullmatch(pattern_of(answer), said_then.strip()), said_then

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.name_servers import a_name_server
 
 from holdfast.client.producer import Producer
@@ -35,10 +35,10 @@ def test_the_page_says_who_answers(code: RequestCode):
     """Each role that knows a request is named, and no other role."""
     roles = REQUESTS[code][1].split(", ")
 
-    refused_by_broker = [answer.code for answer in BrokerDesk().ask(Command(code=code))] == [
+    refused_by_broker = [answer.code for answer in BrokerHarness().call(Command(code=code))] == [
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     ]
-    refused_by_name_server = a_name_server().ask(code, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    refused_by_name_server = a_name_server().call(code, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     assert refused_by_broker == ("broker" not in roles)
     assert refused_by_name_server == ("name server" not in roles)

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.pages import ROOT, USUAL, blocks, commanded, in_python, pattern_of, read_page, typed
+from tests.support.pages import (
+    ROOT,
+    USUAL_ADDRESS,
+    blocks,
+    pattern_of,
+    python_command,
+    read_page,
+    run_command,
+    run_holdfast,
+)
 from tests.support.up import HOLDFAST, Up
 
 import holdfast
@@ -50,7 +59,7 @@ def test_the_commands_say_what_the_readme_shows(cluster: Up):
     assert [words.split()[0] for words, _ in commands] == ["topic", "send", "tail"]
 
     for words, answer in commands[:2]:
-        said = commanded(cluster, words)
+        said = run_holdfast(cluster, words)
         assert re.fullmatch(pattern_of(answer), said.strip()), said
 
 
@@ -58,7 +67,7 @@ def test_the_python_example_runs(cluster: Up):
     """As a program of its own, with nothing but the address changed."""
     (block,) = (block for block in blocks(README, "python") if "import holdfast\n" in block)
 
-    said = typed(cluster, in_python(cluster, block))
+    said = run_command(cluster, python_command(cluster, block))
 
     assert re.search(r"^stored at .*'orders'.* \d+$", said, re.MULTILINE), said
     assert re.search(r"^b'.*'$", said, re.MULTILINE), said
@@ -78,13 +87,13 @@ def test_the_first_five_minutes_work(cluster: Up):
         ["group", "lag"],
     ]
     for words in before:
-        commanded(cluster, words)
+        run_holdfast(cluster, words)
 
-    with subprocess.Popen(in_python(cluster, program, "200"), stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(python_command(cluster, program, "200"), stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert "parcel" in running.stdout.readline()
         for words in during:
-            commanded(cluster, words)
+            run_holdfast(cluster, words)
         said = running.stdout.read()
 
     assert running.returncode == 0
@@ -97,7 +106,7 @@ def examples() -> Iterator[tuple[str, str]]:
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         for block in re.findall(r"(?:^ {4}.*\n|^\n)+", text, re.MULTILINE):
             code = textwrap.dedent(block).strip("\n")
-            if f'("{USUAL}"' in code:
+            if f'("{USUAL_ADDRESS}"' in code:
                 yield path.relative_to(ROOT / "src" / "holdfast").as_posix(), code
 
 
@@ -122,7 +131,7 @@ async def test_the_example_of_a_docstring_runs(cluster: Up, path: str, code: str
 
     names: dict[str, Any] = {name: getattr(holdfast, name) for name in holdfast.__all__}
     names |= {"Admin": Admin, "book": book, "print": lambda *_: seen.set(), "holdfast": holdfast}
-    body = textwrap.indent(code.replace(USUAL, cluster.namesrv), "    ")
+    body = textwrap.indent(code.replace(USUAL_ADDRESS, cluster.namesrv), "    ")
     exec(compile(f"async def example():\n{body}", path, "exec"), names)
     async with holdfast.Producer(cluster.namesrv) as producer:
         running = asyncio.create_task(names["example"]())
@@ -179,7 +188,7 @@ def test_the_reservation_is_as_small_as_the_readme_says(tmp_path: Path):
     """With the option that it names a broker takes 16 MiB of disk, not 1 GiB."""
     (option,) = re.findall(r"--set (log_file_size=\d+)", README)
     with Up(tmp_path, "--brokers", "1", "--set", option) as up:
-        typed(up, [HOLDFAST, "send", "small", "x"])
+        run_command(up, [HOLDFAST, "send", "small", "x"])
         used = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
 
     assert 16 << 20 <= used < 18 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from typer.core import TyperGroup
 
 from holdfast.broker.metrics import broker_samples
@@ -63,8 +63,8 @@ def test_every_number_in_the_tables_is_the_default():
 async def test_every_metric_is_explained():
     """What a scrape shows can be looked up."""
     text = (DOCS / "operating.md").read_text(encoding="utf-8")
-    desk = BrokerDesk()
-    desk.rooms.offsets.commit("g", "t", 0, 0)
+    desk = BrokerHarness()
+    desk.components.offsets.commit("g", "t", 0, 0)
 
     async def of_name_server() -> list[str]:
         service = NameServerService(NameServerOptions(listen="127.0.0.1:0"), lambda _: None)
@@ -75,7 +75,7 @@ async def test_every_metric_is_explained():
 
     names = [
         sample.name + ("_total" if sample.kind == "counter" else "")
-        for sample in broker_samples(desk.options, desk.store, desk.rooms)
+        for sample in broker_samples(desk.options, desk.store, desk.components)
     ]
     for name in names + await of_name_server():
         assert f"`holdfast_{name}`" in text, name

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import until
+from tests.support.client_stories import poll_until
 from tests.support.cluster import wait_until_registered
-from tests.support.fleet import OURS, Fleet, a_fleet, wait_until
+from tests.support.fleet import OUR_CLIENT, Fleet, a_fleet, wait_until
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage
 
@@ -33,7 +33,7 @@ async def consume(fleet: Fleet, topic: str, group: str) -> None:
     consumer.subscribe(topic)
     async with Producer(fleet.namesrv) as producer, consumer:
         await producer.send_many([Message(topic, b"x") for _ in range(20)])
-        await until(lambda: len(got) == 20)
+        await poll_until(lambda: len(got) == 20)
 
 
 def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fleet):
@@ -44,7 +44,7 @@ def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fle
     asyncio.run(consume(fleet, "only", "mailing"))
     known = {group["name"] for group in fleet.run("group", "list")["groups"]}
     assert {"billing", "mailing"} <= known
-    fleet.lose("b")
+    fleet.kill("b")
 
     found = fleet.run("group", "lag", "billing")
     told = fleet.attempt("group", "lag", "billing")
@@ -59,9 +59,9 @@ def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fle
     assert told.status == 0
     assert "which is down" in told.out
 
-    assert "no broker that is up knows group 'nobody', and b is down" in fleet.refused("group", "lag", "nobody")
+    assert "no broker that is up knows group 'nobody', and b is down" in fleet.run_refused("group", "lag", "nobody")
 
-    fleet.start_again("b")
+    fleet.restart("b")
     assert fleet.run("group", "lag", "billing")["down"] == []
 
 
@@ -72,15 +72,15 @@ def test_a_topic_is_deleted_as_far_as_servers_answer(fleet: Fleet, how: list[str
     here, away = fleet.name_servers
     fleet.processes.name_servers[away].kill()
 
-    told = fleet.refused("topic", "delete", "orders", "--yes")
+    told = fleet.run_refused("topic", "delete", "orders", "--yes")
 
     assert f"topic orders is deleted at a, b and marked as deleted at {here}, but not at {away} (" in told
     assert f"`holdfast topic route orders --namesrv {away}`" in told
-    assert fleet.ask_route("orders").code == 17
+    assert fleet.request_route("orders").code == 17
 
     assert fleet.processes.start_name_server(port=int(away.rpartition(":")[2])) == away
     wait_until_registered(away, ["a", "b"])
-    wait_until(lambda: fleet.ask_route("orders", at=1, kind=OURS).fields.get("hf.deleted") == "true")
+    wait_until(lambda: fleet.request_route("orders", at=1, kind=OUR_CLIENT).fields.get("hf.deleted") == "true")
 
 
 def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fleet: Fleet):
@@ -90,7 +90,7 @@ def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fle
     child = fleet.processes.name_servers[away]
     os.kill(child.pid, signal.SIGSTOP)
     try:
-        told = fleet.refused("topic", "delete", "orders", "--yes")
+        told = fleet.run_refused("topic", "delete", "orders", "--yes")
     finally:
         os.kill(child.pid, signal.SIGCONT)
     assert f"but not at {away} (" in told

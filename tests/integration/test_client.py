@@ -5,7 +5,7 @@ import os
 from collections import Counter, defaultdict
 
 import pytest
-from tests.support.client_stories import Inbox, new_name, read_all, until
+from tests.support.client_stories import Inbox, new_name, poll_until, read_all
 
 import holdfast
 from holdfast import (
@@ -185,10 +185,10 @@ async def test_a_topic_that_a_send_creates_is_on_every_broker(namesrv: str):
 
         def queues() -> dict[str, int]:
             route = producer._client.routes.find(created)
-            known = () if route is None or route.is_borrowed else route.publishable
+            known = () if route is None or route.is_template else route.publishable
             return dict(Counter(queue.broker_name for queue in known))
 
-        await until(lambda: len(queues()) == 2)
+        await poll_until(lambda: len(queues()) == 2)
 
         assert queues() == {"broker-a": 4, "broker-b": 4}
         assert [message.body for message in await read_all(namesrv, created, 1)] == [b"x"]

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tests.support.client_stories import Inbox, read_when_there, until, until_assigned
+from tests.support.client_stories import Inbox, poll_until, wait_for_message, wait_until_assigned
 
 from holdfast import (
     Producer,
@@ -84,7 +84,7 @@ async def test_what_fails_too_often_goes_to_the_dead_letter_topic(namesrv: str, 
         consumer = PushConsumer(namesrv, group, listener=inbox, start="earliest", retries_max=0)
         consumer.subscribe(topic)
         async with consumer:
-            (message,) = await read_when_there(namesrv, f"%DLQ%{group}")
+            (message,) = await wait_for_message(namesrv, f"%DLQ%{group}")
 
     assert message.body == b"hopeless"
 
@@ -116,10 +116,10 @@ async def test_ordered_consumers_share_the_queues_and_keep_the_order(namesrv: st
         async with consumer() as one:
             await send(1, 20)
             async with consumer() as two:
-                await until_assigned(one, two, topic=topic)
+                await wait_until_assigned(one, two, topic=topic)
                 await send(20, 40)
             await send(40, 60)
-            await until(lambda: len(seen) == 8 and all(numbers[-1] == 59 for numbers in seen.values()))
+            await poll_until(lambda: len(seen) == 8 and all(numbers[-1] == 59 for numbers in seen.values()))
 
     assert seen.pop("a") == list(range(60))
     assert all(numbers == list(range(1, 60)) for numbers in seen.values())

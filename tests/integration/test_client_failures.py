@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.client_stories import Inbox, broker_addresses, new_name, until, until_assigned
+from tests.support.client_stories import Inbox, broker_addresses, new_name, poll_until, wait_until_assigned
 from tests.support.cluster import Processes, make_topic, wait_until_gone
 
 import holdfast
@@ -37,7 +37,7 @@ async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
             await send(20)
             await inbox.wait_for(20)
             sending = asyncio.create_task(send(200))
-            await until(lambda: len(results) > 60)
+            await poll_until(lambda: len(results) > 60)
             await asyncio.to_thread(victim.child.kill)
             await sending
             assert {result.queue.broker_name for result in results[-20:]} == {"broker-a"}
@@ -45,7 +45,9 @@ async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
             await asyncio.to_thread(
                 processes.start_broker, "broker-b", name_server, port=victim.port, store=victim.store
             )
-            await until(lambda: {message.message_id for message in inbox.messages} >= {r.message_id for r in results})
+            await poll_until(
+                lambda: {message.message_id for message in inbox.messages} >= {r.message_id for r in results}
+            )
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -65,8 +67,8 @@ async def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Pa
         for member in members:
             member.subscribe("t")
         async with Producer(name_server) as producer, members[0], members[1]:
-            await until_assigned(*members, topic="t")
-            await until(lambda: sum(queue.topic == "t" for m in members for queue in m.assignment) == 4 * brokers)
+            await wait_until_assigned(*members, topic="t")
+            await poll_until(lambda: sum(queue.topic == "t" for m in members for queue in m.assignment) == 4 * brokers)
             owned = [member.assignment for member in members]
             await producer.send_many(Message("t", b"%d" % number, key=str(number % 16)) for number in range(400))
             await inbox.wait_for(400)
@@ -127,15 +129,15 @@ async def test_an_operator_moves_a_group_back(namesrv: str, topic: str, group: s
     async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
         await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
         await inbox.wait_for(10)
-        await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
+        await consumer._offset_store.save()  # Java brokers of 4.x move only groups that have committed
         for address in await broker_addresses(namesrv):
             fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
             await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
         # A reset is heard of with the answer to the next pull: messages wake the pulls that wait.
         for _ in range(4):
             await producer.send(topic, b"new")
-        await until(lambda: all(inbox.bodies()[b"%d" % number] >= 2 for number in range(10)))
-        await until(lambda: inbox.bodies()[b"new"] >= 4)
+        await poll_until(lambda: all(inbox.bodies()[b"%d" % number] >= 2 for number in range(10)))
+        await poll_until(lambda: inbox.bodies()[b"new"] >= 4)
     again = {body: times for body, times in inbox.bodies().items() if body != b"new"}
     assert again == {b"%d" % number: 2 for number in range(10)}
 
@@ -150,7 +152,7 @@ async def test_a_consumer_that_is_told_to_begin_elsewhere_does_so_at_once(namesr
     async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
         await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
         await inbox.wait_for(10)
-        await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
+        await consumer._offset_store.save()  # Java brokers of 4.x move only groups that have committed
         for address in await broker_addresses(namesrv):
             fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
             await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
@@ -183,7 +185,7 @@ async def test_an_operator_has_a_message_consumed(namesrv: str, topic: str, *, o
     consumer.subscribe(topic)
     async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
         sent = await producer.send(topic, b"hello", tags="red", key="k")
-        await until(lambda: len(calls) == 1)
+        await poll_until(lambda: len(calls) == 1)
         address = (await operator.cluster_brokers())[sent.queue.broker_name]
         fields = {"consumerGroup": group, "clientId": consumer.client_id, "msgId": sent.offset_id, "topic": topic}
         results = []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import Inbox
-from tests.support.stage import TOPIC, Stage, on_stage
+from tests.support.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import Message, Producer, PushConsumer
 
@@ -16,14 +16,14 @@ QUEUE = "3"
 GAP = 1 << 40
 
 
-async def send(stage: Stage, *numbers: int) -> list[int]:
+async def send(stage: ProcessCluster, *numbers: int) -> list[int]:
     """Send a message for each number to the queue; return their offsets."""
     async with Producer(stage.namesrv, timeout_s=20) as producer:
         target = (await producer.queues(TOPIC))[int(QUEUE)]
         return [(await producer.send(Message(TOPIC, b"%d" % number), queue=target)).offset for number in numbers]
 
 
-async def consume(stage: Stage, count: int) -> list[int]:
+async def consume(stage: ProcessCluster, count: int) -> list[int]:
     """Return the offsets of the next *count* messages of the group, and commit them."""
     inbox = Inbox()
     consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, start="earliest")
@@ -32,7 +32,7 @@ async def consume(stage: Stage, count: int) -> list[int]:
         return [message.offset for message in await inbox.wait_for(count)]
 
 
-async def start(stage: Stage) -> None:
+async def start(stage: ProcessCluster) -> None:
     """Let a queue be sent and consumed 10 messages, and then be forgotten."""
     await stage.start("b1", "b2")
     await stage.create("b1", queues=4)
@@ -48,7 +48,7 @@ def labels(printed: dict[str, Any]) -> list[str]:
 
 async def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere(tmp_path: Path):
     """Later messages are neither hidden from the group nor missing in its lag."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await start(stage)
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
         status, said = await stage.operator.attempt(*words, "--first", "9")
@@ -67,7 +67,7 @@ async def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere
 
 async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
     """On the same broker, over a restart of it, and by a repair."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("b1")
         await stage.create("b1", queues=4)
         inbox = Inbox()
@@ -78,7 +78,7 @@ async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
             await inbox.wait_for(10)
             await stage.operator.run("queue", "unset", TOPIC, QUEUE, "--yes")
             stage.kill("b1")
-            await stage.revive("b1")
+            await stage.restart("b1")
             await stage.operator.run("queue", "set", TOPIC, QUEUE, "--broker", "b1")
             assert await send(stage, *range(10, 15)) == list(range(10, 15))
             await inbox.wait_for(15)
@@ -90,7 +90,7 @@ async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
 
 async def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tmp_path: Path):
     """Above the gap of a forced move: the offsets that it may have used stay free."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await start(stage)
         stage.kill("b1")
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
@@ -109,7 +109,7 @@ async def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tm
 
 async def test_a_topic_that_is_deleted_and_made_again_starts_at_0(tmp_path: Path):
     """With its group, wherever that had committed."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await start(stage)
         await stage.operator.run("topic", "delete", TOPIC, "--yes")
         await stage.create("b2", queues=4)

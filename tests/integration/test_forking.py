@@ -97,7 +97,7 @@ def test_clients_that_a_child_inherits_say_so(namesrv: str, topic: str, group: s
             puller.assign(puller.queues(topic))
             assert got.acquire(timeout=60)
             open_links = connections(producer._producer)
-            producer._giving.acquire()  # as another thread might at this moment
+            producer._pending_lock.acquire()  # as another thread might at this moment
             pid = os.fork()
             if not pid:
                 must_refuse(producer.start)
@@ -128,7 +128,7 @@ def test_clients_that_a_child_inherits_say_so(namesrv: str, topic: str, group: s
                     must_refuse(puller.position, queue)
                     must_refuse(puller.committed, queue)
                 sys.exit()  # which closes all of them
-            producer._giving.release()
+            producer._pending_lock.release()
             join(pid)
             for number in range(1, 20):
                 producer.send(topic, b"parent %d" % number)

@@ -170,5 +170,5 @@ async def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Pa
 
         deadline = time.monotonic() + 60
         while await send(name_server, 1) is not None:
-            assert time.monotonic() < deadline, broker.child.said()
+            assert time.monotonic() < deadline, broker.child.last_lines()
         assert await read_all(name_server, len(sent)) == sent

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.broker_desk import a_send
-from tests.support.static_desks import StaticDesk, StaticDesks, records
+from tests.support.static_desks import StaticBroker, StaticBrokers, records
 
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.sim.world.disk import SimDisk
@@ -24,17 +24,17 @@ TOPIC = "GoldenStatic"
 BROKERS = ("broker-a", "broker-b")
 
 
-class GoldenDesks(StaticDesks):
+class GoldenDesks(StaticBrokers):
     """Both brokers, on Java's folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         super().__init__(*BROKERS)
 
-    def make(self, name: str, disk: SimDisk | None = None) -> StaticDesk:
+    def start(self, name: str, disk: SimDisk | None = None) -> StaticBroker:
         """Start a broker, always in the folder that Java left for it."""
         folder = disk or PosixDisk(self.folder / name)
-        return StaticDesk(self, name, folder, retention_hours=1_000_000)  # type: ignore[arg-type]
+        return StaticBroker(self, name, folder, retention_hours=1_000_000)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def golden(tmp_path: Path) -> Iterator[tuple[GoldenDesks, list[dict[str, Any]]]]
     lines = [msgspec.json.decode(line) for line in (folder / "manifest.jsonl").read_bytes().splitlines()]
     desks = GoldenDesks(folder)
     yield desks, [line for line in lines if line["topic"] == TOPIC]
-    desks.desks.clear()  # Files are closed when nobody has them any more.
+    desks.brokers.clear()  # Files are closed when nobody has them any more.
 
 
 def a_question(code: int, queue: int) -> Command:
     return Command(code=code, fields={"topic": TOPIC, "queueId": str(queue)})
 
 
-def read_all(desk: StaticDesk, queue: int) -> dict[int, tuple[int, int, int]]:
+def read_all(desk: StaticBroker, queue: int) -> dict[int, tuple[int, int, int]]:
     """Return what a Java 5 client sees: logical offset to position, size and checksum."""
     found: dict[int, tuple[int, int, int]] = {}
     offset = 0
@@ -69,7 +69,7 @@ def read_all(desk: StaticDesk, queue: int) -> dict[int, tuple[int, int, int]]:
             "subscription": "*",
             "subVersion": "0",
         }
-        (answer,) = desk.ask(Command(code=11, fields=fields, language="JAVA", version=477))
+        (answer,) = desk.call(Command(code=11, fields=fields, language="JAVA", version=477))
         delta = int(answer.fields["offsetDelta"])
         for record in records(answer):
             found[record.offset + delta] = (record.position, record.size, record.body_crc)
@@ -99,18 +99,18 @@ def test_bounds_are_those_that_java_told(golden: tuple[GoldenDesks, list[dict[st
     desks, lines = golden
 
     for line in (line for line in lines if line["kind"] == "queue"):
-        (highest,) = desks["broker-b"].ask(a_question(30, line["queueId"]))
-        (lowest,) = desks["broker-b"].ask(a_question(31, line["queueId"]))
+        (highest,) = desks["broker-b"].call(a_question(30, line["queueId"]))
+        (lowest,) = desks["broker-b"].call(a_question(31, line["queueId"]))
         assert (int(lowest.fields["offset"]), int(highest.fields["offset"])) == (line["minOffset"], line["maxOffset"])
 
 
 def test_the_broker_that_was_left_takes_no_more_sends(golden: tuple[GoldenDesks, list[dict[str, Any]]]):
     """Java's record leaves the next home undecided there: it must not look like a queue that may be written."""
     desks, _ = golden
-    desks["broker-a"].rooms.sends.away = None  # Nobody passes anything on here.
+    desks["broker-a"].components.fast_sends.away_indexes = None  # Nobody passes anything on here.
 
-    (old,) = desks["broker-a"].ask(a_send(TOPIC, queue=0))
-    (new,) = desks["broker-b"].ask(a_send(TOPIC, queue=0))
+    (old,) = desks["broker-a"].call(a_send(TOPIC, queue=0))
+    (new,) = desks["broker-b"].call(a_send(TOPIC, queue=0))
 
     assert old.code == 501
     assert (new.code, new.fields["queueOffset"]) == (0, "10041")
@@ -120,9 +120,9 @@ def test_the_end_that_java_does_not_record_is_recorded(golden: tuple[GoldenDesks
     """Only the broker that was left knows where its segment ends: it keeps that, over restarts too."""
     desks, _ = golden
     desks["broker-a"].pass_time(5_000, "offsets")
-    mapping = desks["broker-a"].rooms.mappings.find(TOPIC)
+    mapping = desks["broker-a"].components.mappings.find(TOPIC)
 
-    again = desks.restart("broker-a").rooms.mappings
+    again = desks.restart("broker-a").components.mappings
 
     assert mapping is not None
     assert all(queue.leader.is_sealed and queue.leader.end > 0 for queue in mapping.queues.values())

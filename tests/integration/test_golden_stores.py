@@ -23,7 +23,7 @@ from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.config_files import load_config
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.queue_log import QueueIndex
 from holdfast.wire.frames.host import format_host
 from holdfast.wire.records.batch import split_items
 from holdfast.wire.records.message_id import format_message_id
@@ -170,9 +170,9 @@ def inner_lines(golden: Golden) -> dict[int, list[Line]]:
 
 
 def catch_up(store: MessageStore) -> None:
-    while store.index_behind:
+    while store.index_lag_bytes:
         if store.housekeep(NOW_MS).read is not None:
-            store.warmed()
+            store.note_warmed()
 
 
 def test_every_message_of_the_manifest_is_served_exactly(golden: Golden):
@@ -287,7 +287,7 @@ def test_nothing_is_lost_by_closing_and_by_dying(golden: Golden):
     assert read_message(died, {"topic": "GoldenNormal", "queueId": 0, "queueOffset": end - 1}).body == b"new"
 
 
-def append(store: MessageStore, queue: QueueLog) -> int:
+def append(store: MessageStore, queue: QueueIndex) -> int:
     store.stage(queue, b"new", b"TAGS\x01a\x02", 0, 0, NOW_MS, bytes(8), 97, NOW_MS)
     store.write()
     store.confirm(store.written)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.integration.test_golden_stores import GOLDEN, NOW_MS, OPTIONS, Golden, check_messages
 from tests.support.cluster import Processes, make_topic
-from tests.support.conversions import convert, fill, plain_disk, served
+from tests.support.conversions import convert, fill_store, plain_disk, read_served
 
 from holdfast.blocking import Producer
 from holdfast.cli.main import main
@@ -25,7 +25,7 @@ from holdfast.model.errors import StoreError
 from holdfast.model.message import Message
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.conversion_plan import Target
+from holdfast.store.recovery.conversion_plan import IndexKind
 
 TOPICS = {
     "rocketmq-5.5.0-clean": ["GoldenNormal", "GoldenTransaction"],
@@ -163,11 +163,11 @@ def test_a_queue_is_prepared_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (report["switched"], report["resumed"], report["converted"]) == (True, True, 7)
 
 
-def make_folder(folder: Path, to: Target = "batch") -> None:
+def make_folder(folder: Path, to: IndexKind = "batch") -> None:
     """Make a folder of small files whose index is not *to*."""
     disk: Any = PosixDisk(folder)
     plain_disk(disk)
-    fill(disk, 13)
+    fill_store(disk, 13)
     if to == "simple":
         convert(disk, "batch")
 
@@ -182,7 +182,7 @@ def watch(at: Callable[[], None]) -> None:
     sys.setprofile(look)
 
 
-def convert_until(folder: Path, to: Target, last: int) -> None:
+def convert_until(folder: Path, to: IndexKind, last: int) -> None:
     """Convert in this process, which dies at the moment number *last*."""
     moments = 0
 
@@ -201,7 +201,7 @@ def is_served(folder: Path, copy: Path, before: object) -> bool:
     """Return whether a broker would start on a copy of *folder*, and then serve all; else it has said what to run."""
     shutil.copytree(folder, copy)
     try:
-        assert served(PosixDisk(copy)) == before
+        assert read_served(PosixDisk(copy)) == before
     except StoreError as error:
         assert "holdfast index convert orders" in str(error)  # noqa: PT017 - it may also not happen
         return False
@@ -212,12 +212,12 @@ def is_served(folder: Path, copy: Path, before: object) -> bool:
 
 @pytest.mark.parametrize("step", [149, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("to", ["batch", "simple"])
-def test_a_conversion_may_be_killed_anywhere(tmp_path: Path, to: Target, step: int):
+def test_a_conversion_may_be_killed_anywhere(tmp_path: Path, to: IndexKind, step: int):
     """Whatever is left is served whole or refused with what to run, and the next run ends well."""
     fresh, folder = tmp_path / "fresh", tmp_path / "killed"
     make_folder(fresh, to)
     shutil.copytree(fresh, tmp_path / "wanted")
-    before = served(PosixDisk(tmp_path / "wanted"))
+    before = read_served(PosixDisk(tmp_path / "wanted"))
     convert(PosixDisk(tmp_path / "wanted"), to)
     wanted = {kind: files_below(tmp_path / "wanted" / kind) for kind in ("consumequeue", "batchconsumequeue")}
     moment, has_died, refused = 1, True, 0
@@ -233,7 +233,7 @@ def test_a_conversion_may_be_killed_anywhere(tmp_path: Path, to: Target, step: i
         convert(PosixDisk(folder), to)
 
         assert {kind: files_below(folder / kind) for kind in wanted} == wanted
-        assert served(PosixDisk(folder)) == before
+        assert read_served(PosixDisk(folder)) == before
         shutil.rmtree(folder)
         moment += step
     assert moment > 100

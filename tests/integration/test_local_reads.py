@@ -10,16 +10,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import until
-from tests.support.cluster import Broker, ask
+from tests.support.client_stories import poll_until
+from tests.support.cluster import BrokerProcess, call
 from tests.support.lost_site import (
     SETTINGS,
     UNITS,
-    Sites,
-    check_books,
-    firsts,
-    read_by,
+    LostSiteCluster,
+    check_totals,
+    first_order,
     sites,
+    units_read_by,
 )
 
 from holdfast import Producer
@@ -32,7 +32,7 @@ _GET_BROKER_RUNTIME_INFO = 28
 _COUNT = re.compile(r'"msgGetTotalTodayNow":"(\d+)"')
 
 
-def start_replica(sites: Sites, folder: Path, *, number: int = 1, unit: str = AWAY) -> Broker:
+def start_replica(sites: LostSiteCluster, folder: Path, *, number: int = 1, unit: str = AWAY) -> BrokerProcess:
     """Start a replica of the broker of the unit that will be opened; it stands in *unit*."""
     settings = {**SETTINGS, "replica_of": f"in-{HOME}", "replica_id": number, "replica_unit": unit}
     return sites.processes.start_broker(
@@ -40,20 +40,20 @@ def start_replica(sites: Sites, folder: Path, *, number: int = 1, unit: str = AW
     )
 
 
-def handed_out(broker: Broker) -> int:
+def handed_out(broker: BrokerProcess) -> int:
     """Return how many messages a broker has handed out."""
-    found = _COUNT.search(ask(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
+    found = _COUNT.search(call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
     assert found is not None
     return int(found.group(1))
 
 
-async def send_and_read(sites: Sites, producer: Producer, rounds: int = 1) -> None:
+async def send_and_read(sites: LostSiteCluster, producer: Producer, rounds: int = 1) -> None:
     """Send in the opened unit, and return once everything was consumed."""
     await sites.send(producer, HOME, rounds)
-    await until(sites.has_all(HOME))
+    await poll_until(sites.all_consumed(HOME))
 
 
-async def until_read_at(sites: Sites, producer: Producer, where: Broker) -> None:
+async def until_read_at(sites: LostSiteCluster, producer: Producer, where: BrokerProcess) -> None:
     """Send until a whole round is read at one broker: a reader changes with its next answer."""
     while True:
         before, count = handed_out(where), sites.count_sent(HOME)
@@ -62,14 +62,14 @@ async def until_read_at(sites: Sites, producer: Producer, where: Broker) -> None
             return
 
 
-def check_order(sites: Sites) -> None:
+def check_order(sites: LostSiteCluster) -> None:
     """See that nothing is missing or twice, and everything is in order."""
-    got = sites.got(HOME)
+    got = sites.consumed_messages(HOME)
     assert len(got) == sites.count_sent(HOME)
-    assert firsts(got) == sites.sent[HOME]
+    assert first_order(got) == sites.sent[HOME]
 
 
-async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: Sites, tmp_path: Path) -> None:
+async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: LostSiteCluster, tmp_path: Path) -> None:
     """While its master lives, which hands out nothing more and has the offsets; closed, each reads its own again."""
     replica = start_replica(sites, tmp_path / "replica")
     master = sites.brokers[HOME]
@@ -78,24 +78,24 @@ async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: Site
         await sites.send(writer, HOME, 2)
         async with sites.consumer(AWAY) as reader:
             await sites.operator.run("dr", "open", "--unit", HOME)
-            await until(lambda: read_by(reader) == set(UNITS))
+            await poll_until(lambda: units_read_by(reader) == set(UNITS))
             await until_read_at(sites, writer, replica)
 
             before = handed_out(master)
             await send_and_read(sites, writer, 5)
             assert handed_out(master) == before
-            await until(sites.has_saved(HOME))
+            await poll_until(sites.offsets_saved(HOME))
 
             await sites.operator.run("dr", "close", "--unit", HOME)
-            await until(lambda: read_by(reader) == {AWAY})
+            await poll_until(lambda: units_read_by(reader) == {AWAY})
         async with sites.consumer(HOME):
             before = handed_out(replica)
             await send_and_read(sites, writer)
             assert handed_out(replica) == before
-    await check_books(sites, HOME)
+    await check_totals(sites, HOME)
 
 
-async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: Sites, tmp_path: Path) -> None:
+async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: LostSiteCluster, tmp_path: Path) -> None:
     """Though the other has the lower number. When the master dies, all continue at that, from the same place."""
     other = start_replica(sites, tmp_path / "other", number=1, unit=HOME)
     near = start_replica(sites, tmp_path / "near", number=2)
@@ -104,31 +104,31 @@ async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: Sites,
     async with sites.consumer(AWAY) as reader:
         async with sites.producer(HOME) as writer:
             await sites.operator.run("dr", "open", "--unit", HOME)
-            await until(lambda: read_by(reader) == set(UNITS))
+            await poll_until(lambda: units_read_by(reader) == set(UNITS))
             await until_read_at(sites, writer, near)
             await send_and_read(sites, writer, 5)
             assert handed_out(other) == 0
             await sites.send(writer, HOME, 5)
             written = end_of(master)
-            await until(lambda: end_of(other) == end_of(near) == written)
+            await poll_until(lambda: end_of(other) == end_of(near) == written)
         master.child.kill()
-        await until(sites.has_all(HOME))
+        await poll_until(sites.all_consumed(HOME))
     check_order(sites)
 
 
-def end_of(broker: Broker) -> str:
+def end_of(broker: BrokerProcess) -> str:
     """Return where the log of a broker ends."""
-    return ask(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
+    return call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
 
 
-async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: Sites, tmp_path: Path) -> None:
+async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: LostSiteCluster, tmp_path: Path) -> None:
     """It continues at the master, where it was: nothing that the replica lacks is skipped, and nothing comes again."""
     replica = start_replica(sites, tmp_path / "replica")
     master = sites.brokers[HOME]
 
     async with sites.producer(HOME) as writer, sites.consumer(AWAY) as reader:
         await sites.operator.run("dr", "open", "--unit", HOME)
-        await until(lambda: read_by(reader) == set(UNITS))
+        await poll_until(lambda: units_read_by(reader) == set(UNITS))
         await until_read_at(sites, writer, replica)
 
         os.kill(replica.child.pid, signal.SIGSTOP)
@@ -136,10 +136,10 @@ async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: Sit
             await send_and_read(sites, writer, 3)
         finally:
             os.kill(replica.child.pid, signal.SIGCONT)
-        await until(lambda: end_of(replica) == end_of(master))
+        await poll_until(lambda: end_of(replica) == end_of(master))
         await send_and_read(sites, writer, 2)
 
         replica.child.kill()
         await send_and_read(sites, writer, 3)
-        await until(sites.has_saved(HOME))
+        await poll_until(sites.offsets_saved(HOME))
     check_order(sites)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import Inbox, until, until_assigned
-from tests.support.move_load import Load
-from tests.support.operator import Operator
-from tests.support.stage import TOPIC, Stage, on_stage
+from tests.support.client_stories import Inbox, poll_until, wait_until_assigned
+from tests.support.move_load import StaticTopicLoad
+from tests.support.operator import HoldfastCommand
+from tests.support.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin
@@ -19,7 +19,7 @@ from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.model.errors import SendFailed
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import CopiedOffsets, OffsetQuestion, decode_body, encode_body
+from holdfast.wire.requests.moves import OffsetBackupList, OffsetBackupQuery, decode_body, encode_body
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -67,14 +67,14 @@ async def expire(namesrv: str, broker: str) -> None:
     assert not kept, kept
 
 
-async def led_by(operator: Operator, broker: str) -> list[int]:
+async def led_by(operator: HoldfastCommand, broker: str) -> list[int]:
     """Return the queues that *broker* leads."""
     return sorted(queue for queue, leader in (await operator.leaders(TOPIC)).items() if leader == broker)
 
 
 async def test_the_tables_of_the_proposal(tmp_path: Path):
     """Migrate, expire, migrate back onto an expired queue and onto an unexpired one, as `queue list` shows them."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker1", "broker2")
         operator = stage.operator
         await stage.create("broker1", "broker2", queues=4)
@@ -121,7 +121,7 @@ async def test_the_tables_of_the_proposal(tmp_path: Path):
 
 async def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
     """Drained, it still serves what it has; with that consumed it can be removed; a new broker gets its share."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker1", "broker2")
         operator = stage.operator
         await stage.create("broker1", "broker2", queues=4)
@@ -168,14 +168,14 @@ async def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(
 
     # The second level is long enough to be seen; retries begin with the third.
     settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
-    async with on_stage(tmp_path, settings=settings) as stage:
+    async with process_cluster(tmp_path, settings=settings) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
         first, inbox = Inbox(refuse), Inbox()
         async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, Admin(stage.namesrv) as admin:
             async with a_consumer(stage.namesrv, first) as consumer:
-                await until_assigned(consumer, topic=TOPIC)
+                await wait_until_assigned(consumer, topic=TOPIC)
                 for body in retried:
                     await producer.send(Message(TOPIC, body))
                 await producer.send(Message(TOPIC, b"plain"))
@@ -186,13 +186,13 @@ async def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(
                 draining = await operator.start("broker", "drain", "broker-a", "--wait", "--discard-consumed", GROUP)
                 held: set[str] = set()
                 while not held >= {"delayed", "half", "retry"}:
-                    held |= {hold.kind for hold in await admin.draining.holds("broker-a")}
+                    held |= {hold.kind for hold in await admin.draining.find_blockers("broker-a")}
                     await asyncio.sleep(0.05)  # brokers tell nobody what they are needed for
                 status, said = await operator.attempt("broker", "remove", "broker-a", "--yes")
                 assert (status, draining.returncode) == (1, None), said
                 assert "still needed" in said
             async with a_consumer(stage.namesrv, inbox):
-                await until(lambda: inbox.bodies().keys() >= {*retried, b"delayed", b"transactional"})
+                await poll_until(lambda: inbox.bodies().keys() >= {*retried, b"delayed", b"transactional"})
                 said_json, _ = await draining.communicate()
         assert json.loads(said_json)["removable"], said_json
         await operator.run("broker", "remove", "broker-a", "--yes")
@@ -209,13 +209,13 @@ def a_consumer(namesrv: str, inbox: Inbox) -> PushConsumer:
 
 async def until_sent_back(admin: Admin, broker: str) -> None:
     """Return once a message waits on *broker* to be tried again."""
-    while not any(hold.kind in {"delayed", "retry"} for hold in await admin.draining.holds(broker)):  # noqa: ASYNC110
+    while not any(hold.kind in {"delayed", "retry"} for hold in await admin.draining.find_blockers(broker)):  # noqa: ASYNC110
         await asyncio.sleep(0.05)  # brokers tell nobody what they are needed for
 
 
 async def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
     """By offset, by time and by key, backwards over the border of two homes, while the old home is elsewhere."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -242,7 +242,7 @@ async def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
             assert [(one["queue"], one["offset"], one["body"]) for one in found] == [(0, number, str(number))]
 
 
-async def lag(operator: Operator) -> int:
+async def lag(operator: HoldfastCommand) -> int:
     """Return how far the group is behind."""
     total: int = (await operator.run("group", "lag", GROUP, TOPIC))["lag"]
     return total
@@ -250,7 +250,7 @@ async def lag(operator: Operator) -> int:
 
 async def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path: Path):
     """Sent before the queues move, due, decided or refused after it: each comes once, or once more where refused."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -266,7 +266,7 @@ async def test_delayed_transactional_and_retried_messages_come_through_a_move(tm
         consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, start="earliest")
         consumer.subscribe(TOPIC)
         async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, consumer:
-            await until_assigned(consumer, topic=TOPIC)
+            await wait_until_assigned(consumer, topic=TOPIC)
             for number in range(4):
                 await producer.send(Message(TOPIC, b"delayed %d" % number, key=str(number), delay_level=2))
                 await producer.send(Message(TOPIC, b"retried %d" % number, key=str(number)))
@@ -280,14 +280,14 @@ async def test_delayed_transactional_and_retried_messages_come_through_a_move(tm
                 for kind in (b"delayed", b"retried", b"transactional")
                 for number in range(4)
             }
-            await until(lambda: inbox.bodies().keys() >= expected.keys())
+            await poll_until(lambda: inbox.bodies().keys() >= expected.keys())
             assert inbox.bodies() == expected
             assert len(refused) == 4
 
 
 async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
     """Forced elsewhere behind a gap; consumers wait at the unknown end; the broker returns fenced, with all it had."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -307,11 +307,11 @@ async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
         consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, ordered=True, start="earliest")
         consumer.subscribe(TOPIC)
         async with consumer:
-            await until_assigned(consumer, topic=TOPIC)
+            await wait_until_assigned(consumer, topic=TOPIC)
             await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
             assert inbox.messages == []
             await stage.start("broker-a")
-            await until(lambda: numbers(inbox.messages)[-1:] == [39])
+            await poll_until(lambda: numbers(inbox.messages)[-1:] == [39])
         # How far the group had come may be forgotten with the dead broker: then it begins at the earliest.
         assert numbers(inbox.messages) in (list(range(20, 40)), list(range(40)))
         assert await operator.leaders(TOPIC) == {0: "broker-b", 1: "broker-b"}
@@ -322,21 +322,23 @@ async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
         assert len(set(offsets(found))) == 45
 
 
-async def until_copied(stage: Stage, offset: int, queue: int = 0) -> None:
+async def until_copied(stage: ProcessCluster, offset: int, queue: int = 0) -> None:
     """Return once some broker has a copy of how far the group has consumed a queue."""
-    question = Command(code=RequestCode.FIND_OFFSETS, body=encode_body(OffsetQuestion(topic=TOPIC, queues=[queue])))
+    question = Command(
+        code=RequestCode.GET_OFFSET_BACKUPS, body=encode_body(OffsetBackupQuery(topic=TOPIC, queues=[queue]))
+    )
     async with ClusterClient(stage.namesrv) as client, asyncio.timeout(30):
         brokers = await client.cluster_brokers()
         while True:
             answers = [await client.ask(address, question) for address in brokers.values()]
-            copies = [copy for answer in answers for copy in decode_body(answer.body, CopiedOffsets).copies]
+            copies = [copy for answer in answers for copy in decode_body(answer.body, OffsetBackupList).copies]
             if any(copy.offsets.get(GROUP) == offset for copy in copies):
                 return
 
 
 async def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
     """Its offsets died with the leader; another broker has a copy, and the new leader asks for it."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a", queues=1)
         await send(stage.namesrv, 0, *range(12))
@@ -354,7 +356,7 @@ async def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
 
 async def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
     """Consumers go on behind the gap, and do not go back when the broker returns."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=1)
@@ -375,7 +377,7 @@ async def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
 
 async def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
     """What it holds stays readable, in order, and its queues can move from then on."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await operator.run("topic", "create", TOPIC, "--queues", "2")
@@ -400,7 +402,7 @@ async def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
 
 async def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
     """Sends and new messages go on; what it holds waits for its return."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
         await stage.create("broker-a", queues=2)
@@ -415,35 +417,35 @@ async def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: P
         consumer = PushConsumer(stage.namesrv, "late", listener=inbox, ordered=True, start="earliest")
         consumer.subscribe(TOPIC)
         async with consumer:
-            await until_assigned(consumer, topic=TOPIC)
+            await wait_until_assigned(consumer, topic=TOPIC)
             await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
             assert inbox.messages == []
             await stage.start("broker-a")
-            await until(lambda: len(inbox.messages) >= 20)
+            await poll_until(lambda: len(inbox.messages) >= 20)
         assert numbers(inbox.messages) == list(range(20))
 
 
 async def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_path: Path):
     """A broker dies under load, its queues open elsewhere, it returns: every message comes, in order."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
-        async with Load(stage.namesrv, TOPIC, again=True) as load:
-            await load.flow()
+        async with StaticTopicLoad(stage.namesrv, TOPIC, retries_forever=True) as load:
+            await load.wait_for_deliveries()
             await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
             await stage.operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
-            await load.store(400)
+            await load.wait_for_acks(400)
             await stage.start("broker-a")
-            ledger = await load.settle()
+            ledger = await load.finish()
         assert not ledger.lost()
         assert not ledger.out_of_order(), ledger.out_of_order()[:5]
         assert not ledger.misplaced()
-        assert not ledger.shared()
+        assert not ledger.reused_offsets()
 
 
 async def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(tmp_path: Path):
     """With the words of the broker and what to do; messages for any queue go to the others."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("a", "b")
         await stage.create("a", "b", queues=2)
         async with Producer(stage.namesrv, timeout_s=20) as producer:

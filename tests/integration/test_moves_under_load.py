@@ -9,8 +9,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.support.move_load import Load
-from tests.support.stage import QUEUES, TOPIC, on_stage
+from tests.support.move_load import StaticTopicLoad
+from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast.admin.operations import Admin
 
@@ -21,57 +21,57 @@ ROUNDS = 3  # kills for each victim: the moment within the move is another one e
 
 async def test_nobody_notices_moves(tmp_path: Path):
     """Back and forth, to a new broker, off an old one, evened out: no send fails, nothing is lost, repeated, late."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
-        assert await stage.leads() == {"broker-a": 4, "broker-b": 4}
-        async with Load(stage.namesrv, TOPIC) as load:
+        assert await stage.count_leaders() == {"broker-a": 4, "broker-b": 4}
+        async with StaticTopicLoad(stage.namesrv, TOPIC) as load:
             await load.measure()
             first = next(q for q, leader in (await stage.operator.leaders(TOPIC)).items() if leader == "broker-a")
             for target in ("broker-b", "broker-a", "broker-b"):
                 moved = await stage.operator.run("queue", "migrate", TOPIC, str(first), "--to", target)
                 assert moved["bytes_copied"] == 0
-                await load.flow()
+                await load.wait_for_deliveries()
             await stage.start("broker-c")
             await stage.operator.run("broker", "spread", "broker-c")
-            assert (await stage.leads())["broker-c"] == 2
-            await load.flow()
+            assert (await stage.count_leaders())["broker-c"] == 2
+            await load.wait_for_deliveries()
             await stage.operator.run("broker", "drain", "broker-a")
-            assert await stage.leads() == {"broker-b": 4, "broker-c": 4}
-            await load.flow()
+            assert await stage.count_leaders() == {"broker-b": 4, "broker-c": 4}
+            await load.wait_for_deliveries()
             await stage.operator.run("broker", "spread", "broker-a")
-            assert (await stage.leads())["broker-a"] == 2
-            await load.flow()
+            assert (await stage.count_leaders())["broker-a"] == 2
+            await load.wait_for_deliveries()
             await stage.operator.run("topic", "move", TOPIC, "--to", "broker-a")
-            await load.flow()
+            await load.wait_for_deliveries()
             await stage.operator.run("cluster", "rebalance")
-            assert sorted((await stage.leads()).values()) == [2, 3, 3]
-            await load.flow()
-            ledger = await load.settle()
-        ledger.tell("moves")
+            assert sorted((await stage.count_leaders()).values()) == [2, 3, 3]
+            await load.wait_for_deliveries()
+            ledger = await load.finish()
+        ledger.print_summary("moves")
         ledger.check_unnoticed()
 
 
 @pytest.mark.parametrize("drained", [True, False])
 async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drained: bool):
     """Each is stopped in order and started again: nobody is told no. Drained before, nobody even waits."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a", "broker-b")
         timeout_s, retries = (3, 0) if drained else (30, 2)
-        async with Load(stage.namesrv, TOPIC, timeout_s=timeout_s, retries=retries) as load:
+        async with StaticTopicLoad(stage.namesrv, TOPIC, timeout_s=timeout_s, retries=retries) as load:
             await load.measure()
             for name in ("broker-a", "broker-b"):
                 if drained:
                     await stage.operator.run("broker", "drain", name)
-                    await load.flow()
+                    await load.wait_for_deliveries()
                 await asyncio.to_thread(stage.brokers[name].child.stop)
                 await stage.start(name)
                 if drained:
                     await stage.operator.run("broker", "spread", name)
-                await load.flow()
-            ledger = await load.settle()
-        ledger.tell("rolling restart")
+                await load.wait_for_deliveries()
+            ledger = await load.finish()
+        ledger.print_summary("rolling restart")
         assert not ledger.failures, ledger.failures[:3]
         ledger.check_kept()
         assert not (drained and ledger.repeated()), ledger.repeated()[:10]
@@ -80,87 +80,87 @@ async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *,
 @pytest.mark.parametrize("victim", ["old leader", "new leader", "name server"])
 async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
     """After the restart the move is finished or rolled back by itself, and nothing acknowledged is lost."""
-    async with on_stage(tmp_path, flush="sync") as stage:
+    async with process_cluster(tmp_path, flush="sync") as stage:
         await stage.start("broker-a", "broker-b")
         await stage.create("broker-a")
         source, target = "broker-a", "broker-b"
         chance = random.Random(victim)
-        async with Load(stage.namesrv, TOPIC, again=True) as load, Admin(stage.namesrv) as admin:
+        async with StaticTopicLoad(stage.namesrv, TOPIC, retries_forever=True) as load, Admin(stage.namesrv) as admin:
             for _ in range(ROUNDS):
-                await load.flow(200)
+                await load.wait_for_deliveries(200)
                 dies = {"old leader": source, "new leader": target}.get(victim, "name server")
-                moving = asyncio.create_task(stage.move_somehow(admin, target))
+                moving = asyncio.create_task(stage.try_to_move(admin, target))
                 await asyncio.sleep(chance.uniform(0.005, 0.06))  # the whole move takes about that long
                 stage.kill(dies)
                 await moving
-                await stage.revive(dies)
-                await stage.settled(admin)
-                await load.flow(200)
-                leads = await stage.leads()
+                await stage.restart(dies)
+                await stage.wait_for_moves(admin)
+                await load.wait_for_deliveries(200)
+                leads = await stage.count_leaders()
                 assert leads.total() == QUEUES
                 if leads[target]:
                     await stage.operator.run("topic", "move", TOPIC, "--to", target)
                     source, target = target, source
-            ledger = await load.settle()
-        ledger.tell(f"{victim} killed {ROUNDS} times")
+            ledger = await load.finish()
+        ledger.print_summary(f"{victim} killed {ROUNDS} times")
         ledger.check_kept()
 
 
 async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
     """The brokers carry a move through without whoever ordered it: nobody notices anything."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
-        async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
+        async with StaticTopicLoad(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
             known = 0
             for targets in ("broker-b,broker-c", "broker-a", "broker-b"):
-                await load.flow(200)
+                await load.wait_for_deliveries(200)
                 process = await stage.operator.start("topic", "move", TOPIC, "--to", targets)
                 while len(await admin.moves.list()) <= known and process.returncode is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)  # brokers tell nobody that a move has begun
                 if process.returncode is None:
                     process.kill()
                 await process.communicate()
-                await stage.settled(admin)
-                assert (await stage.leads()).total() == QUEUES
+                await stage.wait_for_moves(admin)
+                assert (await stage.count_leaders()).total() == QUEUES
                 known = len(await admin.moves.list())
-            await load.flow(200)
-            ledger = await load.settle()
-        ledger.tell("operator killed")
+            await load.wait_for_deliveries(200)
+            ledger = await load.finish()
+        ledger.print_summary("operator killed")
         ledger.check_unnoticed()
 
 
 async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
     """The other is told; whoever won, the queue has one leader and nobody notices."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
-        async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
-            await load.flow(200)
+        async with StaticTopicLoad(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
+            await load.wait_for_deliveries(200)
             plans = [await admin.moves.plan_queue(TOPIC, 0, target) for target in ("broker-b", "broker-c")]
             (one,), (other,) = await asyncio.gather(*(admin.moves.start(plan) for plan in plans))
             (one, other) = await admin.moves.follow([one, other])
-            await stage.settled(admin)
+            await stage.wait_for_moves(admin)
             assert sorted(["done", "refused"]) == sorted([one.state, other.state]), (one, other)
             (winner,) = (move for move in (one, other) if move.state == "done")
             (loser,) = (move for move in (one, other) if move.state == "refused")
             assert loser.reason
             assert (await stage.operator.leaders(TOPIC))[0] == winner.target
-            await load.flow(200)
-            ledger = await load.settle()
+            await load.wait_for_deliveries(200)
+            ledger = await load.finish()
         ledger.check_unnoticed()
 
 
 async def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
     """What lies on brokers that lead nothing any more is read from there, in order, before what is new."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a", "broker-b", "broker-c")
         await stage.create("broker-a")
-        async with Load(stage.namesrv, TOPIC, members=0) as load:
+        async with StaticTopicLoad(stage.namesrv, TOPIC, members=0) as load:
             for target in ("broker-b", "broker-c", "broker-a"):
-                await load.store(300)
+                await load.wait_for_acks(300)
                 await stage.operator.run("topic", "move", TOPIC, "--to", target)
             load.stop()
             async with load.member():
-                ledger = await load.settle()
+                ledger = await load.finish()
         ledger.check_unnoticed()

@@ -20,7 +20,7 @@ from holdfast.machine.readings import Readings
 from holdfast.model.errors import ConfigError, StoreError
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.service import NameServerService
-from holdfast.wire.cluster.push_state import LinkCapacityTold, decode_push_state
+from holdfast.wire.cluster.push_state import ReportedLinkCapacity, decode_push_state
 from holdfast.wire.cluster.watch import ROUTES_CHANGED
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command
@@ -274,4 +274,4 @@ async def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
 
     assert isinstance(state.readings.memory, float)
     assert isinstance(state.readings.load, float)
-    assert state.link_capacity == LinkCapacityTold(mbit=2500, source="stated")
+    assert state.link_capacity == ReportedLinkCapacity(mbit=2500, source="stated")

@@ -7,8 +7,8 @@ import pytest
 from tests.support.client_stories import Inbox, broker_addresses, new_name, read_all
 from tests.support.cluster import make_topic
 from tests.support.inner_batches import Item
-from tests.support.operator import Operator
-from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
+from tests.support.operator import HoldfastCommand
+from tests.support.whole_batches import ATTRIBUTES, an_inner_batch, send_commands
 
 from holdfast import Batching, Message, Producer, PullConsumer, PushConsumer, RetryLater
 from holdfast.admin.operations import Admin
@@ -33,7 +33,7 @@ def batches(namesrv: str) -> str:
     address = asyncio.run(broker_addresses(namesrv))[0]
     make_topic(namesrv, [address], topic, queues=1, attributes=ATTRIBUTES)
     commands = [
-        a_whole_batch(topic, [item(number * COUNT + at) for at in range(COUNT)], codec=codec)
+        an_inner_batch(topic, [item(number * COUNT + at) for at in range(COUNT)], codec=codec)
         for number, codec in enumerate(CODECS)
     ]
     answers = send_commands(namesrv, address, commands)
@@ -129,7 +129,7 @@ async def test_what_a_producer_gathers_is_read_where_it_says(namesrv: str, codec
 
 async def test_our_command_shows_single_messages(namesrv: str, batches: str):
     """By key, and the newest ten of a tag."""
-    operator = Operator(namesrv)
+    operator = HoldfastCommand(namesrv)
     found, shown = await asyncio.gather(
         operator.run("message", "query", batches, "--key", "k30"), operator.run("tail", batches, "--tag", "red")
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import ChildFailed
-from tests.support.cluster import Broker, Processes, ask, make_topic
-from tests.support.operator import Operator
+from tests.support.cluster import BrokerProcess, Processes, call, make_topic
+from tests.support.operator import HoldfastCommand
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer, SendStatus
 
@@ -32,25 +32,27 @@ def name_server(processes: Processes) -> str:
     return processes.start_name_server()
 
 
-def start_replica(processes: Processes, name_server: str, master: str, folder: Path, **settings: object) -> Broker:
+def start_replica(
+    processes: Processes, name_server: str, master: str, folder: Path, **settings: object
+) -> BrokerProcess:
     """Start a replica of a broker of ours."""
     return processes.start_broker(
         master, name_server, store=folder, settings={**SMALL_FILES, "replica_of": master, **settings}
     )
 
 
-def log_of(broker: Broker) -> bytes:
+def log_of(broker: BrokerProcess) -> bytes:
     """Return everything that lies in the log of a broker, without the zeros at its end."""
     files = sorted((broker.store / "commitlog").iterdir())
     return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
 
-def wait_for_copy(master: Broker, replica: Broker) -> None:
+def wait_for_copy(master: BrokerProcess, replica: BrokerProcess) -> None:
     """Return once the replica has everything that the master has."""
     deadline = time.monotonic() + 30
     while log_of(replica) != log_of(master):
         if time.monotonic() > deadline:
-            raise ChildFailed(f"no copy:\n{master.child.said()}\n{replica.child.said()}")
+            raise ChildFailed(f"no copy:\n{master.child.last_lines()}\n{replica.child.last_lines()}")
         time.sleep(0.05)
 
 
@@ -95,7 +97,7 @@ async def consume(name_server: str, topic: str, group: str, count: int) -> list[
     return found
 
 
-def wait_for_offsets(master: Broker, replica: Broker) -> None:
+def wait_for_offsets(master: BrokerProcess, replica: BrokerProcess) -> None:
     """Return once the replica knows what groups committed at the master."""
     deadline = time.monotonic() + 30
     while _offsets(replica) != _offsets(master):
@@ -103,8 +105,8 @@ def wait_for_offsets(master: Broker, replica: Broker) -> None:
         time.sleep(0.05)
 
 
-def _offsets(broker: Broker) -> str:
-    text = ask(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+def _offsets(broker: BrokerProcess) -> str:
+    text = call(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
     return text[text.index('"offsetTable":') :].partition("}}")[0]
 
 
@@ -175,7 +177,7 @@ async def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
     if kind == "normal":
         make_topic(name_server, [master.address], topic, queues=2)
     else:
-        await Operator(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name)
+        await HoldfastCommand(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name)
     replica = start_replica(processes, name_server, name, tmp_path / "replica")
     await send(name_server, topic, 30)
     first = await consume(name_server, topic, group, 10)
@@ -196,7 +198,7 @@ async def test_promotion_is_a_forced_move_and_the_replica_keeps_what_the_dead_ma
     processes: Processes, name_server: str, tmp_path: Path
 ) -> None:
     """The queues open elsewhere; what was before is read at the replica, whose end is where the dead master's is."""
-    operator, topic, group = Operator(name_server), "promoted-topic", "promoted-group"
+    operator, topic, group = HoldfastCommand(name_server), "promoted-topic", "promoted-group"
     master = processes.start_broker("promoted-a", name_server, settings=SMALL_FILES)
     processes.start_broker("promoted-b", name_server, settings=SMALL_FILES)
     await operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", "promoted-a")

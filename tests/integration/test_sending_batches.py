@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from tests.support.client_stories import broker_addresses, new_name, read_all
 from tests.support.cluster import make_topic
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Batching, Codec, Message, Producer
 from holdfast.admin.operations import Admin
@@ -53,7 +53,7 @@ async def test_gathered_messages_are_few_records_and_each_is_found(namesrv: str,
 async def test_batches_of_a_static_topic_survive_moves_under_load(namesrv: str):
     """Nothing is lost or twice, and every message is where its future said."""
     topic = new_name("static")
-    operator = Operator(namesrv)
+    operator = HoldfastCommand(namesrv)
 
     await operator.run("topic", "create", topic, "--logical-queues", "2", "--batches")
     async with Producer(namesrv, batching=Batching(linger_s=0.005)) as producer:

@@ -5,24 +5,24 @@ both serve their own ─> A dies with a backlog ─> A is opened to B's readers 
 """
 
 import pytest
-from tests.support.client_stories import until
+from tests.support.client_stories import poll_until
 from tests.support.lost_site import (
     QUEUES,
     TOPIC,
     UNITS,
-    Sites,
-    check_books,
-    look,
-    serve_again,
+    LostSiteCluster,
+    check_totals,
+    close_and_check,
     sites,
-    until_drained,
+    unit_status,
+    wait_until_drained,
 )
 
 __all__ = ["sites"]
 
 
 @pytest.mark.timeout(300)
-async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites) -> None:
+async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: LostSiteCluster) -> None:
     """Nothing is lost, nothing comes twice, order holds within each site, and nobody writes into the other."""
     lost, kept = UNITS
     home = sites.brokers[lost].port
@@ -32,30 +32,30 @@ async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites) 
             for unit, producer in ((lost, doomed), (kept, writer)):
                 await sites.send(producer, unit, 3)
             for unit in UNITS:
-                await until(sites.has_all(unit))
-        await until(sites.has_saved(lost))
+                await poll_until(sites.all_consumed(unit))
+        await poll_until(sites.offsets_saved(lost))
         # Its consumers are gone; what its producer still writes is a backlog.
         async with sites.producer(lost) as doomed:
             await sites.send(doomed, lost, 4)
-        before = len(sites.got(lost, lost))
-        sites.lose(lost)
+        before = len(sites.consumed_messages(lost, lost))
+        sites.kill(lost)
 
         await sites.operator.run("dr", "open", "--unit", lost)
-        status = await look(sites, lost)
+        status = await unit_status(sites, lost)
         assert [(each["topic"], len(each["queues"])) for each in status["unreadable"]] == [(TOPIC, QUEUES)]  # type: ignore[attr-defined]
         await sites.send(writer, kept, 2)
-        await until(sites.has_all(kept))
-        assert not sites.got(lost, kept)
+        await poll_until(sites.all_consumed(kept))
+        assert not sites.consumed_messages(lost, kept)
 
         # Its disk survived: it is served where it can be reached.
         sites.start_broker(lost)
         async with sites.consumer(kept):
-            await until(sites.has_all(lost))
+            await poll_until(sites.all_consumed(lost))
             await sites.send(writer, kept, 1)
-        assert len(sites.got(lost, lost)) == before
-        await until_drained(sites, lost)
+        assert len(sites.consumed_messages(lost, lost)) == before
+        await wait_until_drained(sites, lost)
 
         sites.brokers[lost].child.stop()
         sites.start_broker(lost, port=home)
-        await serve_again(sites, lost, reader, writer, 2)
-    await check_books(sites, lost)
+        await close_and_check(sites, lost, reader, writer, 2)
+    await check_totals(sites, lost)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.support.client_stories import Inbox, new_name, until
+from tests.support.client_stories import Inbox, new_name, poll_until
 from tests.support.cluster import Processes, make_topic, wait_until_registered
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
 
@@ -32,9 +32,9 @@ class Site:
         return ";".join(self.name_servers)
 
     @property
-    def operator(self) -> Operator:
+    def operator(self) -> HoldfastCommand:
         """Whoever gives orders."""
-        return Operator(self.namesrv)
+        return HoldfastCommand(self.namesrv)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
     for consumer in (west, survivor):
         consumer.subscribe(TOPIC)
     async with west, Producer(site.namesrv, unit="west") as producer:
-        await until(lambda: places(west) == queues_of("west"))
+        await poll_until(lambda: places(west) == queues_of("west"))
         await send(site, "east", *backlog)
         down = site.processes.name_servers[site.name_servers[1]]
         os.kill(down.pid, signal.SIGKILL)
@@ -125,28 +125,28 @@ async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
 
         await site.operator.run("dr", "open", "--unit", "east")
 
-        await until(lambda: places(west) == queues_of(*UNITS))
-        await until(lambda: set(backlog) <= set(west_inbox.bodies()))
+        await poll_until(lambda: places(west) == queues_of(*UNITS))
+        await poll_until(lambda: set(backlog) <= set(west_inbox.bodies()))
         assert {queue.broker_name for queue in await producer.queues(TOPIC)} == {"__syslo__west"}
         status, said = await site.operator.attempt("dr", "open", "--unit", "east")
         assert status == 1
         assert "nothing would change" in said
         async with survivor:
-            await until(lambda: bool(places(survivor)) and places(west) | places(survivor) == queues_of(*UNITS))
+            await poll_until(lambda: bool(places(survivor)) and places(west) | places(survivor) == queues_of(*UNITS))
             assert places(west).isdisjoint(places(survivor))
-        await until(lambda: places(west) == queues_of(*UNITS))
+        await poll_until(lambda: places(west) == queues_of(*UNITS))
         site.processes.start_name_server(port=int(site.name_servers[1].rpartition(":")[2]))
         await until_equal(site)
 
         await site.operator.run("dr", "close", "--unit", "east")
 
-        await until(lambda: places(west) == queues_of("west"))
+        await poll_until(lambda: places(west) == queues_of("west"))
         await send(site, "east", b"back")
         returned = PushConsumer(site.namesrv, group, listener=east_inbox, unit="east", start="earliest")
         returned.subscribe(TOPIC)
         async with returned:
-            await until(lambda: places(returned) == queues_of("east"))
-            await until(lambda: b"back" in east_inbox.bodies())
+            await poll_until(lambda: places(returned) == queues_of("east"))
+            await poll_until(lambda: b"back" in east_inbox.bodies())
         assert b"back" not in west_inbox.bodies()
 
 
@@ -162,7 +162,7 @@ async def test_a_consumer_that_moves_between_units_goes_on_where_it_was(site: Si
         consumer = PushConsumer(site.namesrv, group, listener=inbox, unit=unit, start="earliest")
         consumer.subscribe(TOPIC)
         async with consumer:
-            await until(lambda: len(set(seen())) == count)
+            await poll_until(lambda: len(set(seen())) == count)
 
     bodies = [b"%s-%02d" % (mark, number) for number in range(30)]
     await send(site, "east", *bodies[:10])
@@ -193,10 +193,10 @@ async def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site:
     await site.operator.run("dr", "open", "--unit", "east", "--topic", TOPIC)
     try:
         async with west:
-            await until(lambda: places(west) == queues_of(*UNITS))
-            await until(lambda: any(queue.topic.startswith("%RETRY%") for queue in west.assignment))
+            await poll_until(lambda: places(west) == queues_of(*UNITS))
+            await poll_until(lambda: any(queue.topic.startswith("%RETRY%") for queue in west.assignment))
             lost = await send(site, "east", *bodies("fails", QUEUES))
-            await until(lambda: set(bodies("fails", QUEUES)) <= set(inbox.bodies()))
+            await poll_until(lambda: set(bodies("fails", QUEUES)) <= set(inbox.bodies()))
     finally:
         await site.operator.run("dr", "close", "--unit", "east", "--topic", TOPIC)
     assert {result.queue.broker_name for result in lost} == {"__syslo__east"}
@@ -220,7 +220,7 @@ async def test_what_is_left_of_a_lost_site_is_shown(site: Site):
     reader = PushConsumer(site.namesrv, group, listener=Inbox(), unit="east", start="earliest")
     reader.subscribe(topic)
     async with reader:
-        await until(lambda: len(reader.assignment) >= 2)
+        await poll_until(lambda: len(reader.assignment) >= 2)
         await send(site, "east", b"seen", topic=topic)
     await send(site, "east", *bodies("left", 7), topic=topic)
     await site.operator.run("dr", "open", "--unit", "east", "--topic", topic)

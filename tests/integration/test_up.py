@@ -107,7 +107,7 @@ def test_a_second_cluster_on_the_same_folder_is_refused(tmp_path: Path):
         second = Child([HOLDFAST, "up", "--data", str(tmp_path / "data"), "--base-port", "0"], name="second up")
         assert second.wait(timeout_s=READY_TIMEOUT_S) == 2
 
-    assert "in use by another `holdfast up`" in second.said()
+    assert "in use by another `holdfast up`" in second.last_lines()
 
 
 def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path):
@@ -119,7 +119,7 @@ def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path):
         up = Child([HOLDFAST, "up", "--data", str(tmp_path), "--namesrv", f"127.0.0.1:{port}"], name="up")
         assert up.wait(timeout_s=READY_TIMEOUT_S) == 2
 
-    assert f"port {port} is taken" in up.said()
+    assert f"port {port} is taken" in up.last_lines()
 
 
 def test_a_role_that_cannot_start_ends_everything(tmp_path: Path):
@@ -127,8 +127,8 @@ def test_a_role_that_cannot_start_ends_everything(tmp_path: Path):
     up = Child([HOLDFAST, "up", "--data", str(tmp_path), "--base-port", "0", "--set", "flsuh=sync"], name="up")
     assert up.wait(timeout_s=READY_TIMEOUT_S) == 1
 
-    assert "unknown broker option 'flsuh'; did you mean 'flush'" in up.said()
-    assert "could not start" in up.said()
+    assert "unknown broker option 'flsuh'; did you mean 'flush'" in up.last_lines()
+    assert "could not start" in up.last_lines()
 
 
 def test_a_cluster_starts_again_with_as_many_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -147,7 +147,7 @@ def test_settings_that_contradict_the_plan_are_refused(tmp_path: Path):
     up = Child([HOLDFAST, "up", "--data", str(tmp_path), "--base-port", "0", "--set", "store=/elsewhere"], name="up")
     assert up.wait(timeout_s=READY_TIMEOUT_S) == 1
 
-    assert "--set store=/elsewhere and --store" in up.said()
+    assert "--set store=/elsewhere and --store" in up.last_lines()
 
 
 @pytest.mark.parametrize("role", ["up", "namesrv"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import free_port
-from tests.support.deliveries import until
-from tests.support.stage import QUEUES, TOPIC, on_stage
+from tests.support.deliveries import poll_until
+from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast import Producer, SendFailed
 from holdfast.admin.operations import Admin
@@ -47,7 +47,7 @@ async def send_forever(producer: Producer, sent: list[int]) -> None:
 
 async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
     """Whether they send or not; and the old leader has nothing to pass on any more."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         metrics = f"127.0.0.1:{free_port()}"
         stage.settings = {**stage.settings, "metrics_listen": metrics}
         await stage.start("broker-a")
@@ -63,9 +63,9 @@ async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
             tasks = [asyncio.ensure_future(send_forever(producer, busy)) for producer in producers[:3]]
 
             async with asyncio.timeout(_SOON_S):
-                await stage.move_somehow(admin, "broker-b")
-                await stage.settled(admin)
-                await until(lambda: all(leaders(producer) == {"broker-b"} for producer in producers))
+                await stage.try_to_move(admin, "broker-b")
+                await stage.wait_for_moves(admin)
+                await poll_until(lambda: all(leaders(producer) == {"broker-b"} for producer in producers))
 
             for task in tasks:
                 task.cancel()
@@ -81,7 +81,7 @@ async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
 
 async def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
     """Nobody asks for it meanwhile, however often somebody sends to it."""
-    async with on_stage(tmp_path, settings={"auto_create_topics": False}) as stage:
+    async with process_cluster(tmp_path, settings={"auto_create_topics": False}) as stage:
         await stage.start("broker-a")
         async with Producer(stage.namesrv) as producer:
             with pytest.raises(SendFailed, match="create it first"):
@@ -89,24 +89,24 @@ async def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
             await stage.operator.run("topic", "create", "later")
 
             async with asyncio.timeout(_SOON_S):
-                await until(lambda: producer._client.routes.find("later") is not None)
+                await poll_until(lambda: producer._client.routes.find("later") is not None)
 
             assert (await producer.send("later", b"x")).offset == 0
 
 
 async def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: Path):
     """What was watched before is watched again, by who did not send anything meanwhile."""
-    async with on_stage(tmp_path) as stage:
+    async with process_cluster(tmp_path) as stage:
         await stage.start("broker-a")
         await stage.operator.run("topic", "create", "orders")
         async with Producer(stage.namesrv) as producer:
             await producer.send("orders", b"x")
             stage.kill("name server")
-            await stage.revive("name server")
+            await stage.restart("name server")
             async with asyncio.timeout(_SOON_S), Admin(stage.namesrv) as admin:
                 await until_told(admin, "orders")
                 await stage.operator.run("topic", "update", "orders", "--queues", "7")
-                await until(lambda: queue_count(producer, "orders") == 7)
+                await poll_until(lambda: queue_count(producer, "orders") == 7)
             queues = await producer.queues("orders")
             assert sorted(queue.queue_id for queue in queues) == list(range(7))
 
@@ -119,5 +119,5 @@ def queue_count(producer: Producer, topic: str) -> int:
 
 async def until_told(admin: Admin, topic: str) -> None:
     """Return once the name server knows *topic* again."""
-    while await admin.reach.find_route(topic) is None:  # noqa: ASYNC110 - a name server tells nobody that asks so
+    while await admin.access.find_route(topic) is None:  # noqa: ASYNC110 - a name server tells nobody that asks so
         await asyncio.sleep(0.05)

@@ -87,7 +87,7 @@ def finish(program: Child) -> Run:
     with program:
         status = program.wait(timeout_s=_TIMEOUT_S)
     reports = [json.loads(line) for line in program.lines() if line.startswith('{"check"')]
-    return Run({report["check"]: report for report in reports}, program.said(), status)
+    return Run({report["check"]: report for report in reports}, program.last_lines(), status)
 
 
 def run_matrix(

@@ -50,7 +50,7 @@ class Member:
     def send(self, count: int) -> None:
         """Let it send; do not wait."""
         self._asked += count
-        self.child.tell(f"send {count}")
+        self.child.write_line(f"send {count}")
 
     @property
     def is_idle(self) -> bool:

@@ -76,7 +76,7 @@ class JavaShell:
 
     def _run(self, words: list[str]) -> tuple[str, list[str]]:
         heard = len(self._child.lines())
-        self._child.tell("\t".join(words))
+        self._child.write_line("\t".join(words))
         answer = self._child.wait_for_line('^{"command"', timeout_s=_TIMEOUT_S, after=heard)
         report = json.loads(answer)
         if "error" in report:

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.java_shell import JavaShell
 from tests.support.cluster import Processes
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast.admin.operations import Admin
 from holdfast.model.errors import RouteNotFound
@@ -39,7 +39,7 @@ class JavaProducer:
 
     def _ask(self, line: str, answer: str) -> dict[str, Any]:
         heard = len(self._child.lines())
-        self._child.tell(line)
+        self._child.write_line(line)
         told: dict[str, Any] = json.loads(self._child.wait_for_line(answer, timeout_s=_TIMEOUT_S, after=heard))
         return told
 
@@ -61,7 +61,7 @@ def name_server(tmp_path: Path) -> Iterator[str]:
 
 
 def operate(name_server: str, *words: str) -> None:
-    asyncio.run(Operator(name_server).run(*words))
+    asyncio.run(HoldfastCommand(name_server).run(*words))
 
 
 def topics(name_server: str) -> dict[str, tuple[str, int]]:

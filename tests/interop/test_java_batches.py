@@ -23,8 +23,8 @@ from tests.support.client_stories import Inbox
 from tests.support.cluster import Processes, free_port, make_topic, wait_until_registered
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
-from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
+from tests.support.operator import HoldfastCommand
+from tests.support.whole_batches import ATTRIBUTES, an_inner_batch, send_commands
 
 from holdfast import Message, Producer, PushConsumer, RetryLater
 from holdfast.wire.records.compression import Codec
@@ -73,12 +73,12 @@ class Cluster:
         self._put(topic, range(2, 4), self._other)
 
     def _operate(self, *words: str) -> None:
-        asyncio.run(Operator(self.name_server).run(*words))
+        asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def _put(self, topic: str, numbers: Iterable[int], address: str) -> None:
         """Send the batches of these numbers."""
         batches = {number: [item(number * COUNT + at) for at in range(COUNT)] for number in numbers}
-        commands = [a_whole_batch(topic, batch, codec=CODECS[number]) for number, batch in batches.items()]
+        commands = [an_inner_batch(topic, batch, codec=CODECS[number]) for number, batch in batches.items()]
         answers = send_commands(self.name_server, address, commands)
         assert [answer.fields["queueOffset"] for answer in answers] == [str(COUNT * number) for number in batches]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.interop.foreign_members import java_member
-from tests.support.cluster import Broker, Processes, ask, make_topic
+from tests.support.cluster import BrokerProcess, Processes, call, make_topic
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 
@@ -27,16 +27,16 @@ _GET_ALL_CONSUMER_OFFSET = 43
 _PATIENCE_S = 120.0
 
 
-def handed_out(broker: Broker) -> int:
+def handed_out(broker: BrokerProcess) -> int:
     """Return how many messages a broker has handed out."""
-    found = re.search(r'"msgGetTotalTodayNow":"(\d+)"', ask(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
+    found = re.search(r'"msgGetTotalTodayNow":"(\d+)"', call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
     assert found is not None
     return int(found.group(1))
 
 
-def committed(broker: Broker) -> int:
+def committed(broker: BrokerProcess) -> int:
     """Return how many messages the group is done with, by the word of a broker."""
-    text = ask(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+    text = call(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
     table = json.loads(text[text.index("}") + 1 :])["offsetTable"]
     return sum(table.get(f"{TOPIC}@{GROUP}", {}).values())
 
@@ -63,11 +63,11 @@ async def test_a_java_consumer_is_led_to_the_replica_beside_it(
             make_topic(name_server, [master.address], TOPIC, queues=QUEUES)
         else:
             words = ["--logical-queues", str(QUEUES), "--unit", "east"]
-            await Operator(name_server).run("topic", "create", TOPIC, *words)
+            await HoldfastCommand(name_server).run("topic", "create", TOPIC, *words)
         settings = {"replica_of": "in-east", "replica_unit": "west"}
         store = tmp_path / "replica"
         replica = processes.start_broker("in-east", name_server, cluster="east", store=store, settings=settings)
-        await Operator(name_server).run("dr", "open", "--unit", "east")
+        await HoldfastCommand(name_server).run("dr", "open", "--unit", "east")
         member = java_member(peer, "west", name_server, TOPIC, GROUP, tmp_path / "client", ["-Dunit=west"])
         try:
             member.ready()

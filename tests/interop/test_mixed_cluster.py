@@ -12,7 +12,7 @@ from tests.interop.client_matrix import CHECKS, Run, run_matrix
 from tests.interop.java_shell import JavaShell, rows
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.cluster import Processes, ask, free_port, wait_until_gone, wait_until_registered
+from tests.support.cluster import Processes, call, free_port, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -96,8 +96,8 @@ def test_a_broker_that_leaves_is_forgotten(mixed: Mixed) -> None:
     """Whoever stops is taken from the route at once, whichever kind the broker and the name server are. Runs last."""
     assert mixed.ours.stop() == 0
     wait_until_gone(mixed.name_server, ["ours"])
-    assert '"theirs"' in ask(mixed.name_server, _CLUSTER_INFO, {})[1]
+    assert '"theirs"' in call(mixed.name_server, _CLUSTER_INFO, {})[1]
 
     mixed.theirs.stop()
     wait_until_gone(mixed.name_server, ["theirs"])
-    assert '"ours"' not in ask(mixed.name_server, _CLUSTER_INFO, {})[1]
+    assert '"ours"' not in call(mixed.name_server, _CLUSTER_INFO, {})[1]

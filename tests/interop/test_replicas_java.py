@@ -11,10 +11,10 @@ import pytest
 from tests.interop.conftest import fetched
 from tests.interop.java_shell import JavaShell
 from tests.support.child import Child, ChildFailed
-from tests.support.client_stories import until_queues
-from tests.support.cluster import Broker, Processes, ask, free_port, make_topic, wait_until_gone
+from tests.support.client_stories import wait_for_queues
+from tests.support.cluster import BrokerProcess, Processes, call, free_port, make_topic, wait_until_gone
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer, PullConsumer
 
@@ -60,7 +60,7 @@ def wait_for_copy(master: Path, replica: Path, said: Processes) -> None:
     deadline = time.monotonic() + 60
     while not (replica / "commitlog").is_dir() or log_of(replica) != log_of(master):
         if time.monotonic() > deadline:
-            raise ChildFailed(f"no copy of {len(log_of(master))} bytes:\n{said.said()}")
+            raise ChildFailed(f"no copy of {len(log_of(master))} bytes:\n{said.last_lines()}")
         time.sleep(0.1)
 
 
@@ -76,7 +76,7 @@ def wait_for_timer_checkpoint(slave: Path, after_ms: int) -> None:
 def wait_for_route(name_server: str, address: str) -> None:
     """Return once the name server knows *address*."""
     deadline = time.monotonic() + 60
-    while address not in ask(name_server, _CLUSTER_INFO, {})[1].replace('"', ""):
+    while address not in call(name_server, _CLUSTER_INFO, {})[1].replace('"', ""):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -144,10 +144,10 @@ async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Proc
         master.kill()
 
 
-def wait_for_topic(replica: Broker, topic: str) -> None:
+def wait_for_topic(replica: BrokerProcess, topic: str) -> None:
     """Return once a replica has heard of a topic."""
     deadline = time.monotonic() + 60
-    while topic not in ask(replica.address, _GET_ALL_TOPIC_CONFIG, {})[1]:
+    while topic not in call(replica.address, _GET_ALL_TOPIC_CONFIG, {})[1]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -162,7 +162,7 @@ async def test_java_consumers_read_our_replica_while_the_master_is_down(
     if kind == "normal":
         make_topic(name_server, [master.address], "topic", queues=2)
     else:
-        await Operator(name_server).run("topic", "create", "topic", "--logical-queues", "2")
+        await HoldfastCommand(name_server).run("topic", "create", "topic", "--logical-queues", "2")
     replica = processes.start_broker(
         "pair", name_server, store=tmp_path / "replica", settings={**settings, "replica_of": "pair"}
     )
@@ -205,7 +205,7 @@ async def test_our_replica_serves_the_static_topics_of_a_java_master(
 async def send_to_all(name_server: str, topic: str, *, queues: int, rounds: int) -> None:
     """Send to every logical queue, as soon as all of them are known."""
     async with Producer(name_server) as producer:
-        await until_queues(producer, topic, queues)
+        await wait_for_queues(producer, topic, queues)
         for at in range(rounds):
             for queue in await producer.queues(topic):
                 await producer.send(Message(topic, f"{queue.queue_id} {at}".encode()), queue=queue)
@@ -225,9 +225,9 @@ async def read_all(name_server: str, topic: str, *, count: int) -> dict[int, lis
     return dict(found)
 
 
-def wait_for_mapping(replica: Broker, topic: str, *, queues: int) -> None:
+def wait_for_mapping(replica: BrokerProcess, topic: str, *, queues: int) -> None:
     """Return once a replica knows so many logical queues of a topic."""
     deadline = time.monotonic() + 60
-    while f'"totalQueues":{queues}' not in ask(replica.address, _GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})[1]:
+    while f'"totalQueues":{queues}' not in call(replica.address, _GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})[1]:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -11,8 +11,8 @@ from tests.interop.client_matrix import Run, finish, start_matrix
 from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.client_stories import queue_count, until_queues
-from tests.support.cluster import Broker, Processes, free_port, make_topic, wait_until_registered
+from tests.support.client_stories import queue_count, wait_for_queues
+from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.tap import Tap
 from tests.support.watchers import Peer
@@ -47,7 +47,7 @@ def children() -> Iterator[list[Child]]:
         child.kill()
 
 
-async def grow_meanwhile(name_server: str, broker: Broker, topic: str, program: Child) -> tuple[Run, int]:
+async def grow_meanwhile(name_server: str, broker: BrokerProcess, topic: str, program: Child) -> tuple[Run, int]:
     """Add queues to *topic* while *program* runs; return what it reported, and how often a watching client was told."""
     host, port = name_server.rsplit(":", 1)
     client = Peer(*await asyncio.open_connection(host, int(port)))
@@ -55,7 +55,7 @@ async def grow_meanwhile(name_server: str, broker: Broker, topic: str, program: 
     ended = asyncio.ensure_future(asyncio.to_thread(finish, program))
     queues = 4
     while not ended.done():
-        told = asyncio.ensure_future(client.told())
+        told = asyncio.ensure_future(client.next_notice())
         await asyncio.wait({told, ended}, return_when=asyncio.FIRST_COMPLETED)
         if told.done() and queues < QUEUES_MAX:
             queues += 1
@@ -113,7 +113,7 @@ async def test_a_java_name_server_is_polled_and_that_is_said(
                 assert (await producer.send("t", b"before")).queue.topic == "t"
                 assert await queue_count(producer, "missing") in {None, 4}
                 await asyncio.to_thread(make_topic, name_server, [broker.address], "t", queues=5)
-                await until_queues(producer, "t", 5)
+                await wait_for_queues(producer, "t", 5)
                 assert (await producer.send("t", b"after")).queue.topic == "t"
         assert await asyncio.to_thread(main, ["cluster", "describe", "--namesrv", name_server]) == 0
         (described,) = [line for line in capsys.readouterr().out.splitlines() if "does not push" in line]
@@ -123,7 +123,7 @@ async def test_a_java_name_server_is_polled_and_that_is_said(
     said = [record for record in caplog.records if "does not push" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.DEBUG]
     assert tap.address in said[0].getMessage()
-    queries = [command for command in tap.asked if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    queries = [command for command in tap.requests if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
     assert {command.fields.get(WATCH_FIELD) for command in queries} == {"true"}
     assert tap.pushed == []
     # Nothing was asked that a Java name server does not know.
@@ -172,6 +172,6 @@ async def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
                     words = ("updateTopic", "-c", CLUSTER, "-t", "made", "-r", str(queues), "-w", str(queues))
                     assert "success" in await asyncio.to_thread(shell.mqadmin, *words)
                     async with asyncio.timeout(15):
-                        await until_queues(producer, "made", queues)
+                        await wait_for_queues(producer, "made", queues)
                 assert (await producer.send("made", b"hello")).queue.broker_name == "theirs"
         children.pop().kill()

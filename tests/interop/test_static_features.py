@@ -24,7 +24,7 @@ from tests.interop.test_other_clients import (
     start_ali_ons,
     start_py_rocketmq,
 )
-from tests.support.cluster import Processes, ask
+from tests.support.cluster import Processes, call
 from tests.support.java_peer import JavaPeer
 
 from holdfast.admin.operations import Admin, now_ms
@@ -57,8 +57,8 @@ async def make_topics(name_server: str, names: list[str]) -> None:
     """Make static topics, led by all brokers."""
     async with Admin(name_server) as admin:
         for name in names:
-            view = await admin.static.read()
-            await admin.changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
+            view = await admin.static_topics.read()
+            await admin.static_changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
 
 
 async def move(name_server: str, broker: str, *, away: bool) -> int:
@@ -112,7 +112,7 @@ def runs(
         ]
         asyncio.run(make_topics(name_server, [*java_topics, *ALI_ONS_TOPICS, *PY_ROCKETMQ_TOPICS, PULLED]))
         # Old clients reach all queues through this broker: it never leads more than half of them.
-        (address,) = set(re.findall(r"127\.0\.0\.1:\d+", ask(name_server, _ROUTE, {"topic": PULLED})[1]))
+        (address,) = set(re.findall(r"127\.0\.0\.1:\d+", call(name_server, _ROUTE, {"topic": PULLED})[1]))
         proxy = next(broker.name for broker in brokers if broker.address == address)
         with restless(name_server, proxy) as rounds:
             started = {

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from tests.interop.foreign_members import GroupLedger, Member, ali_ons_member, java_member, py_rocketmq_member
 from tests.support.child import Child
-from tests.support.cluster import Broker, Processes, ask
+from tests.support.cluster import BrokerProcess, Processes, call
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 
@@ -42,7 +42,7 @@ class Troupe:
     """The cluster and everybody in the group."""
 
     name_server: str
-    brokers: dict[str, Broker]
+    brokers: dict[str, BrokerProcess]
     processes: Processes
     members: list[Member]
 
@@ -53,7 +53,7 @@ class Troupe:
 
     def operate(self, *words: str) -> None:
         """Run our command."""
-        asyncio.run(Operator(self.name_server).run(*words))
+        asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def operate_under_load(self, *words: str) -> None:
         """Run our command while everybody sends without a pause."""
@@ -77,7 +77,7 @@ class Troupe:
         deadline = time.monotonic() + _PATIENCE_S
         while not holds():
             for member in self.members:
-                assert member.child.is_running, f"{member.name} ended:\n{member.child.said()}"
+                assert member.child.is_running, f"{member.name} ended:\n{member.child.last_lines()}"
             if time.monotonic() > deadline:
                 missing = sorted(self.ledger.missing())
                 pytest.fail(f"not within {_PATIENCE_S:g} s: {what}; missing {len(missing)}: {missing[:8]}")
@@ -176,7 +176,7 @@ def test_none_of_them_notices_moves(troupe: Troupe) -> None:
 
 def test_the_broker_behind_the_mock_address_dies(troupe: Troupe) -> None:
     """Old clients find another way in; nothing that was acknowledged is lost, and nobody shares a queue."""
-    told = ask(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
+    told = call(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
     (address,) = set(re.findall(r"127\.0\.0\.1:\d+", told))
     victim = next(broker for broker in troupe.brokers.values() if broker.address == address)
     troupe.operate_under_load("broker", "drain", victim.name)
@@ -186,7 +186,7 @@ def test_the_broker_behind_the_mock_address_dies(troupe: Troupe) -> None:
     troupe.until(lambda: all(member.is_idle for member in troupe.members), "everybody has sent")
     troupe.until(lambda: not troupe.ledger.missing(), "everything has come")
 
-    told = ask(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
+    told = call(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
     assert address not in told
     owners = troupe.share()
     assert set(owners.values()) == {member.name for member in troupe.members}

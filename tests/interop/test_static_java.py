@@ -16,7 +16,7 @@ from tests.interop.java_shell import JavaShell, route
 from tests.support.child import Child
 from tests.support.cluster import Processes
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 
@@ -40,16 +40,16 @@ class JavaLoad:
     def flow(self, count: int = 400) -> None:
         """Return once that many more messages were acknowledged and have come."""
         heard = len(self._child.lines())
-        self._child.tell(f"flow {count}")
+        self._child.write_line(f"flow {count}")
         self._child.wait_for_line('"flowed"', timeout_s=_TIMEOUT_S, after=heard)
 
     def measure(self) -> None:
         """Forget the times so far."""
-        self._child.tell("measure")
+        self._child.write_line("measure")
 
     def settle(self) -> dict[str, Any]:
         """End the load and return its sums."""
-        self._child.tell("settle")
+        self._child.write_line("settle")
         sums: dict[str, Any] = json.loads(self._child.wait_for_line('"lost"', timeout_s=_TIMEOUT_S))
         sys.stdout.write(f"{self._child.name}: {sums}\n")
         return sums
@@ -79,11 +79,11 @@ class Brokers:
 
     def operate(self, *words: str) -> dict[str, Any]:
         """Run our command."""
-        return asyncio.run(Operator(self.name_server).run(*words))
+        return asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def leads(self, topic: str) -> Counter[str]:
         """Return how many queues of *topic* each broker leads."""
-        return Counter(asyncio.run(Operator(self.name_server).leaders(topic)).values())
+        return Counter(asyncio.run(HoldfastCommand(self.name_server).leaders(topic)).values())
 
 
 def send_to(name_server: str, topic: str, queue: int, *, count: int) -> list[int]:

@@ -18,7 +18,7 @@ from tests.interop.foreign_members import GroupLedger, Member, java_member
 from tests.support.child import Child
 from tests.support.cluster import Processes
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 
@@ -46,14 +46,14 @@ class Sites:
 
     def operate(self, *words: str) -> None:
         """Run our command."""
-        asyncio.run(Operator(self.name_server).run(*words))
+        asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Return once *holds*; foreign programs tell nobody."""
         deadline = time.monotonic() + _PATIENCE_S
         while not holds():
             for member in self.members:
-                assert member.child.is_running, f"{member.name} ended:\n{member.child.said()}"
+                assert member.child.is_running, f"{member.name} ended:\n{member.child.last_lines()}"
             if time.monotonic() > deadline:
                 pytest.fail(f"not within {_PATIENCE_S:g} s: {what}; missing {sorted(self.ledger.missing())[:8]}")
             time.sleep(0.05)

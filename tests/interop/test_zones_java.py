@@ -15,7 +15,7 @@ from tests.interop.foreign_members import Member, java_member
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.interop.test_mixed_cluster import start_name_server
 from tests.support.child import Child
-from tests.support.cluster import Processes, ask, free_port, make_topic, wait_until_gone, wait_until_registered
+from tests.support.cluster import Processes, call, free_port, make_topic, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 from holdfast import PullConsumer
@@ -41,7 +41,7 @@ class Zones:
 
     def brokers_in_route(self, **fields: str) -> set[str]:
         """Return the brokers of the route of the topic that a client with these fields gets."""
-        code, said = ask(self.name_server, _GET_ROUTE, {"topic": TOPIC, **fields})
+        code, said = call(self.name_server, _GET_ROUTE, {"topic": TOPIC, **fields})
         assert code == 0, said
         route = decode_route(said[said.index('{"brokerDatas"') :].encode())
         names = {data.broker_name for data in route.broker_datas}

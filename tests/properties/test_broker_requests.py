@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.broker_clients import a_heartbeat, a_subscription, join
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_clients import a_heartbeat, a_subscription, connect_client
+from tests.support.broker_desk import BrokerHarness, a_send
 
 from holdfast.machine.events import Stopping
 from holdfast.wire.frames.command import BINARY, JSON, Command
@@ -30,7 +30,7 @@ def names_in(*modules: Any) -> dict[str, list[str]]:
     return {kind: sorted(set(names)) for kind, names in found.items()}
 
 
-CODES = sorted(BrokerDesk().rooms.handlers())
+CODES = sorted(BrokerHarness().components.handlers())
 NAMES = names_in(admin, heartbeat, offsets, send)
 NUMBERS = st.one_of(
     st.integers(-2, 5).map(str),
@@ -78,14 +78,14 @@ strange_requests = st.builds(
 )
 
 
-def a_busy_desk() -> BrokerDesk:
+def a_busy_desk() -> BrokerHarness:
     """Return a broker that has something of everything."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     desk.make_topic("T")
-    join(desk, 2, a_heartbeat("c", consumes="g", topics=(a_subscription("T"),), produces="p"))
-    desk.ask(a_send(), a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
-    desk.ask(a_send(f="4", i="UNIQ_KEY\x01u\x02PGROUP\x01p\x02"))
-    desk.rooms.offsets.commit("g", "T", 0, 1)
+    connect_client(desk, 2, a_heartbeat("c", consumer_group="g", topics=(a_subscription("T"),), producer_group="p"))
+    desk.call(a_send(), a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
+    desk.call(a_send(f="4", i="UNIQ_KEY\x01u\x02PGROUP\x01p\x02"))
+    desk.components.offsets.commit("g", "T", 0, 1)
     desk.pass_time(0, "transactions")
     return desk
 
@@ -96,11 +96,11 @@ def test_strange_requests_do_no_harm(requests: list[Command]) -> None:
     """Every two-way request gets one answer or none, timers go on, and the broker stops in order and starts again."""
     desk = a_busy_desk()
 
-    answers = desk.ask(*requests)
+    answers = desk.call(*requests)
 
     assert len([answer for answer in answers if answer.is_response]) <= len(requests)
     desk.pass_time(10_000, *TIMERS)
     desk.feed(Stopping(desk.now_ms))
     desk.store.close(desk.now_ms)
-    again = BrokerDesk(disk=desk.disk)
-    assert again.rooms.topics.find("TBW102") is not None
+    again = BrokerHarness(disk=desk.disk)
+    assert again.components.topics.find("TBW102") is not None

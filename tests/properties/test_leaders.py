@@ -31,7 +31,7 @@ def test_no_queue_goes_back_a_generation_and_none_is_lost(told: list[list[TopicM
     for now_ms, said in enumerate(told):
         route = a_static_route(*said)
         if how == "together":
-            table.put_all("t", [route], now_ms, is_everybody=False)
+            table.put_all("t", [route], now_ms, is_complete=False)
         else:
             table.put("t", route, now_ms)
         found = table.find("t")

@@ -15,7 +15,7 @@ from holdfast.model.mapping import (
     Segment,
     TopicMapping,
     check_queue,
-    first_home,
+    new_logical_queue,
 )
 from holdfast.wire.cluster import mapping as wire
 
@@ -53,7 +53,7 @@ class QueueAndList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.numbers = {name: count() for name in BROKERS}
-        self.queue = first_home(7, "a", next(self.numbers["a"]))
+        self.queue = new_logical_queue(7, "a", next(self.numbers["a"]))
         self.homes: dict[int, Home] = {0: Home(self.queue.leader)}
         self.minimums: dict[int, int] = {}
 
@@ -71,14 +71,14 @@ class QueueAndList(RuleBasedStateMachine):
         if leader.is_open:
             home = self.home(leader)
             for _ in range(number):
-                home.records.append(Record(leader.first + home.max, *leader.place, home.max))
+                home.records.append(Record(leader.first + home.max, *leader.physical_queue, home.max))
 
     @precondition(lambda self: self.queue.prepared is None and self.queue.leader.is_open)
     @rule(other=brokers)
     def prepare(self, other: str) -> None:
         """Onto an expired physical queue where there is one."""
         if other != self.queue.leader.broker:
-            has_expired = self.queue.reusable(other) is not None
+            has_expired = self.queue.reusable_queue_id(other) is not None
             new = next(self.numbers[other])
             self.queue = self.queue.reuse(other) if has_expired else self.queue.prepare(other, new)
 
@@ -118,7 +118,7 @@ class QueueAndList(RuleBasedStateMachine):
         home = self.homes.setdefault(closed.generation, Home(closed))
         if not closed.is_sealed:
             for _ in range(unseen):
-                home.records.append(Record(closed.first + home.max, *closed.place, home.max))
+                home.records.append(Record(closed.first + home.max, *closed.physical_queue, home.max))
 
     @precondition(lambda self: self.queue.unresolved is not None)
     @rule()
@@ -169,10 +169,10 @@ class QueueAndList(RuleBasedStateMachine):
             if not record.is_gone:
                 segment = self.queue.locate(record.logical)
                 assert segment is not None
-                assert segment.place == (record.broker, record.queue_id)
+                assert segment.physical_queue == (record.broker, record.queue_id)
                 assert segment.to_physical(record.logical) == record.physical
                 assert segment.to_logical(record.physical) == record.logical
-                assert segment.holds(record.logical)
+                assert segment.contains(record.logical)
 
     @invariant()
     def begins_behind_the_last_loss(self) -> None:
@@ -188,7 +188,7 @@ class QueueAndList(RuleBasedStateMachine):
         """From one home to the next nothing is passed over."""
         readable = [segment for segment in self.queue.readable if segment.is_decided]
         walked = [readable[0]]
-        while (following := self.queue.after(walked[-1])) is not None:
+        while (following := self.queue.segment_after(walked[-1])) is not None:
             walked.append(following)
         assert walked == readable
 
@@ -196,8 +196,8 @@ class QueueAndList(RuleBasedStateMachine):
     def survives_the_wire(self) -> None:
         """In both of upstream's forms, with what upstream has no place for."""
         mapping = TopicMapping(topic="t", broker=self.queue.leader.broker, total=8, queues={7: self.queue})
-        assert wire.from_info(wire.decode(wire.encode(wire.to_info(mapping)), wire.Info)) == mapping
-        assert wire.from_detail(wire.decode(wire.encode(wire.to_detail(mapping)), wire.Detail)) == mapping
+        assert wire.from_info(wire.decode(wire.encode(wire.to_info(mapping)), wire.MappingInfo)) == mapping
+        assert wire.from_detail(wire.decode(wire.encode(wire.to_detail(mapping)), wire.MappingDetail)) == mapping
 
 
 TestQueueAndList = QueueAndList.TestCase
@@ -206,7 +206,7 @@ TestQueueAndList.settings = settings(max_examples=60, stateful_step_count=30, de
 
 def test_a_queue_is_a_value() -> None:
     """No operation changes the queue it is asked of."""
-    before = first_home(0, "a", 0)
+    before = new_logical_queue(0, "a", 0)
     copy = LogicalQueue(before.queue, before.segments)
 
     before.prepare("b", 0).seal(3).open_next().force("c", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.static_desks import TOPIC, StaticDesks, records
+from tests.support.static_desks import TOPIC, StaticBrokers, records
 
 from holdfast.wire.frames.command import Command
 
@@ -19,7 +19,7 @@ STEPS = st.lists(
 )
 
 
-def play(desks: StaticDesks, steps: list[tuple[str, object]]) -> list[tuple[int, bytes]]:
+def play(desks: StaticBrokers, steps: list[tuple[str, object]]) -> list[tuple[int, bytes]]:
     """Do what *steps* say to queue 0; return the offsets that were answered, with the bodies."""
     ledger: list[tuple[int, bytes]] = []
     for kind, value in steps:
@@ -38,7 +38,7 @@ def play(desks: StaticDesks, steps: list[tuple[str, object]]) -> list[tuple[int,
 @given(STEPS, st.sampled_from(["1", "7", "32"]))
 def test_reading_from_the_start_gives_everything_once_and_in_order(steps: list[tuple[str, object]], count: str):
     """Offsets are contiguous from 0, however often the queue moved, came back and lost its process."""
-    desks = StaticDesks(*BROKERS)
+    desks = StaticBrokers(*BROKERS)
     desks.create("a", "b")
 
     ledger = play(desks, steps)
@@ -46,8 +46,8 @@ def test_reading_from_the_start_gives_everything_once_and_in_order(steps: list[t
     assert [offset for offset, _ in ledger] == list(range(len(ledger)))
     assert desks.read_all(0, maxMsgNums=count) == ledger
     leader = desks[desks.queue(0).leader.broker]
-    (highest,) = leader.ask(Command(code=30, fields={"topic": TOPIC, "queueId": "0"}))
-    (lowest,) = leader.ask(Command(code=31, fields={"topic": TOPIC, "queueId": "0"}))
+    (highest,) = leader.call(Command(code=30, fields={"topic": TOPIC, "queueId": "0"}))
+    (lowest,) = leader.call(Command(code=31, fields={"topic": TOPIC, "queueId": "0"}))
     assert (int(lowest.fields["offset"]), int(highest.fields["offset"])) == (0, len(ledger))
 
 
@@ -55,7 +55,7 @@ def test_reading_from_the_start_gives_everything_once_and_in_order(steps: list[t
 @given(STEPS)
 def test_a_client_that_knows_no_delta_sees_the_same(steps: list[tuple[str, object]]):
     """Its records carry the logical queue and offset themselves, and there is nothing to add."""
-    desks = StaticDesks(*BROKERS)
+    desks = StaticBrokers(*BROKERS)
     desks.create("b", "a")
 
     ledger = play(desks, steps)
@@ -70,10 +70,10 @@ def test_a_client_that_knows_no_delta_sees_the_same(steps: list[tuple[str, objec
 @given(STEPS, st.integers(0, 10_000))
 def test_times_are_found_over_borders(steps: list[tuple[str, object]], chosen: int):
     """The first offset at or after a time is the one that a walk over all records finds."""
-    desks = StaticDesks(*BROKERS)
+    desks = StaticBrokers(*BROKERS)
     desks.create("a", "b")
     for step in steps:
-        for desk in desks.desks.values():
+        for desk in desks.brokers.values():
             desk.now_ms += 700
         play(desks, [step])
     start_ms = 1_700_000_000_000
@@ -87,7 +87,7 @@ def test_times_are_found_over_borders(steps: list[tuple[str, object]], chosen: i
 
     for boundary in ("LOWER", "UPPER"):
         fields = {"topic": TOPIC, "queueId": "0", "timestamp": str(start_ms + chosen), "boundaryType": boundary}
-        (found,) = leader.ask(Command(code=29, fields=fields))
+        (found,) = leader.call(Command(code=29, fields=fields))
         if boundary == "LOWER":
             wanted = next((at for time, at in stored if time >= start_ms + chosen), len(stored))
         else:

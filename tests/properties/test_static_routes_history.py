@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.name_servers import a_topic
-from tests.support.static_reports import NOBODY, address_of, java_leaders
+from tests.support.static_reports import NO_LEADER, address_of, java_leaders
 
-from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
+from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.nameserver.routes.route_table import RouteTable
-from holdfast.nameserver.routes.static_routes import Part, aware_body
+from holdfast.nameserver.routes.static_routes import RoutePart, aware_body
 from holdfast.wire.cluster.mapping import to_info, to_plain
 
 BROKERS = ["a", "b", "c"]
@@ -27,7 +27,7 @@ class History(RuleBasedStateMachine):
         self.epoch = 1
         self.total = 3
         self.next_queue_id = 10
-        first = {number: first_home(number, BROKERS[number], number) for number in range(3)}
+        first = {number: new_logical_queue(number, BROKERS[number], number) for number in range(3)}
         self.records = {
             name: TopicMapping(
                 topic="orders",
@@ -47,7 +47,7 @@ class History(RuleBasedStateMachine):
 
     def _record(self, name: str, *queues: LogicalQueue) -> None:
         record = msgspec.structs.replace(self.records[name], epoch=self.epoch, total=self.total)
-        self.records[name] = record.put(*queues)
+        self.records[name] = record.with_queues(*queues)
         self.versions[name].append(self.records[name])
 
     def _choose(self, number: int, heir: str) -> LogicalQueue | None:
@@ -92,7 +92,7 @@ class History(RuleBasedStateMachine):
         self.epoch += 1
         self.total += 1
         self.next_queue_id += 1
-        self.truth[self.total - 1] = first_home(self.total - 1, heir, self.next_queue_id)
+        self.truth[self.total - 1] = new_logical_queue(self.total - 1, heir, self.next_queue_id)
         for name in data.draw(st.permutations(BROKERS)):
             self._record(name, *([self.truth[self.total - 1]] if name == heir else []))
             if data.draw(st.booleans()):
@@ -118,16 +118,16 @@ class History(RuleBasedStateMachine):
             assert "orders" in refused
 
     def _register(self, name: str, record: TopicMapping) -> dict[str, str]:
-        self.table.seat(name, 0, address_of(name), cluster="C1", zone=None, acting=False)
-        refused = self.table.map_queues(name, {"orders": to_plain(to_info(record))})
+        self.table.add_address(name, 0, address_of(name), cluster="C1", zone=None, is_acting_master_allowed=False)
+        refused = self.table.update_mappings(name, {"orders": to_plain(to_info(record))})
         if not refused:
-            self.table.host(name, [a_topic("orders")])
+            self.table.update_topics(name, [a_topic("orders")])
         return refused
 
     @rule(name=brokers)
     def lose(self, name: str) -> None:
         """A broker is away."""
-        self.table.unseat(name, address_of(name))
+        self.table.remove_address(name, address_of(name))
 
     # What must always hold.
 
@@ -139,10 +139,10 @@ class History(RuleBasedStateMachine):
             assert not self.was_served
             return
         self.was_served = True
-        body = aware_body([Part(topic)], self.table.brokers, self.table.topics.get("orders", {}))
+        body = aware_body([RoutePart(topic)], self.table.brokers, self.table.topics.get("orders", {}))
         told = java_leaders(body)
         assert told == topic.served.leaders
-        assert NOBODY not in told.values()
+        assert NO_LEADER not in told.values()
         for number, queue in topic.served.queues.items():
             assert queue.generation >= self.generations.get(number, 0)
             self.generations[number] = queue.generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.stores import NOW_MS, bodies, keep_house, open_store, stage
+from tests.support.stores import NOW_MS, bodies, open_store, run_housekeeping, stage
 
 from holdfast.sim.world.disk import SimDisk
 
@@ -64,7 +64,7 @@ class StoreAndLists(RuleBasedStateMachine):
         """Changes nothing that a reader sees."""
         self.now_ms += seconds * 1000
         self.write()
-        keep_house(self.store, self.now_ms)
+        run_housekeeping(self.store, self.now_ms)
 
     @rule()
     def close_and_open(self) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import recordings
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.mutation import mutate, mutate_value
-from tests.support.name_servers import a_name_server, a_registration, ask_route, register
+from tests.support.name_servers import a_name_server, a_registration, register, request_route
 
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, FramesReceived
@@ -141,7 +141,7 @@ def test_any_text_that_looks_like_json(text: str):
 def test_recorded_frames_that_were_damaged(seed: int):
     """Real traffic with a few bytes wrong reaches deepest."""
     chance = random.Random(seed)
-    frames = [recorded.data for recorded in recordings.everything() if len(recorded.data) < 4000]
+    frames = [recorded.data for recorded in recordings.all_frames() if len(recorded.data) < 4000]
 
     for data in chance.choices(frames, k=MUTATIONS):
         check_decoders(mutate(data, chance))
@@ -151,7 +151,7 @@ def test_recorded_frames_that_were_damaged(seed: int):
 def test_recorded_bodies_that_were_damaged(seed: int):
     """Bodies alone, so that their decoders get past the header."""
     chance = random.Random(seed)
-    everything = recordings.everything()
+    everything = recordings.all_frames()
     bodies = [body for recorded in everything if 0 < len(body := bytes(recorded.frame.body)) < 4000]
 
     are_json = {check_decoders(mutate(body, chance)) for body in chance.choices(bodies, k=MUTATIONS)}
@@ -165,7 +165,7 @@ def test_recorded_bodies_of_another_shape(seed: int):
     chance = random.Random(seed)
     values = [
         java_json.loads(recorded.frame.body)
-        for recorded in recordings.everything()
+        for recorded in recordings.all_frames()
         if len(recorded.frame.body) < 4000 and bytes(recorded.frame.body[:1]) == b"{"
     ]
 
@@ -174,7 +174,7 @@ def test_recorded_bodies_of_another_shape(seed: int):
         assert check_decoders(body) or b'"$ref"' in body, "only a reference can make sound JSON unreadable"
 
 
-def receive_if_whole(server: Conversation, channel: ChannelId, data: bytes) -> None:
+def receive_if_whole(server: MachineHarness, channel: ChannelId, data: bytes) -> None:
     """Let damaged bytes reach the machine as the shell would: whole frames only, or the connection is gone."""
     with suppress(HoldfastError):
         frames, _ = split_frames(memoryview(data))
@@ -193,7 +193,7 @@ def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
     server = a_name_server(data="somewhere" if seed % 2 else None)
     requests = [
         recorded
-        for recorded in recordings.everything()
+        for recorded in recordings.all_frames()
         if not recorded.is_response and recorded.line["conn"].endswith("-namesrv")
     ]
 
@@ -211,9 +211,9 @@ def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
         receive_if_whole(server, server.open(), mutate(recorded.data, chance))
 
     register(server, "survivor", "192.0.2.77:1", body=a_registration("after-all", counter=77), bodyCrc32="0")
-    assert b"survivor" in ask_route(server, "after-all").body
-    server.ask(106)
-    server.ask(206)
+    assert b"survivor" in request_route(server, "after-all").body
+    server.call(106)
+    server.call(206)
 
 
 @pytest.mark.parametrize("serializer", [JSON, BINARY])
@@ -236,5 +236,5 @@ def test_a_name_server_answers_every_code_with_nonsense_in_it(serializer: int, c
             command = Command(code=code, opaque=1, fields=fields, body=body, serializer=serializer)
             server.receive(channel, encode_command(command))
 
-            assert len(server.answers(channel)) == 1
+            assert len(server.pop_answers(channel)) == 1
             assert channel not in server.closed()

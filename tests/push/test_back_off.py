@@ -9,7 +9,7 @@ from math import ceil
 import pytest
 from tests.support.cluster import free_port
 from tests.support.name_servers import a_topic
-from tests.support.watchers import Peer, PushingServer, pushing
+from tests.support.watchers import NameServerHarness, Peer, running_name_server
 
 from holdfast.cli.main import main
 from holdfast.wire.cluster.push_state import PushState
@@ -25,14 +25,14 @@ async def until_state(peer: Peer, holds: Callable[[PushState], bool]) -> PushSta
     return state
 
 
-async def pace_logged(server: PushingServer) -> tuple[str, str]:
+async def pace_logged(server: NameServerHarness) -> tuple[str, str]:
     """Return the next line about the pace, and the reason in it: it is written at a tick, when the pace has effect."""
     while not (log := await server.next_log()).event.startswith("route notices"):
         continue
     return log.event, str(log.fields.get("reason", ""))
 
 
-def set_readings(server: PushingServer, **percents: float | None) -> None:
+def set_readings(server: NameServerHarness, **percents: float | None) -> None:
     """Let the machine be as busy as this; a reading that is not named is low."""
     for name in READINGS:
         setattr(server.readings, name, percents.get(name, 1.0))
@@ -44,7 +44,7 @@ def set_readings(server: PushingServer, **percents: float | None) -> None:
 )
 async def test_any_single_reading_slows_or_pauses(reading: str, percent: float, pace: str):
     """Changes wait then, and the state says how many clients wait, at which pace, and what is to blame."""
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders", "bills")
         set_readings(server, **{reading: percent})
@@ -59,20 +59,20 @@ async def test_any_single_reading_slows_or_pauses(reading: str, percent: float, 
         assert getattr(state.readings, reading) == percent
         if pace == PAUSED:
             assert state.pending_clients == 1
-            assert await client.untold()
+            assert await client.has_no_notice()
 
 
 @pytest.mark.parametrize("readings", [dict.fromkeys(READINGS, 59.9), dict.fromkeys(READINGS), {"network": None}])
 async def test_below_60_percent_everything_is_told_within_a_second(readings: dict[str, float | None]):
     """Likewise where nothing is known: what is not known is left out, and shown as unknown."""
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders")
         set_readings(server, **readings)
 
         await broker.register(a_topic("orders", 8))
 
-        assert await client.told() == {"orders"}
+        assert await client.next_notice() == {"orders"}
         state = await client.push_state()
         assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
         for name, percent in readings.items():
@@ -81,7 +81,7 @@ async def test_below_60_percent_everything_is_told_within_a_second(readings: dic
 
 async def test_an_unknown_reading_does_not_hide_a_high_one():
     """It counts neither as 0 nor as full."""
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders")
         set_readings(server, memory=None, load=95.0, network=None)
@@ -89,13 +89,13 @@ async def test_an_unknown_reading_does_not_hide_a_high_one():
         await broker.register(a_topic("orders", 8))
 
         assert await pace_logged(server) == ("route notices paused", "load 95 %")
-        assert await client.untold()
+        assert await client.has_no_notice()
 
 
 @pytest.mark.parametrize("percent", [75.0, 95.0])
 async def test_nothing_that_changed_meanwhile_is_forgotten(percent: float):
     """Topics, permissions, a broker's death: each client is told all of its own in one frame as soon as it is calm."""
-    async with pushing() as server, server.peers(5) as (broker, mortal, keeper, client, other):
+    async with running_name_server() as server, server.peers(5) as (broker, mortal, keeper, client, other):
         await broker.register("orders", "bills", "rest")
         await keeper.register("fence", name="z", address="10.0.0.26:10911")
         await mortal.register("mortal", "mortal-too", name="m", address="10.0.0.13:10911")
@@ -112,18 +112,18 @@ async def test_nothing_that_changed_meanwhile_is_forgotten(percent: float):
         await broker.register(a_topic("bills", 8))
         await broker.register(a_topic("bills", 9))
         assert (await client.push_state()).pending_clients == 2
-        assert await client.untold()
+        assert await client.has_no_notice()
         set_readings(server)
 
-        assert await client.told_until("orders") == {"orders", "bills", "mortal", "created"}
-        assert await other.told() == {"mortal-too"}
+        assert await client.notices_until("orders") == {"orders", "bills", "mortal", "created"}
+        assert await other.next_notice() == {"mortal-too"}
         state = await client.push_state()
         assert (state.pace, state.reason, state.pending_clients) == (EVERY_SECOND, "", 0)
 
 
 async def test_who_leaves_during_a_pause_is_owed_nothing():
     """No trace is left of a connection that is closed, nor of a topic that nobody watches any more."""
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         set_readings(server, load=95.0)
         async with server.peers(5) as watching:
@@ -144,7 +144,7 @@ async def test_who_leaves_during_a_pause_is_owed_nothing():
 
 async def test_a_change_of_pace_is_logged_once_with_its_reason():
     """Slowed, paused and back: one line each, however often the machine is looked at."""
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders")
         lines = []
@@ -160,22 +160,22 @@ async def test_a_change_of_pace_is_logged_once_with_its_reason():
             ("route notices slowed to one in 10 s", "memory 75 %"),
             ("route notices every second again", ""),
         ]
-        await client.forget_notices()
+        await client.discard_notices()
         await broker.register(a_topic("orders", 100))
-        await client.told()
-        assert [log for log in server.other_logs() if log.event.startswith("route notices")] == []
+        await client.next_notice()
+        assert [log for log in server.unread_logs() if log.event.startswith("route notices")] == []
 
 
 async def test_back_off_can_be_switched_off():
     """For machines that are always busy: then readings are shown, and followed by nobody."""
-    async with pushing(notify_back_off=False) as server, server.peers(2) as (broker, client):
+    async with running_name_server(notify_back_off=False) as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders")
         set_readings(server, memory=99.0, load=400.0)
 
         await broker.register(a_topic("orders", 8))
 
-        assert await client.told() == {"orders"}
+        assert await client.next_notice() == {"orders"}
         state = await client.push_state()
         assert state.pace == EVERY_SECOND
         assert (state.readings.memory, state.readings.load) == (99.0, 400.0)
@@ -185,18 +185,18 @@ async def test_back_off_can_be_switched_off():
 async def test_a_slowed_name_server_tells_once_in_10_s():
     """Between two notices lie ten seconds; what changes meanwhile goes along. A lower bound: no machine is too slow."""
     loop = asyncio.get_running_loop()
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills")
         await client.watch("orders", "bills")
         set_readings(server, network=75.0)
         await broker.register(a_topic("orders", 8))
-        assert "orders" in await client.told()
+        assert "orders" in await client.next_notice()
         told_at = loop.time()
 
         await broker.register(a_topic("orders", 9))
         await broker.register(a_topic("bills", 9))
 
-        assert await client.told() == {"orders", "bills"}
+        assert await client.next_notice() == {"orders", "bills"}
         assert loop.time() - told_at > 9
 
 
@@ -209,14 +209,17 @@ async def test_metrics_tell_the_same():
             lines = answer.read().decode().splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
-    async with pushing(metrics_listen=f"127.0.0.1:{port}") as server, server.peers(3) as (broker, client, other):
+    async with (
+        running_name_server(metrics_listen=f"127.0.0.1:{port}") as server,
+        server.peers(3) as (broker, client, other),
+    ):
         await broker.register("orders", "bills")
         await client.watch("orders", "bills")
         await other.watch("orders")
         set_readings(server, network=None)
         await broker.register(a_topic("orders", 8))
-        await client.told()
-        await other.told()
+        await client.next_notice()
+        await other.next_notice()
         set_readings(server, memory=95.0, network=None)
         await broker.register(a_topic("bills", 8))
         await until_state(client, lambda state: state.pace == PAUSED)
@@ -241,12 +244,12 @@ async def test_metrics_tell_the_same():
 async def test_cluster_describe_tells_the_same(capsys: pytest.CaptureFixture[str]):
     """Per name server: who watches, who waits, the pace with its reason, and readings, unknown ones as unknown."""
 
-    async def describe(server: PushingServer, *words: str) -> str:
+    async def describe(server: NameServerHarness, *words: str) -> str:
         command = ["cluster", "describe", *words, "--namesrv", server.address]
         assert await asyncio.to_thread(main, command) == 0
         return capsys.readouterr().out
 
-    async with pushing() as server, server.peers(2) as (broker, client):
+    async with running_name_server() as server, server.peers(2) as (broker, client):
         await broker.register("orders", "bills", address="127.0.0.1:1")
         await client.watch("orders", "bills")
         set_readings(server, memory=95.0, network=None)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from tests.support.client_stories import queue_count, until, until_queues
+from tests.support.client_stories import poll_until, queue_count, wait_for_queues
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
@@ -37,7 +37,7 @@ async def test_a_lookup_asks_to_be_told_of_changes():
         async with Producer(server.address) as producer, PullConsumer(server.address, "g") as reader, consumer:
             await producer.queues("orders")
             await reader.queues("orders")
-            await server.until(lambda: sum("orders" in topics for topics in server.watched()) == 3)
+            await server.wait_until(lambda: sum("orders" in topics for topics in server.watched()) == 3)
         assert {command.fields.get(WATCH_FIELD) for command in server.queries()} == {"true"}
 
 
@@ -65,17 +65,17 @@ async def test_told_topics_are_looked_up_together_and_each_once():
         server.serve(*topics)
         async with ClusterClient(server.address) as client:
             await asyncio.gather(*(client.route(topic) for topic in topics))
-            server.is_holding = True
+            server.is_delaying = True
 
             server.notify(*topics)
-            await server.until(lambda: len(server.queries()) >= 100)
+            await server.wait_until(lambda: len(server.queries()) >= 100)
             server.notify(*topics)
             server.notify(*topics)
             await client.ask_name_server(Command(code=RequestCode.GET_KV_CONFIG))
 
             assert all(server.lookups(topic) == 2 for topic in topics)
-            server.is_holding = False
-            server.release()
+            server.is_delaying = False
+            server.answer_delayed()
 
 
 async def test_topics_that_nobody_here_knows_are_not_looked_up():
@@ -87,9 +87,9 @@ async def test_topics_that_nobody_here_knows_are_not_looked_up():
 
             server.notify("stranger", "")
             server.notify("orders")
-            await server.until(lambda: server.lookups("orders") == 2)
+            await server.wait_until(lambda: server.lookups("orders") == 2)
             server.notify("stranger", "orders")
-            await server.until(lambda: server.lookups("orders") == 3)
+            await server.wait_until(lambda: server.lookups("orders") == 3)
 
             assert server.lookups("stranger") == 0
 
@@ -103,7 +103,7 @@ async def test_a_notice_that_says_nothing_does_no_harm(fields: dict[str, str], c
             await producer.queues("orders")
             server.push(Command(code=ROUTES_CHANGED, flag=2, fields=fields))
             server.notify("orders")
-            await server.until(lambda: server.lookups("orders") == 2)
+            await server.wait_until(lambda: server.lookups("orders") == 2)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
@@ -121,11 +121,11 @@ async def test_another_name_server_that_tells_is_asked_to_stop():
 
             other.notify("orders")
 
-            await other.until(lambda: other.unwatched_topics() == ["orders"])
+            await other.wait_until(lambda: other.unwatched_topics() == ["orders"])
             used.notify("orders")
-            await used.until(lambda: used.lookups("orders") == 2)
+            await used.wait_until(lambda: used.lookups("orders") == 2)
             assert other.queries() == []
-            assert used.heard_of(UNWATCH) == []
+            assert used.requests_of(UNWATCH) == []
 
 
 async def test_a_survey_of_all_name_servers_watches_at_none_of_them():
@@ -152,13 +152,13 @@ async def test_a_lost_connection_is_made_again_and_everything_is_asked_for_again
 
             server.drop_connections()
 
-            await server.until(lambda: any(watched >= topics for watched in server.watched()))
+            await server.wait_until(lambda: any(watched >= topics for watched in server.watched()))
             for topic in topics:
-                await until_queues(producer, topic, 5)
+                await wait_for_queues(producer, topic, 5)
             assert all(server.lookups(topic) == 2 for topic in topics)
             server.serve("topic-3", queues=7)
             server.notify("topic-3")
-            await until_queues(producer, "topic-3", 7)
+            await wait_for_queues(producer, "topic-3", 7)
             assert [server.lookups(topic) for topic in sorted(topics)] == [2, 2, 2, 3, 2, 2, 2, 2, 2, 2]
 
 
@@ -174,7 +174,7 @@ async def test_a_restarted_name_server_is_watched_again():
 
             await server.listen(port)
 
-            await server.until(lambda: any("orders" in watched for watched in server.watched()))
+            await server.wait_until(lambda: any("orders" in watched for watched in server.watched()))
 
 
 async def test_a_dead_name_server_is_left_for_the_next_one_and_watched_there():
@@ -189,7 +189,7 @@ async def test_a_dead_name_server_is_left_for_the_next_one_and_watched_there():
 
             await used.stop()
 
-            await other.until(lambda: any(watched >= {"orders", "bills"} for watched in other.watched()))
+            await other.wait_until(lambda: any(watched >= {"orders", "bills"} for watched in other.watched()))
             assert other.watched() == [{"orders", "bills"}]
             assert used.watched() == []
 
@@ -207,8 +207,8 @@ async def test_a_name_server_that_hangs_is_left_and_told_so():
             used.is_silent = True
             await client.publish_route("rest")
 
-            await other.until(lambda: any(watched >= {"orders", "bills", "rest"} for watched in other.watched()))
-            await used.until(lambda: set(used.unwatched_topics()) >= {"orders", "bills"})
+            await other.wait_until(lambda: any(watched >= {"orders", "bills", "rest"} for watched in other.watched()))
+            await used.wait_until(lambda: set(used.unwatched_topics()) >= {"orders", "bills"})
             assert used.watched() == []
 
 
@@ -222,7 +222,7 @@ async def test_a_name_server_that_does_not_push_is_polled_and_that_is_said_once(
             for _ in range(3):
                 await producer.queues("orders")
                 await producer.queues("bills")
-            assert server.heard_of(UNWATCH) == []
+            assert server.requests_of(UNWATCH) == []
         address = server.address
 
     said = [record for record in caplog.records if "does not push" in record.getMessage()]
@@ -255,7 +255,7 @@ async def test_a_template_of_automatic_creation_is_watched_too():
             server.serve("new", queues=2)
             server.notify("new")
 
-            await until_queues(producer, "new", 2)
+            await wait_for_queues(producer, "new", 2)
 
 
 async def test_a_told_deletion_costs_nothing_that_works():
@@ -266,7 +266,7 @@ async def test_a_told_deletion_costs_nothing_that_works():
             await producer.queues("orders")
             del server.routes["orders"]
             server.notify("orders")
-            await server.until(lambda: server.lookups("orders") == 2)
+            await server.wait_until(lambda: server.lookups("orders") == 2)
 
             assert await queue_count(producer, "orders") == 2
             assert [watched for watched in server.watched() if "orders" in watched] != []
@@ -283,7 +283,7 @@ async def test_a_producer_in_a_namespace_watches_the_topics_names_on_the_wire():
             server.serve("ns%orders", queues=4)
             server.notify("ns%orders")
 
-            await until_queues(producer, "orders", 4)
+            await wait_for_queues(producer, "orders", 4)
 
 
 async def test_a_missing_topic_is_asked_for_again_after_a_lost_connection():
@@ -295,9 +295,9 @@ async def test_a_missing_topic_is_asked_for_again_after_a_lost_connection():
 
         server.drop_connections()
 
-        await until_queues(producer, "orders", 2)
+        await wait_for_queues(producer, "orders", 2)
         wanted = {"orders", "missing", AUTO_CREATE_TOPIC}
-        await server.until(lambda: any(watched >= wanted for watched in server.watched()))
+        await server.wait_until(lambda: any(watched >= wanted for watched in server.watched()))
 
 
 async def test_a_consumer_hears_of_new_queues_when_it_is_told():
@@ -312,11 +312,11 @@ async def test_a_consumer_hears_of_new_queues_when_it_is_told():
         consumer = PushConsumer(server.address, "g", listener=ignore)
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(consumer.assignment) == 1)
+            await poll_until(lambda: len(consumer.assignment) == 1)
             before = server.lookups("t")
             server.serve("t", queues=3, broker=broker.address)
             server.notify("t")
-            await until(lambda: len(consumer.assignment) == 3)
+            await poll_until(lambda: len(consumer.assignment) == 3)
             assert server.lookups("t") == before + 1
 
 
@@ -331,6 +331,6 @@ async def test_a_name_server_that_does_not_push_is_asked_nothing_that_it_does_no
 
             await producer.set_name_servers(new.address)
 
-            await new.until(lambda: new.lookups("orders") == 1 and new.lookups("missing") == 1)
+            await new.wait_until(lambda: new.lookups("orders") == 1 and new.lookups("missing") == 1)
         asked = {command.code for server in (old, new) for command in server.requests}
         assert asked == {RequestCode.GET_ROUTEINFO_BY_TOPIC}

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.client_stories import queue_count, until_queues
+from tests.support.client_stories import queue_count, wait_for_queues
 from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import Producer, PullConsumer
@@ -33,15 +33,15 @@ async def test_unused_topics_are_forgotten_together_and_the_others_polled():
             await reader.queues("idle")
             using = asyncio.ensure_future(use(producer, "used"))
 
-            await server.until(lambda: server.unwatched_topics() != [])
+            await server.wait_until(lambda: server.unwatched_topics() != [])
             using.cancel()
 
             assert set(server.unwatched_topics()) - {AUTO_CREATE_TOPIC} == {"idle", "idle-too", "missing"}
-            assert len(server.heard_of(UNWATCH)) == 1
+            assert len(server.requests_of(UNWATCH)) == 1
             assert any("used" in watched for watched in server.watched())
-            await server.until(lambda: server.lookups("used") == 2)
-            await readers.until(lambda: readers.lookups("idle") == 2)
-            assert readers.heard_of(UNWATCH) == []
+            await server.wait_until(lambda: server.lookups("used") == 2)
+            await readers.wait_until(lambda: readers.lookups("idle") == 2)
+            assert readers.requests_of(UNWATCH) == []
             assert (server.lookups("idle"), server.lookups("missing")) == (1, 1)
 
             assert await queue_count(producer, "idle") == 1
@@ -56,8 +56,8 @@ async def test_a_missing_topic_is_looked_up_once_in_a_poll_interval():
     async with FakeNameServer(pushes=False) as server, Producer(server.address, topic_expiry_s=5) as producer:
         server.serve("idle")
         await producer.queues("idle")
-        asking = asyncio.ensure_future(until_queues(producer, "orders", 2))
-        await server.until(lambda: server.lookups("orders") == 1)
+        asking = asyncio.ensure_future(wait_for_queues(producer, "orders", 2))
+        await server.wait_until(lambda: server.lookups("orders") == 1)
         assert await queue_count(producer, "orders") is None
         server.serve("orders", queues=2)
 
@@ -65,4 +65,4 @@ async def test_a_missing_topic_is_looked_up_once_in_a_poll_interval():
 
         assert server.lookups("orders") == 2
         assert server.lookups("idle") == 1
-        assert server.heard_of(UNWATCH) == []  # it would not know what that is
+        assert server.requests_of(UNWATCH) == []  # it would not know what that is

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from tests.support.client_stories import queue_count, until, until_queues
+from tests.support.client_stories import poll_until, queue_count, wait_for_queues
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.name_servers import a_topic
 from tests.support.scripted_server import ScriptedServer
-from tests.support.watchers import pushing
+from tests.support.watchers import running_name_server
 
 from holdfast import Message, Producer, PullConsumer, RouteNotFound, SendFailed
 from holdfast.model.topic import AUTO_CREATE_TOPIC
@@ -54,11 +54,11 @@ async def test_any_number_of_tasks_make_one_lookup(*, exists: bool):
     async with FakeNameServer() as server, Producer(server.address) as producer:
         if exists:
             server.serve("orders")
-        server.is_holding = True
+        server.is_delaying = True
         asking = [asyncio.ensure_future(queue_count(producer, "orders")) for _ in range(500)]
-        await server.until(lambda: server.lookups("orders") > 0)
-        server.is_holding = False
-        server.release()
+        await server.wait_until(lambda: server.lookups("orders") > 0)
+        server.is_delaying = False
+        server.answer_delayed()
 
         assert set(await asyncio.gather(*asking)) == ({1} if exists else {None})
         assert server.lookups("orders") == 1
@@ -84,7 +84,7 @@ async def test_a_topic_that_is_created_is_known_when_that_is_told():
         await refusal(producer, "orders")
         server.notify("orders")
 
-        await until_queues(producer, "orders", 3)
+        await wait_for_queues(producer, "orders", 3)
         assert server.lookups("orders") == 2
 
 
@@ -97,8 +97,8 @@ async def test_a_broker_that_begins_to_create_topics_is_noticed():
         server.serve(AUTO_CREATE_TOPIC, queues=4)
         server.notify(AUTO_CREATE_TOPIC)
 
-        await until_queues(producer, "orders", 4)
-        await until_queues(producer, "bills", 4)
+        await wait_for_queues(producer, "orders", 4)
+        await wait_for_queues(producer, "bills", 4)
         assert server.lookups(AUTO_CREATE_TOPIC) == 2
         assert (server.lookups("orders"), server.lookups("bills")) == (1, 1)
 
@@ -168,14 +168,14 @@ async def test_so_many_missing_topics_are_remembered_and_no_more():
 
 async def test_a_real_name_server_tells_a_producer_of_a_topic_that_it_asked_for_in_vain():
     """From the refusal to the queues, without a poll: one lookup for each of the two."""
-    async with pushing() as server, server.connect() as broker, Producer(server.address) as producer:
+    async with running_name_server() as server, server.connect() as broker, Producer(server.address) as producer:
         await broker.register("bills", "rest")
         await refusal(producer, "orders")
         assert producer._client.routes.is_missing("orders")
 
         await broker.register(a_topic("orders", 6))
 
-        await until_queues(producer, "orders", 6)
+        await wait_for_queues(producer, "orders", 6)
         assert not producer._client.routes.is_missing("orders")
         assert (await broker.push_state()).notices_sent == 1
 
@@ -206,7 +206,7 @@ async def test_a_deleted_topic_is_missing_from_then_on(*, creates: bool, is_push
             server.notify("orders")
         else:
             producer._client.doubt("orders")
-        await until(lambda: producer._client.routes.is_missing("orders"))
+        await poll_until(lambda: producer._client.routes.is_missing("orders"))
         failures = [await fail(producer, "orders") for _ in range(20)]
 
         (text,) = {str(failure) for failure in failures}
@@ -219,7 +219,7 @@ async def test_a_deleted_topic_is_missing_from_then_on(*, creates: bool, is_push
             server.notify("orders")
         else:
             producer._client.doubt("orders")
-        await until_queues(producer, "orders", 3)
+        await wait_for_queues(producer, "orders", 3)
 
 
 @pytest.mark.parametrize("is_concurrent", [True, False])
@@ -243,7 +243,7 @@ async def test_a_topic_that_brokers_and_name_servers_do_not_have_is_missing(*, i
         assert all("'orders' does not exist" in str(failure) for failure in failures)
         assert server.lookups("orders") == 2
         assert server.lookups(AUTO_CREATE_TOPIC) == 1
-        assert len(broker.heard_of(RequestCode.SEND_MESSAGE_V2)) == (20 if is_concurrent else 1)
+        assert len(broker.requests_of(RequestCode.SEND_MESSAGE_V2)) == (20 if is_concurrent else 1)
 
 
 async def test_what_a_broker_says_alone_makes_no_topic_missing():

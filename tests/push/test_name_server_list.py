@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from tests.support.client_stories import queue_count, until, until_queues
+from tests.support.client_stories import poll_until, queue_count, wait_for_queues
 from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import ClusterClient, ConfigError, Producer, PullConsumer, PushConsumer, blocking
@@ -59,14 +59,14 @@ async def test_a_new_list_ends_the_watches_at_the_old_name_server_and_begins_the
 
             await producer.set_name_servers(new.address)
 
-            await new.until(lambda: watches(new, "orders", "bills"))
-            await old.until(lambda: set(old.unwatched_topics()) == {"orders", "bills"})
+            await new.wait_until(lambda: watches(new, "orders", "bills"))
+            await old.wait_until(lambda: set(old.unwatched_topics()) == {"orders", "bills"})
             assert old.watched() == []
-            assert len(old.heard_of(UNWATCH)) == 1
+            assert len(old.requests_of(UNWATCH)) == 1
             before = len(old.queries())
             new.serve("orders", queues=5)
             new.notify("orders")
-            await new.until(lambda: new.lookups("orders") == 2)
+            await new.wait_until(lambda: new.lookups("orders") == 2)
             assert len(old.queries()) == before
 
 
@@ -81,12 +81,12 @@ async def test_the_end_of_many_watches_is_told_in_requests_that_every_name_serve
 
             await producer.set_name_servers(new.address)
 
-            await old.until(lambda: len(old.unwatched_topics()) >= len(topics))
+            await old.wait_until(lambda: len(old.unwatched_topics()) >= len(topics))
             assert sorted(old.unwatched_topics()) == topics
-            sizes = [len(command.fields[TOPICS_FIELD].encode()) for command in old.heard_of(UNWATCH)]
+            sizes = [len(command.fields[TOPICS_FIELD].encode()) for command in old.requests_of(UNWATCH)]
             assert len(sizes) == 2
             assert max(sizes) <= TEXT_MAX
-            await new.until(lambda: watches(new, *topics))
+            await new.wait_until(lambda: watches(new, *topics))
 
 
 async def test_a_longer_list_is_a_change_too():
@@ -105,7 +105,9 @@ async def test_a_longer_list_is_a_change_too():
         assert first.lookups("more") + second.lookups("more") == CLIENTS
         assert first.lookups("more") > 0
         assert second.lookups("more") > 0
-        await second.until(lambda: sum("orders" in topics for topics in second.watched()) == second.lookups("more"))
+        await second.wait_until(
+            lambda: sum("orders" in topics for topics in second.watched()) == second.lookups("more")
+        )
         assert sum("orders" in topics for topics in first.watched()) == first.lookups("more")
 
 
@@ -121,9 +123,9 @@ async def test_the_same_list_changes_nothing():
             for _ in range(10):
                 await producer.set_name_servers(f"{first.address};{second.address}")
             used.notify("orders")
-            await used.until(lambda: used.lookups("orders") == 2)
+            await used.wait_until(lambda: used.lookups("orders") == 2)
 
-            assert used.heard_of(UNWATCH) == []
+            assert used.requests_of(UNWATCH) == []
             assert other.requests == []
 
 
@@ -138,8 +140,8 @@ async def test_a_list_that_cannot_be_used_is_refused_and_the_old_one_stays(text:
             await producer.set_name_servers(text)
 
         server.notify("orders")
-        await server.until(lambda: server.lookups("orders") == 2)
-        assert server.heard_of(UNWATCH) == []
+        await server.wait_until(lambda: server.lookups("orders") == 2)
+        assert server.requests_of(UNWATCH) == []
 
 
 async def test_a_lookup_that_is_under_way_leaves_no_watch_at_the_old_name_server():
@@ -149,17 +151,17 @@ async def test_a_lookup_that_is_under_way_leaves_no_watch_at_the_old_name_server
             server.serve("orders", "late")
         async with Producer(old.address) as producer:
             await producer.queues("orders")
-            old.is_holding = True
+            old.is_delaying = True
             looking = asyncio.ensure_future(producer.queues("late"))
-            await old.until(lambda: old.lookups("late") == 1)
+            await old.wait_until(lambda: old.lookups("late") == 1)
 
             await producer.set_name_servers(new.address)
-            old.is_holding = False
-            old.release()
+            old.is_delaying = False
+            old.answer_delayed()
 
             assert len(await looking) == 1
-            await new.until(lambda: watches(new, "orders", "late"))
-            await old.until(lambda: old.watched() == [])
+            await new.wait_until(lambda: watches(new, "orders", "late"))
+            await old.wait_until(lambda: old.watched() == [])
 
 
 async def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_server_stays_in_the_list():
@@ -170,17 +172,17 @@ async def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_se
         clients = [await stack.enter_async_context(ClusterClient(old.address)) for _ in range(CLIENTS)]
         for client in clients:
             await client.route("orders")
-        old.is_holding = True
+        old.is_delaying = True
         looking = [asyncio.ensure_future(client.route("late")) for client in clients]
-        await old.until(lambda: old.lookups("late") == CLIENTS)
+        await old.wait_until(lambda: old.lookups("late") == CLIENTS)
 
         for client in clients:
             await client.set_name_servers(f"{old.address};{new.address}")
-        old.is_holding = False
-        old.release()
+        old.is_delaying = False
+        old.answer_delayed()
 
         await asyncio.gather(*looking)
-        await until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
+        await poll_until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
         assert new.watched() != [], "some clients have chosen the new name server"
         assert old.watched() != [], "some clients have chosen the old name server again"
 
@@ -199,13 +201,13 @@ async def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
                 await asyncio.gather(*(producer.set_name_servers(server.address) for server in servers))
             await producer.set_name_servers(last.address)
 
-            await last.until(lambda: watches(last, "orders", "bills"))
+            await last.wait_until(lambda: watches(last, "orders", "bills"))
             before = last.lookups("orders")
             last.notify("orders")
-            await last.until(lambda: last.lookups("orders") > before)
+            await last.wait_until(lambda: last.lookups("orders") > before)
             for other in (first, second):
-                await other.until(lambda other=other: other.watched() == [])
-            await until(lambda: last.watched() == [{"orders", "bills"}])
+                await other.wait_until(lambda other=other: other.watched() == [])
+            await poll_until(lambda: last.watched() == [{"orders", "bills"}])
             assert producer._client.name_servers == (last.address,)
 
 
@@ -219,13 +221,13 @@ async def test_a_name_server_that_was_left_is_not_gone_back_to():
             used, other = (first, second) if first.queries() else (second, first)
             port = used.port
             await used.stop()
-            await other.until(lambda: watches(other, "orders"))
+            await other.wait_until(lambda: watches(other, "orders"))
             queries = len(used.queries())
 
             await used.listen(port)
 
             other.notify("orders")
-            await other.until(lambda: other.lookups("orders") >= 2)
+            await other.wait_until(lambda: other.lookups("orders") >= 2)
             assert used.watched() == []
             assert len(used.queries()) == queries
 
@@ -239,9 +241,9 @@ async def test_missing_topics_go_along_to_the_new_name_server():
 
         await producer.set_name_servers(new.address)
 
-        await until_queues(producer, "orders", 3)
-        await new.until(lambda: watches(new, "missing", AUTO_CREATE_TOPIC))
-        await old.until(lambda: old.watched() == [])
+        await wait_for_queues(producer, "orders", 3)
+        await new.wait_until(lambda: watches(new, "missing", AUTO_CREATE_TOPIC))
+        await old.wait_until(lambda: old.watched() == [])
 
 
 async def test_every_client_can_be_given_another_list():
@@ -253,13 +255,13 @@ async def test_every_client_can_be_given_another_list():
         consumer.subscribe("orders")
         async with PullConsumer(old.address, "g") as reader, consumer:
             await reader.queues("orders")
-            await old.until(lambda: sum("orders" in topics for topics in old.watched()) == 2)
+            await old.wait_until(lambda: sum("orders" in topics for topics in old.watched()) == 2)
 
             await reader.set_name_servers(new.address)
             await consumer.set_name_servers(new.address)
 
-            await new.until(lambda: sum("orders" in topics for topics in new.watched()) == 2)
-            await old.until(lambda: old.watched() == [])
+            await new.wait_until(lambda: sum("orders" in topics for topics in new.watched()) == 2)
+            await old.wait_until(lambda: old.watched() == [])
             assert old.unwatched_topics().count("orders") == 2
             assert new.unwatched_topics() == []
 
@@ -274,8 +276,8 @@ async def test_the_blocking_client_can_be_given_another_list():
 
             await asyncio.to_thread(producer.set_name_servers, new.address)
 
-            await new.until(lambda: watches(new, "orders"))
-            await old.until(lambda: old.watched() == [])
+            await new.wait_until(lambda: watches(new, "orders"))
+            await old.wait_until(lambda: old.watched() == [])
             assert old.unwatched_topics() == ["orders"]
             assert new.watched() == [{"orders"}]
             await asyncio.to_thread(producer.close)
@@ -302,8 +304,8 @@ async def test_a_name_is_resolved_to_all_its_addresses_and_again_later(monkeypat
 
             hosts[:] = ["127.0.0.3"]
 
-            await new.until(lambda: watches(new, "orders"))
-            await old.until(lambda: old.watched() == [])
+            await new.wait_until(lambda: watches(new, "orders"))
+            await old.wait_until(lambda: old.watched() == [])
 
 
 async def test_all_addresses_of_a_name_are_used(monkeypatch: pytest.MonkeyPatch):
@@ -332,7 +334,7 @@ async def test_all_addresses_of_a_name_are_used(monkeypatch: pytest.MonkeyPatch)
 
         await first.stop()
 
-        await second.until(lambda: sum("orders" in topics for topics in second.watched()) == CLIENTS)
+        await second.wait_until(lambda: sum("orders" in topics for topics in second.watched()) == CLIENTS)
 
 
 class AddressServer:
@@ -389,8 +391,8 @@ async def test_an_address_server_says_where_the_name_servers_are_and_is_asked_ag
 
                 said.text = new.address
 
-                await new.until(lambda: watches(new, "orders"))
-                await old.until(lambda: old.watched() == [])
+                await new.wait_until(lambda: watches(new, "orders"))
+                await old.wait_until(lambda: old.watched() == [])
 
 
 @pytest.mark.parametrize(
@@ -411,8 +413,8 @@ async def test_nonsense_of_an_address_server_changes_nothing(status: int, text: 
                     await asyncio.sleep(0.02)
 
                 server.notify("orders")
-                await server.until(lambda: server.lookups("orders") == 2)
-                assert server.heard_of(UNWATCH) == []
+                await server.wait_until(lambda: server.lookups("orders") == 2)
+                assert server.requests_of(UNWATCH) == []
         assert [record for record in caplog.records if said.url in record.getMessage()] != []
 
 
@@ -424,6 +426,6 @@ async def test_everything_that_is_asked_for_is_watched():
         async with Producer(old.address) as producer:
             await producer.queues("orders")
             await producer.set_name_servers(f"{new.address}")
-            await new.until(lambda: watches(new, "orders"))
+            await new.wait_until(lambda: watches(new, "orders"))
 
         assert {command.fields.get(WATCH_FIELD) for command in old.queries() + new.queries()} == {"true"}

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import queue_count, until, until_queues
+from tests.support.client_stories import poll_until, queue_count, wait_for_queues
 from tests.support.cluster import Processes, make_topic, wait_until_registered
-from tests.support.watchers import connected
+from tests.support.watchers import connect_peer
 
 from holdfast import Producer, SendFailed
 from holdfast.cli.main import main
@@ -31,7 +31,7 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
         namesrv = processes.start_name_server()
         broker = processes.start_broker("broker-a", namesrv)
         make_topic(namesrv, [broker.address], "other", queues=1)
-        async with connected(namesrv) as client:
+        async with connect_peer(namesrv) as client:
             await client.watch("orders")
             for words in (
                 ("create", "orders", "--queues", "2"),
@@ -40,7 +40,7 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
                 ("create", "orders", "--queues", "3"),
             ):
                 assert await asyncio.to_thread(main, ["topic", *words, "--namesrv", namesrv]) == 0
-                assert await client.told() == {"orders"}
+                assert await client.next_notice() == {"orders"}
 
 
 async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
@@ -50,17 +50,17 @@ async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
         processes.start_broker("broker-z", namesrv)
         broker = processes.start_broker("broker-a", namesrv)
         make_topic(namesrv, [broker.address], "orders", queues=2)
-        async with connected(namesrv) as client:
+        async with connect_peer(namesrv) as client:
             await client.watch("orders")
             for is_orderly in (False, True):
                 await asyncio.to_thread(broker.child.stop if is_orderly else broker.child.kill)
-                assert await client.told() == {"orders"}
-                assert (await client.ask_route("orders")).code == 17
+                assert await client.next_notice() == {"orders"}
+                assert (await client.request_route("orders")).code == 17
                 broker = await asyncio.to_thread(
                     processes.start_broker, "broker-a", namesrv, port=broker.port, store=broker.store
                 )
-                assert await client.told() == {"orders"}
-                assert (await client.ask_route("orders")).code == 0
+                assert await client.next_notice() == {"orders"}
+                assert (await client.request_route("orders")).code == 0
 
 
 async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
@@ -73,7 +73,7 @@ async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
             for queues in (2, 5):
                 await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=queues)
                 async with asyncio.timeout(BEFORE_A_POLL_S):
-                    await until_queues(producer, "orders", queues)
+                    await wait_for_queues(producer, "orders", queues)
                 await producer.send("orders", b"hello")
 
 
@@ -84,7 +84,7 @@ async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
         broker = processes.start_broker("broker-a", namesrv)
         make_topic(namesrv, [broker.address], "orders", queues=2)
         async with Producer(namesrv) as producer:
-            await until_queues(producer, "orders", 2)
+            await wait_for_queues(producer, "orders", 2)
             port = int(namesrv.rsplit(":", 1)[1])
             await asyncio.to_thread(processes.name_servers[namesrv].kill)
             await asyncio.to_thread(processes.start_name_server, port=port)
@@ -92,9 +92,9 @@ async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
             await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=6)
 
             async with asyncio.timeout(BEFORE_A_POLL_S):
-                await until_queues(producer, "orders", 6)
+                await wait_for_queues(producer, "orders", 6)
             assert (await producer.send("orders", b"hello")).queue.broker_name == "broker-a"
-            async with connected(namesrv) as operator:
+            async with connect_peer(namesrv) as operator:
                 assert (await operator.push_state()).watches > 0
 
 
@@ -118,7 +118,7 @@ async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tm
         async with Producer(namesrv) as producer, asyncio.timeout(60):
             await producer.send("orders", b"x")
             await topic("delete", "orders", "--yes")
-            await until(lambda: producer._client.routes.is_deleted("orders"))
+            await poll_until(lambda: producer._client.routes.is_deleted("orders"))
             for _ in range(20):
                 with pytest.raises(SendFailed, match=r"tried once.*'orders' was deleted"):
                     await producer.send("orders", b"x")
@@ -127,5 +127,5 @@ async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tm
                 with pytest.raises(SendFailed, match=r"tried once.*'orders' was deleted"):
                     await other.send("orders", b"x")
             await topic("create", "orders", "--logical-queues", "3")
-            await until_queues(producer, "orders", 3)
+            await wait_for_queues(producer, "orders", 3)
             await producer.send("orders", b"x")

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.client_stories import PATIENCE_S
+from tests.support.client_stories import TIMEOUT_S
 from tests.support.name_servers import a_topic
-from tests.support.static_reports import a_home, a_report, leads
-from tests.support.watchers import ADDRESS, Peer, PushingServer, pushing
+from tests.support.static_reports import a_leader_report, a_report, a_segment
+from tests.support.watchers import ADDRESS, NameServerHarness, Peer, running_name_server
 
 from holdfast.nameserver.config.kv_config import ORDER_TOPICS
 from holdfast.wire.frames import java_json
@@ -29,7 +29,7 @@ SCAN_MS = 50
 class Stage:
     """A name server with two brokers and two watching clients."""
 
-    def __init__(self, server: PushingServer, *peers: Peer) -> None:
+    def __init__(self, server: NameServerHarness, *peers: Peer) -> None:
         self.server = server
         self.broker, self.keeper, self.other, self.client, self.clock = peers
         self._queues = 4
@@ -42,32 +42,32 @@ class Stage:
     async def tick(self) -> None:
         """Wait until notices went out of everything that is due by now, and have been received."""
         await self.change("clock")
-        assert await self.clock.told() == {"clock"}
+        assert await self.clock.next_notice() == {"clock"}
 
     async def is_told_at_once(self) -> None:
         """See that `orders` is told at the next tick, and nothing else."""
-        assert await self.client.told() == {"orders"}
+        assert await self.client.next_notice() == {"orders"}
 
     async def is_told_in_its_own_moment(self) -> None:
         """See that `orders` is not told at the next tick, is not forgotten, and goes along with the next notice."""
         await self.tick()
-        assert await self.client.untold()
+        assert await self.client.has_no_notice()
         await self.change("fence")
-        assert await self.client.told() == {"orders", "fence"}
+        assert await self.client.next_notice() == {"orders", "fence"}
 
     async def is_told_to_nobody(self) -> None:
         """See that not even a notice that goes out anyway names `orders`."""
         await self.tick()
-        assert await self.client.untold()
+        assert await self.client.has_no_notice()
         await self.change("fence")
-        assert await self.client.told() == {"fence"}
+        assert await self.client.next_notice() == {"fence"}
 
 
 @asynccontextmanager
 async def a_stage(**options: Any) -> AsyncIterator[Stage]:
     """Set the scene."""
     options = {"broker_event_spread_ms": DAYS_MS, "scan_interval_ms": SCAN_MS, **options}
-    async with pushing(**options) as server, server.peers(5) as peers:
+    async with running_name_server(**options) as server, server.peers(5) as peers:
         stage = Stage(server, *peers)
         await stage.broker.register("orders", "bills")
         await stage.keeper.register("fence", "clock", name="z", address="10.0.0.26:10911")
@@ -83,7 +83,7 @@ Row = Callable[[Stage], Awaitable[None]]
 
 
 async def delete_topic(stage: Stage) -> None:
-    await stage.other.order(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders")
+    await stage.other.call_successfully(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders")
 
 
 async def register_one_topic(stage: Stage) -> None:
@@ -125,13 +125,13 @@ async def fall_silent(stage: Stage) -> None:
 
 
 async def wipe_write_permission(stage: Stage) -> None:
-    await stage.other.order(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
+    await stage.other.call_successfully(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
 
 
 async def add_write_permission(stage: Stage) -> None:
     await wipe_write_permission(stage)
-    assert await stage.client.told() == {"orders"}
-    await stage.other.order(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
+    assert await stage.client.next_notice() == {"orders"}
+    await stage.other.call_successfully(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
 
 
 # What else changes routes.
@@ -140,27 +140,27 @@ async def add_write_permission(stage: Stage) -> None:
 async def register_topic_by_hand(stage: Stage) -> None:
     queue = {"brokerName": "z", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
     body = java_json.encode({"queueDatas": [queue]})
-    assert (await stage.other.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)).code == 0
+    assert (await stage.other.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)).code == 0
 
 
 async def order_queues(stage: Stage) -> None:
-    await stage.other.order(RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="orders", value="a:4")
+    await stage.other.call_successfully(RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="orders", value="a:4")
 
 
 async def end_the_order_of_queues(stage: Stage) -> None:
     await order_queues(stage)
-    assert await stage.client.told() == {"orders"}
-    await stage.other.order(RequestCode.DELETE_KV_CONFIG, namespace=ORDER_TOPICS, key="orders")
+    assert await stage.client.next_notice() == {"orders"}
+    await stage.other.call_successfully(RequestCode.DELETE_KV_CONFIG, namespace=ORDER_TOPICS, key="orders")
 
 
 async def move_a_logical_queue(stage: Stage) -> None:
     """Both brokers have it; the second takes the lead of a queue, with a registration of all its topics."""
-    await stage.other.order(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders")
-    await stage.broker.register("orders", mappings={"orders": leads("a", 0, 1)})
+    await stage.other.call_successfully(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders")
+    await stage.broker.register("orders", mappings={"orders": a_leader_report("a", 0, 1)})
     await stage.other.register("rest", "more", name="b", address="10.0.0.2:10911")
     await stage.tick()
-    await stage.client.forget_notices()
-    homes = [a_home("a", 1, end=10), a_home("b", 1, generation=1, first=10)]
+    await stage.client.discard_notices()
+    homes = [a_segment("a", 1, end=10), a_segment("b", 1, generation=1, first=10)]
     moved = a_report("b", {1: homes}, total=2, epoch=2)
     await stage.other.register("rest", "more", "orders", name="b", address="10.0.0.2:10911", mappings={"orders": moved})
 
@@ -188,7 +188,7 @@ async def register_on_another_channel(stage: Stage) -> None:
 
 async def change_another_topic_of_the_broker(stage: Stage) -> None:
     await stage.broker.register(a_topic("bills", 8))
-    await stage.other.order(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="bills")
+    await stage.other.call_successfully(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="bills")
 
 
 async def end_a_broker_without_the_topic(stage: Stage) -> None:
@@ -202,30 +202,30 @@ async def end_a_broker_that_is_not_there(stage: Stage) -> None:
 
 
 async def delete_what_is_not_there(stage: Stage) -> None:
-    await stage.other.order(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders", clusterName="C2")
-    await stage.other.order(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="nothing")
+    await stage.other.call_successfully(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders", clusterName="C2")
+    await stage.other.call_successfully(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="nothing")
 
 
 async def add_write_permission_that_is_there(stage: Stage) -> None:
-    await stage.other.order(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
-    await stage.other.order(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="nobody")
+    await stage.other.call_successfully(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
+    await stage.other.call_successfully(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="nobody")
 
 
 async def order_queues_of_others(stage: Stage) -> None:
-    await stage.other.order(RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="bills", value="a:4")
-    await stage.other.order(RequestCode.PUT_KV_CONFIG, namespace="OTHER", key="orders", value="a:4")
+    await stage.other.call_successfully(RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="bills", value="a:4")
+    await stage.other.call_successfully(RequestCode.PUT_KV_CONFIG, namespace="OTHER", key="orders", value="a:4")
 
 
 async def order_queues_as_they_are(stage: Stage) -> None:
     await order_queues(stage)
-    assert await stage.client.told() == {"orders"}
+    assert await stage.client.next_notice() == {"orders"}
     await order_queues(stage)
 
 
 async def live_on(stage: Stage) -> None:
     fields = {"brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "C1", "brokerId": "0"}
-    await stage.broker.order(RequestCode.BROKER_HEARTBEAT, **fields)
-    await stage.broker.ask(RequestCode.QUERY_DATA_VERSION, fields)
+    await stage.broker.call_successfully(RequestCode.BROKER_HEARTBEAT, **fields)
+    await stage.broker.call(RequestCode.QUERY_DATA_VERSION, fields)
 
 
 class Group(NamedTuple):
@@ -337,7 +337,7 @@ class Played:
         """Let *row* happen, and see that it becomes of it what the group says."""
         failure = None
         try:
-            async with asyncio.timeout(PATIENCE_S), a_stage(**group.options) as stage:
+            async with asyncio.timeout(TIMEOUT_S), a_stage(**group.options) as stage:
                 await row(stage)
                 await group.outcome(stage)
         except (Exception, AssertionError) as error:  # noqa: BLE001 - the test of the row raises it

@@ -28,7 +28,7 @@ def end(fleet: Fleet, victim: str) -> Callable[[], None]:
         for number in numbers:
             fleet.processes.start_name_server(port=int(fleet.name_servers[number].rpartition(":")[2]))
         if not numbers:
-            fleet.start_again(victim)
+            fleet.restart(victim)
         for address in fleet.name_servers:
             wait_until_registered(address, fleet.brokers)
 

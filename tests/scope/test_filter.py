@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.support.client_stories import Inbox, new_name, until
-from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, ask, wait_until
+from tests.support.client_stories import Inbox, new_name, poll_until
+from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, call, wait_until
 from tests.support.java_heartbeat import heartbeat
-from tests.support.watchers import connected
+from tests.support.watchers import connect_peer
 
 from holdfast import Message, Producer, PushConsumer
 
@@ -71,7 +71,7 @@ def create_raw(fleet: Fleet, broker: str, topic: str) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
-    assert ask(fleet.brokers[broker].address, 17, fields).code == 0
+    assert call(fleet.brokers[broker].address, 17, fields).code == 0
     wait_until(lambda: broker in fleet.route(topic).brokers)
 
 
@@ -130,15 +130,15 @@ async def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fl
     await asyncio.to_thread(make_normal, fleet, topic, "east", "west")
     await asyncio.to_thread(make_normal, fleet, fence, "east", "west")
 
-    async with connected(fleet.name_servers[0]) as east, connected(fleet.name_servers[0]) as west:
+    async with connect_peer(fleet.name_servers[0]) as east, connect_peer(fleet.name_servers[0]) as west:
         for peer, unit in ((east, "east"), (west, "west")):
             for name in (topic, fence):
-                answer = await peer.ask_route(name, watch="true", scope=unit)
+                answer = await peer.request_route(name, watch="true", scope=unit)
                 assert answer.fields["watching"] == "true"
         await asyncio.to_thread(fleet.run, "topic", "update", topic, "--queues", "9", "--unit", "east")
-        assert topic in await east.told()
+        assert topic in await east.next_notice()
         await asyncio.to_thread(fleet.run, "topic", "update", fence, "--queues", "9")
-        assert await west.told_until(fence) == {fence}
+        assert await west.notices_until(fence) == {fence}
 
 
 def test_commands_see_what_their_unit_sees(fleet: Fleet):
@@ -150,7 +150,7 @@ def test_commands_see_what_their_unit_sees(fleet: Fleet):
     assert topic not in fleet.attempt("topic", "list", "--unit", "west").out
     assert topic not in fleet.attempt("topic", "list", unit="west").out
     assert topic in fleet.attempt("topic", "list").out
-    assert topic in fleet.refused("topic", "describe", topic, "--unit", "west")
+    assert topic in fleet.run_refused("topic", "describe", topic, "--unit", "west")
 
 
 def test_a_topic_that_one_unit_deletes_stays_with_the_others(fleet: Fleet):
@@ -170,7 +170,7 @@ def test_a_cluster_makes_a_topic_that_another_has_already(fleet: Fleet):
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
 
-    assert "exists already" in fleet.refused("topic", "create", topic, "--queues", "2", "--cluster", "west")
+    assert "exists already" in fleet.run_refused("topic", "create", topic, "--queues", "2", "--cluster", "west")
     assert fleet.run("topic", "create", topic, "--queues", "2", "--cluster", "west", "--exist-ok")["created"] is False
 
 
@@ -179,7 +179,7 @@ def test_a_unit_that_is_not_there_is_said_to_be_none(fleet: Fleet):
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
 
-    said = fleet.refused("topic", "describe", topic, "--unit", "easst")
+    said = fleet.run_refused("topic", "describe", topic, "--unit", "easst")
 
     assert "no unit 'easst'; did you mean 'east'?" in said
 
@@ -207,9 +207,9 @@ async def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_to
         consumer("west", everywhere, both) as fourth,
         Producer(fleet.namesrv, unit="west") as producer,
     ):
-        await until(lambda: queues(first, topic) == {("__syslo__east", number) for number in range(4)})
-        await until(lambda: queues(second, topic) == {("__syslo__west", number) for number in range(4)})
-        await until(lambda: len(queues(third, everywhere)) == len(queues(fourth, everywhere)) == 2)
+        await poll_until(lambda: queues(first, topic) == {("__syslo__east", number) for number in range(4)})
+        await poll_until(lambda: queues(second, topic) == {("__syslo__west", number) for number in range(4)})
+        await poll_until(lambda: len(queues(third, everywhere)) == len(queues(fourth, everywhere)) == 2)
         assert not queues(third, everywhere) & queues(fourth, everywhere)
         await producer.send_many([Message(topic, b"%d" % number) for number in range(8)])
         await west.wait_for(8)
@@ -221,7 +221,7 @@ def test_the_retry_topic_that_a_heartbeat_makes_is_of_its_unit(fleet: Fleet):
     group, topic = new_name("group"), new_name("topic")
     make_normal(fleet, topic, "east", "west")
 
-    assert ask(fleet.brokers["w1"].address, _HEARTBEAT, {}, heartbeat(group, topic)).code == 0
+    assert call(fleet.brokers["w1"].address, _HEARTBEAT, {}, heartbeat(group, topic)).code == 0
 
     wait_until(lambda: fleet.route(f"%RETRY%{group}", "west").brokers == {"w1"})
     assert fleet.route(f"%RETRY%{group}", "east").code == 17

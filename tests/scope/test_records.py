@@ -74,9 +74,9 @@ def test_a_folder_that_was_copied_to_another_broker_is_found_by_its_name(
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "3", "--scope", "east", "--brokers", "e1")
     record(fleet, "e1", topic)
-    fleet.lose("e1")
+    fleet.kill("e1")
     shutil.copytree(fleet.brokers["e1"].store, tmp_path / "copy")
-    fleet.start_again("e1")
+    fleet.restart("e1")
     before = fleet.leaders(topic)
     wrong = fleet.processes.start_broker(name, fleet.namesrv, cluster=cluster, store=tmp_path / "copy")
     try:
@@ -88,7 +88,7 @@ def test_a_folder_that_was_copied_to_another_broker_is_found_by_its_name(
     finally:
         wrong.child.kill()
         fleet.brokers["e1"].child.kill()
-        fleet.start_again("e1")
+        fleet.restart("e1")
 
 
 def java_topics(topic: str, queues: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def test_a_set_of_clusters_is_read(fleet: Fleet, tmp_path: Path):
             assert fleet.route(topic, "north", kind=kind).code == 17
         assert "__logic__east_west" in fleet.attempt("topic", "route", topic).out
         for scope in ("east", "west", "global"):
-            said = fleet.refused("topic", "create", topic, "--logical-queues", "2", "--scope", scope)
+            said = fleet.run_refused("topic", "create", topic, "--logical-queues", "2", "--scope", scope)
             assert "east_west" in said
     finally:
         maker.child.kill()
@@ -194,7 +194,7 @@ def test_a_record_in_the_words_of_the_proposal_is_read(fleet: Fleet, tmp_path: P
     maker = fleet.processes.start_broker("w8", fleet.namesrv, cluster="west", store=store)
 
     try:
-        wait_until(lambda: len(fleet.route(topic, "west").writes) == 3, maker.child.said())
+        wait_until(lambda: len(fleet.route(topic, "west").writes) == 3, maker.child.last_lines())
         assert fleet.route(topic, "west").written_at == {"__syslo__west"}
         assert fleet.route(topic, "east").code == 17
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.fleet import KINDS, Fleet, a_fleet, ask, wait_until
+from tests.support.fleet import KINDS, Fleet, a_fleet, call, wait_until
 
 _CREATE_STATIC = 513
 
@@ -52,14 +52,14 @@ def test_a_name_that_is_taken_in_a_cluster_is_refused_there(fleet: Fleet):
     """Once in each."""
     topic = create(fleet, "east")
 
-    assert "already" in fleet.refused("topic", "create", topic, "--logical-queues", "4", "--scope", "east")
+    assert "already" in fleet.run_refused("topic", "create", topic, "--logical-queues", "4", "--scope", "east")
 
 
 def test_a_global_topic_is_refused_where_a_cluster_has_one_of_the_name(fleet: Fleet):
     """With the scope of the other."""
     topic = create(fleet, "east")
 
-    said = fleet.refused("topic", "create", topic, "--logical-queues", "4", "--scope", "global")
+    said = fleet.run_refused("topic", "create", topic, "--logical-queues", "4", "--scope", "global")
 
     assert "east" in said
     assert fleet.mapping(topic)["scope"] == "east"
@@ -70,7 +70,7 @@ def test_a_clusters_topic_is_refused_where_there_is_a_global_one_of_the_name(fle
     topic = create(fleet, "global")
 
     for scope in ("east", "global"):
-        said = fleet.refused("topic", "create", topic, "--logical-queues", "4", "--scope", scope)
+        said = fleet.run_refused("topic", "create", topic, "--logical-queues", "4", "--scope", scope)
         assert ("a static topic of global already" if scope == "east" else "exists already") in said
     assert fleet.route(topic, "east").writes == fleet.route(topic).writes == queues_of("global__", 4)
 
@@ -80,7 +80,7 @@ def test_a_normal_topic_of_a_static_ones_name_is_refused(fleet: Fleet, scope: st
     """By the command."""
     topic = create(fleet, scope)
 
-    said = fleet.refused("topic", "create", topic, "--queues", "2", "--unit", "east")
+    said = fleet.run_refused("topic", "create", topic, "--queues", "2", "--unit", "east")
 
     assert topic in said
 
@@ -123,7 +123,7 @@ def put_record(fleet: Fleet, broker: str, topic: str, scope: str, queues: int, b
         "force": "false",
     }
     body = detail(topic, bname or broker, scope, queues)
-    return ask(fleet.brokers[broker].address, _CREATE_STATIC, fields, body).code
+    return call(fleet.brokers[broker].address, _CREATE_STATIC, fields, body).code
 
 
 @pytest.mark.parametrize(("broker", "scope", "bname"), [("w1", "east", "w1"), ("w1", "west", "e1")])
@@ -177,7 +177,7 @@ def test_a_broker_of_another_cluster_is_no_place_for_a_topic(fleet: Fleet):
         ("queue", "migrate", topic, "0", "--to", "w1", "--force", "--even-if-alive", "--yes"),
         ("topic", "move", topic, "--to", "e1,w1"),
     ):
-        said = fleet.refused(*words)
+        said = fleet.run_refused(*words)
         assert "w1" in said, words
         assert "east" in said or "e1, e2" in said, words
     assert fleet.route(new).code == 17
@@ -209,7 +209,7 @@ def test_the_last_broker_of_a_cluster_cannot_be_drained_of_its_topics(fleet: Fle
     topic = create(fleet, "west", 3)
     fleet.run("broker", "drain", "w2")
     try:
-        said = fleet.refused("broker", "drain", "w1")
+        said = fleet.run_refused("broker", "drain", "w1")
         assert "west" in said
         assert set(fleet.leaders(topic)) == {"w1"}
     finally:
@@ -220,15 +220,15 @@ def test_forced_moves_stay_inside_too(fleet: Fleet):
     """Behind a dead broker its own cluster takes over, and nobody else."""
     topic = create(fleet, "west", 4)
     everywhere = create(fleet, "global", 5)
-    fleet.lose("w2")
+    fleet.kill("w2")
     try:
-        said = fleet.refused("queue", "migrate", topic, "0", "--to", "e1", "--force", "--yes", "--unit", "west")
+        said = fleet.run_refused("queue", "migrate", topic, "0", "--to", "e1", "--force", "--yes", "--unit", "west")
         assert "west" in said
         fleet.run("broker", "evacuate", "w2", "--force", "--yes")
         assert set(fleet.leaders(topic)) == {"w1"}
         assert "w2" not in fleet.leaders(everywhere)
     finally:
-        fleet.start_again("w2")
+        fleet.restart("w2")
 
 
 def test_people_are_shown_the_names_of_the_proposal(fleet: Fleet):
@@ -259,7 +259,7 @@ def test_where_a_name_means_two_topics_commands_ask_for_the_unit(fleet: Fleet):
         ("topic", "delete", topic, "--yes"),
         ("queue", "migrate", topic, "0", "--to", "e1"),
     ):
-        said = fleet.refused(*words)
+        said = fleet.run_refused(*words)
         assert "--unit" in said, words
         assert "east" in said, words
         assert "west" in said, words
@@ -278,7 +278,7 @@ def test_a_scope_may_be_written_as_its_queues_are_shown(fleet: Fleet):
 
 def test_a_scope_is_for_static_topics(fleet: Fleet):
     """A normal one has `--cluster`; the error says so."""
-    said = fleet.refused("topic", "create", new_name("topic"), "--queues", "2", "--scope", "east", status=2)
+    said = fleet.run_refused("topic", "create", new_name("topic"), "--queues", "2", "--scope", "east", status=2)
 
     assert "--logical-queues" in said
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.client_stories import new_name
 from tests.support.cluster import wait_until_registered
-from tests.support.fleet import KINDS, OURS, Fleet, a_fleet, ask, wait_until
+from tests.support.fleet import KINDS, OUR_CLIENT, Fleet, a_fleet, call, wait_until
 from tests.support.java_heartbeat import a_java_member
 from tests.support.watchers import Peer
 
@@ -76,7 +76,7 @@ def create_raw(address: str, topic: str) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
-    assert ask(address, 17, fields).code == 0
+    assert call(address, 17, fields).code == 0
 
 
 A, B = ({(f"__syslo__cluster{unit}", number) for number in range(QUEUES)} for unit in "AB")
@@ -133,12 +133,12 @@ def test_whoever_has_no_unit_reads_all_and_writes_nothing_into_a_lost_one(fleet:
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_takes_everything_back(fleet: Fleet, kind: str):
     """At all name servers, at once."""
-    before = {topic: fleet.ask_route(topic, "clusterB", kind=KINDS[kind]).body for topic in SEEN}
+    before = {topic: fleet.request_route(topic, "clusterB", kind=KINDS[kind]).body for topic in SEEN}
     fleet.run("dr", "open", "--unit", "clusterA")
     fleet.run("dr", "close", "--unit", "clusterA")
 
     for at in range(2):
-        assert {topic: fleet.ask_route(topic, "clusterB", kind=KINDS[kind], at=at).body for topic in SEEN} == before
+        assert {topic: fleet.request_route(topic, "clusterB", kind=KINDS[kind], at=at).body for topic in SEEN} == before
 
 
 def readable(fleet: Fleet, topic: str, **how: Any) -> bool:
@@ -159,7 +159,7 @@ def test_a_topic_is_opened_alone(fleet: Fleet):
 
 
 def in_group(group: str) -> dict[str, Any]:
-    return {**OURS, "extFields": {**OURS["extFields"], "hf.group": group}}  # type: ignore[dict-item]
+    return {**OUR_CLIENT, "extFields": {**OUR_CLIENT["extFields"], "hf.group": group}}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("topic", [None, TOPIC])
@@ -183,7 +183,7 @@ def test_a_group_with_strange_members_is_not_opened_alone(fleet: Fleet):
     group = new_name("group")
 
     with a_java_member(fleet.brokers["b1"].address, group, "normal"):
-        said = fleet.refused("dr", "open", "--unit", "clusterA", "--group", group)
+        said = fleet.run_refused("dr", "open", "--unit", "clusterA", "--group", group)
     assert group in said
     assert "JAVA" in said or "Java" in said
 
@@ -215,7 +215,7 @@ def test_what_would_change_nothing_is_refused(fleet: Fleet, case: str):
     words, status, named = NOTHING[case]
     before = switch(fleet)
 
-    said = fleet.refused("dr", *words, status=status)
+    said = fleet.run_refused("dr", *words, status=status)
 
     assert named in said
     assert switch(fleet) == before
@@ -228,7 +228,7 @@ def test_what_is_open_already_is_not_opened_again(fleet: Fleet):
     version = fleet.run("dr", "status")["version"]
 
     for narrow in ((), ("--topic", TOPIC), ("--group", "fleet"), ("--topic", TOPIC, "--group", "fleet")):
-        assert "nothing would change" in fleet.refused("dr", "open", "--unit", "clusterA", *narrow)
+        assert "nothing would change" in fleet.run_refused("dr", "open", "--unit", "clusterA", *narrow)
     assert fleet.run("dr", "status")["version"] == version
 
 
@@ -237,7 +237,7 @@ def test_a_part_of_what_is_open_cannot_be_closed(fleet: Fleet):
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", TOPIC)
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", "normal")
 
-    said = fleet.refused("dr", "close", "--unit", "clusterA", "--topic", "onlyA")
+    said = fleet.run_refused("dr", "close", "--unit", "clusterA", "--topic", "onlyA")
 
     assert "nothing would change" in said
     assert TOPIC in said
@@ -271,12 +271,12 @@ async def test_clients_that_watch_are_told_within_a_second(fleet: Fleet):
     host, port = fleet.name_servers[0].rsplit(":", 1)
     peers = [Peer(*await asyncio.open_connection(host, int(port))) for _ in range(2)]
     for peer, unit in zip(peers, ("clusterA", "clusterB"), strict=True):
-        await peer.ask_route(TOPIC, watch="true", scope=unit)
+        await peer.request_route(TOPIC, watch="true", scope=unit)
     for verb in ("open", "close"):
         await asyncio.to_thread(fleet.run, "dr", verb, "--unit", "clusterA")
         ended = time.monotonic()
         for peer in peers:
-            assert TOPIC in await peer.told()
+            assert TOPIC in await peer.next_notice()
         assert time.monotonic() - ended < 5  # A second, on a machine that has time.
     for peer in peers:
         await peer.close()
@@ -355,7 +355,7 @@ def test_a_name_server_alone_is_enough_to_open_and_says_who_was_not_told(fleet: 
     """With all of them down nothing is done."""
     for at in range(2):
         kill(fleet, at)
-    said = fleet.refused("dr", "open", "--unit", "clusterA")
+    said = fleet.run_refused("dr", "open", "--unit", "clusterA")
     assert fleet.name_servers[0] in said
     for at in range(2):
         start(fleet, at)
@@ -382,7 +382,7 @@ def test_the_status_tells_how_much_is_left_and_what_cannot_be_read(fleet: Fleet)
         assert "a1" in out
         assert "clusterA" in out
     finally:
-        fleet.start_again("a1")
+        fleet.restart("a1")
         for address in fleet.name_servers:
             wait_until_registered(address, ["a1"])
         wait_until(lambda: fleet.route(TOPIC, "clusterA").writes == A)
@@ -402,7 +402,7 @@ def test_the_route_of_a_topic_shows_what_its_unit_may_read(fleet: Fleet):
 def test_what_is_looked_at_all_day_is_not_what_is_opened(fleet: Fleet):
     """An environment names the own unit: to open one it has to be said."""
     for verb in ("open", "close"):
-        assert "--unit" in fleet.refused("dr", verb, unit="clusterB", status=2)
+        assert "--unit" in fleet.run_refused("dr", verb, unit="clusterB", status=2)
     fleet.run("dr", "open", "--all", unit="clusterB")
 
     assert openings(fleet) == [{"unit": "*"}]
@@ -410,21 +410,21 @@ def test_what_is_looked_at_all_day_is_not_what_is_opened(fleet: Fleet):
 
 def test_a_unit_without_a_broker_is_still_known(fleet: Fleet):
     """What it has is shown from what name servers remember, and who would have to be started."""
-    fleet.lose("a1")
+    fleet.kill("a1")
     try:
         assert len(fleet.mapping(TOPIC, "clusterA")["queues"]) == QUEUES
-        assert "clusterA, clusterB: choose one with --unit" in fleet.refused("queue", "list", TOPIC)
+        assert "clusterA, clusterB: choose one with --unit" in fleet.run_refused("queue", "list", TOPIC)
         assert "a1 is down and leads" in fleet.attempt("broker", "list").out
         fleet.run("dr", "open", "--unit", "clusterA")
         assert "unknown: none of its brokers is up" in fleet.attempt("dr", "status").out
     finally:
-        fleet.start_again("a1")
+        fleet.restart("a1")
         wait_until(lambda: fleet.route(TOPIC, "clusterA").writes == A)
 
 
 def test_a_broker_is_no_name_server_to_ask_what_is_open(fleet: Fleet):
     """It knows the switch as well, and no units."""
-    said = fleet.refused("dr", "status", namesrv=fleet.brokers["a1"].address)
+    said = fleet.run_refused("dr", "status", namesrv=fleet.brokers["a1"].address)
 
     assert "no name server answers" in said
 

@@ -40,32 +40,32 @@ def bug(plant: Plant) -> Plant:
 @bug
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """The answer leaves while the record is still in the page cache."""
-    write = completion.Outflow.write
+    write = completion.EventCompletion.write
 
     def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
         effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
         write(self, (), effects, *rest)
 
-    patch.setattr(completion.Outflow, "write", hasty)
+    patch.setattr(completion.EventCompletion, "write", hasty)
 
 
 @bug
 def acknowledge_with_any_sync(patch: pytest.MonkeyPatch) -> None:
     """A sync releases every answer that waits, also those of records written after it began."""
-    release = held_replies.HeldAnswers.release
-    patch.setattr(held_replies.HeldAnswers, "release", lambda self, _position: release(self, 1 << 62))
+    release = held_replies.HeldReplies.release
+    patch.setattr(held_replies.HeldReplies, "release", lambda self, _position: release(self, 1 << 62))
 
 
 @bug
 def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Consumers read what a power cut can still take back."""
-    write = completion.Outflow.write
+    write = completion.EventCompletion.write
 
     def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
         write(self, answers, effects, now_ms, *rest)
         self.wake(self._store.confirm(self._store.written), effects, now_ms)
 
-    patch.setattr(completion.Outflow, "write", hasty)
+    patch.setattr(completion.EventCompletion, "write", hasty)
 
 
 @bug
@@ -83,8 +83,8 @@ def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
 @bug
 def torn_tail_accepted(patch: pytest.MonkeyPatch) -> None:
     """Recovery does not look at checksums."""
-    judge = log_scanner.judge
-    patch.setattr(log_scanner, "judge", lambda *place, check_body: judge(*place, check_body=False))
+    judge = log_scanner.validate_record
+    patch.setattr(log_scanner, "validate_record", lambda *place, check_body: judge(*place, check_body=False))
 
 
 @bug
@@ -104,13 +104,13 @@ def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
 @bug
 def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
     """Answers that one sync releases are mixed up between their senders."""
-    release = held_replies.HeldAnswers.release
+    release = held_replies.HeldReplies.release
 
     def mixed(self: Any, position: int) -> list[SendBytes]:
         sent = release(self, position)
         return [SendBytes(other.channel, one.pieces) for one, other in zip(sent, sent[1:] + sent[:1], strict=True)]
 
-    patch.setattr(held_replies.HeldAnswers, "release", mixed)
+    patch.setattr(held_replies.HeldReplies, "release", mixed)
 
 
 @bug
@@ -127,7 +127,7 @@ def offset_committed_before_consumption(patch: pytest.MonkeyPatch) -> None:
 @bug
 def hold_never_woken(patch: pytest.MonkeyPatch) -> None:
     """A parked pull waits for its deadline though there is a message."""
-    patch.setattr(long_poll.Holds, "wake", lambda _self, _queue: [])
+    patch.setattr(long_poll.ParkedPulls, "wake", lambda _self, _queue: [])
 
 
 @bug
@@ -167,19 +167,19 @@ def name_server_keeps_a_dead_broker(patch: pytest.MonkeyPatch) -> None:
 @bug
 def name_server_ignores_silence(patch: pytest.MonkeyPatch) -> None:
     """A broker that falls silent without closing its channel stays for ever."""
-    patch.setattr(broker_liveness.Leases, "expired", lambda _self, _now_ms: [])
+    patch.setattr(broker_liveness.BrokerLiveness, "expired", lambda _self, _now_ms: [])
 
 
 @bug
 def name_server_forgets_a_live_broker(patch: pytest.MonkeyPatch) -> None:
     """The end of an old channel takes the lease of the new one along."""
-    patch.setattr(broker_liveness.Leases, "bind", lambda _self, _lease, _channel: None)
+    patch.setattr(broker_liveness.BrokerLiveness, "bind", lambda _self, _lease, _channel: None)
 
 
 @bug
 def name_server_answers_from_an_old_route(patch: pytest.MonkeyPatch) -> None:
     """A rendered answer outlives the route it was made of."""
-    patch.setattr(route_answer_cache.RouteAnswers, "drop", lambda _self, _topics: None)
+    patch.setattr(route_answer_cache.RouteAnswerCache, "drop", lambda _self, _topics: None)
 
 
 @bug
@@ -198,14 +198,14 @@ def returned_message_lost(patch: pytest.MonkeyPatch) -> None:
 @bug
 def transaction_committed_after_rollback(patch: pytest.MonkeyPatch) -> None:
     """A rollback delivers the message."""
-    end = transactions.Transactions.end
+    end = transactions.TransactionHandler.end_transaction
 
     def confused(self: Any, request: Request) -> Any:
         if request.command.fields["commitOrRollback"] == "12":
             request.command.fields["commitOrRollback"] = "8"
         return end(self, request)
 
-    patch.setattr(transactions.Transactions, "end", confused)
+    patch.setattr(transactions.TransactionHandler, "end_transaction", confused)
 
 
 @bug
@@ -216,7 +216,7 @@ def transaction_never_asked_about(patch: pytest.MonkeyPatch) -> None:
         return
         yield
 
-    patch.setattr(transactions.Transactions, "_check_due", idle)
+    patch.setattr(transactions.TransactionHandler, "_check_due", idle)
 
 
 @bug
@@ -233,16 +233,16 @@ def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> 
         return False
         yield
 
-    patch.setattr(scheduled_messages._InDoubt, "was_delivered", trusting)
+    patch.setattr(scheduled_messages._UncertainDeliveries, "was_delivered", trusting)
 
 
 @bug
 def delayed_message_counted_before_it_is_delivered(patch: pytest.MonkeyPatch) -> None:
     """What is saved of the schedule is one message ahead."""
-    snapshot = scheduled_messages.Delays._snapshot
+    snapshot = scheduled_messages.DelayedDelivery._snapshot
 
     def hasty(self: Any, now_ms: int) -> Any:
         saved = snapshot(self, now_ms)
         return msgspec.structs.replace(saved, offset_table={level: at + 1 for level, at in saved.offset_table.items()})
 
-    patch.setattr(scheduled_messages.Delays, "_snapshot", hasty)
+    patch.setattr(scheduled_messages.DelayedDelivery, "_snapshot", hasty)

@@ -18,9 +18,9 @@ from holdfast.broker.relay import relay, relay_server
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver.cluster import queue_leases
 from holdfast.nameserver.routes import static_topics
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.requests.moves import MoveVerdict, Opening, QueueHomes
+from holdfast.wire.requests.moves import MoveQueryAnswer, OpenQueues, QueueSegments
 
 MOVE_BUGS: dict[str, Plant] = {}
 
@@ -38,7 +38,7 @@ def seal_not_atomic_with_append(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: Any, topic: str, queues: Any) -> dict[int, segment_ends.SealedEnd]:
         ends = seal(self, topic, queues)
-        logs = {number: self.place(topic, number).queue_log for number in ends}
+        logs = {number: self.placement(topic, number).queue_index for number in ends}
         return {number: ends[number]._replace(end=logs[number].offset_max) for number in ends}
 
     patch.setattr(mapping_table.Mappings, "seal", early)
@@ -59,16 +59,16 @@ def grant_not_synced_before_open(patch: pytest.MonkeyPatch) -> None:
 @bug
 def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
     """An opening that is told twice opens another physical queue."""
-    apply = move_target.Takeover._apply
+    apply = move_target.MoveTarget._apply
 
-    def again(self: Any, opening: Opening) -> int:
+    def again(self: Any, opening: OpenQueues) -> int:
         known = self._mappings.moves().get(opening.move)
         if known is None or known.move.state != "done":
             return apply(self, opening)
         mapping = self._mappings.find(opening.topic)
         queues = [mapping.queues[told.queue] for told in opening.queues if told.queue in mapping.queues]
         led = [queue for queue in queues if queue.leader.broker == self._name and queue.leader.is_open]
-        fresh = self._mappings.allocate(mapping, [queue.queue for queue in led], self._errands.now_ms)
+        fresh = self._mappings.allocate(mapping, [queue.queue for queue in led], self._turn.now_ms)
         moved = [
             LogicalQueue(
                 queue.queue,
@@ -76,9 +76,9 @@ def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
             )
             for queue in led
         ]
-        return self._mappings.change(mapping.put(*moved), now_ms=self._errands.now_ms)
+        return self._mappings.change(mapping.with_queues(*moved), now_ms=self._turn.now_ms)
 
-    patch.setattr(move_target.Takeover, "_apply", again)
+    patch.setattr(move_target.MoveTarget, "_apply", again)
 
 
 @bug
@@ -89,34 +89,36 @@ def held_sends_dropped(patch: pytest.MonkeyPatch) -> None:
         for queue in queues:
             self.moving.pop((topic, queue), None)
 
-    patch.setattr(relay.Relaying, "release", forgetful)
+    patch.setattr(relay.Relay, "release", forgetful)
 
 
 @bug
 def relayed_sends_not_deduplicated(patch: pytest.MonkeyPatch) -> None:
     """An envelope that comes again, because its answer was lost, is taken again."""
-    patch.setattr(relay_server.Guests, "_recall", lambda _self, _place, _settled: None)
+    patch.setattr(relay_server.RelayedClients, "_find_remembered", lambda _self, _place, _settled: None)
 
 
 @bug
 def consumer_offsets_not_handed_over(patch: pytest.MonkeyPatch) -> None:
     """The new leader knows nothing of the groups."""
-    opening = move_source.Handover._opening
+    opening = move_source.MoveSource._to_open_order
     patch.setattr(
-        move_source.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), offsets={})
+        move_source.MoveSource,
+        "_to_open_order",
+        lambda self, state: msgspec.structs.replace(opening(self, state), offsets={}),
     )
 
 
 @bug
 def fence_ignored_after_a_forced_move(patch: pytest.MonkeyPatch) -> None:
     """A leader that was passed over goes on when it returns."""
-    patch.setattr(forced_open.Forcing, "_find_lost", lambda _self, _topic: {})
+    patch.setattr(forced_open.ForcedMoves, "_find_lost", lambda _self, _topic: {})
 
 
 @bug
 def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
     """A target that was prepared takes silence for consent."""
-    ask = move_target.Takeover._ask
+    ask = move_target.MoveTarget._query_source
 
     def eager(self: Any, move: Any) -> Any:
         verdict = yield from ask(self, move)
@@ -125,20 +127,23 @@ def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
         if verdict is not None or not all(queue.prepared and queue.leader.is_open for queue in queues):
             return verdict
         opened = [queue.seal(queue.leader.start + 1).open_next() for queue in queues]
-        return MoveVerdict(
+        return MoveQueryAnswer(
             state="granted",
-            opening=Opening(
+            opening=OpenQueues(
                 move=move.id,
                 source=move.source,
                 topic=move.topic,
                 scope=mapping.scope,
                 epoch=mapping.epoch,
                 total=mapping.total,
-                queues=[QueueHomes(queue=one.queue, homes=[to_home(home) for home in one.segments]) for one in opened],
+                queues=[
+                    QueueSegments(queue=one.queue, homes=[to_wire_segment(home) for home in one.segments])
+                    for one in opened
+                ],
             ),
         )
 
-    patch.setattr(move_target.Takeover, "_ask", eager)
+    patch.setattr(move_target.MoveTarget, "_query_source", eager)
 
 
 @bug
@@ -146,14 +151,14 @@ def unseal_after_grant(patch: pytest.MonkeyPatch) -> None:
     """A source whose target does not answer takes the queues back, though it has granted them."""
 
     def take_back(self: Any, state: MoveState, reason: str) -> None:
-        move, now_ms = state.move, self._errands.now_ms
+        move, now_ms = state.move, self._turn.now_ms
         mapping = self._mapping(move.topic)
         failed = msgspec.structs.replace(move, state="failed", reason=reason)
         back = [mapping.queues[number].rollback() for number in move.queues]
-        self._mappings.change(mapping.put(*back), now_ms=now_ms, move=MoveState(move=failed))
-        self._relaying.release(move.topic, move.queues)
+        self._mappings.change(mapping.with_queues(*back), now_ms=now_ms, move=MoveState(move=failed))
+        self._relay.release(move.topic, move.queues)
 
-    patch.setattr(move_source.Handover, "_tell_waiting", take_back)
+    patch.setattr(move_source.MoveSource, "_record_wait", take_back)
 
 
 @bug
@@ -165,13 +170,13 @@ def lease_confirmed_while_another_has_it(patch: pytest.MonkeyPatch) -> None:
 @bug
 def lease_over_and_nobody_stops(patch: pytest.MonkeyPatch) -> None:
     """A leader that is cut off takes sends as ever, while others replace it."""
-    patch.setattr(leases.Leases, "find_lapse", lambda _self, _place: None)
+    patch.setattr(leases.LeaseRenewal, "find_lapse", lambda _self, _place: None)
 
 
 @bug
 def sealed_queue_takes_commits(patch: pytest.MonkeyPatch) -> None:
     """Who hands a queue over takes what members say of their progress, after it told the next leader of it."""
-    patch.setattr(relay, "_OF_LEADER", relay._OF_LEADER - {RequestCode.UPDATE_CONSUMER_OFFSET})
+    patch.setattr(relay, "_LEADER_ONLY", relay._LEADER_ONLY - {RequestCode.UPDATE_CONSUMER_OFFSET})
 
 
 @bug
@@ -191,9 +196,11 @@ def topic_that_grows_forgets_its_groups(patch: pytest.MonkeyPatch) -> None:
 @bug
 def reset_stays_behind_when_its_queue_moves(patch: pytest.MonkeyPatch) -> None:
     """The next leader knows where the group was sent, and not that its members have yet to hear of it."""
-    opening = move_source.Handover._opening
+    opening = move_source.MoveSource._to_open_order
     patch.setattr(
-        move_source.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), resets={})
+        move_source.MoveSource,
+        "_to_open_order",
+        lambda self, state: msgspec.structs.replace(opening(self, state), resets={}),
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver.cluster import queue_leases
 from holdfast.sim.checkers import commits, offset_identity
 from holdfast.wire.cluster.leases import LeaseRequest
-from holdfast.wire.requests.moves import MoveVerdict, encode_body
+from holdfast.wire.requests.moves import MoveQueryAnswer, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
 """Mistake to its story, and how it is made."""
@@ -55,7 +55,7 @@ def a_planned_move_explains_any_other_leader(patch: pytest.MonkeyPatch) -> None:
         state = self._mappings.find_move(topic, number)
         return state is not None and state.move.target == leader and state.move.source == self._name
 
-    patch.setattr(forced_open.Forcing, "_is_our_move", is_our_move)
+    patch.setattr(forced_open.ForcedMoves, "_is_own_move", is_our_move)
 
 
 @mistake("a grant is told when it is on disk")
@@ -64,9 +64,9 @@ def a_grant_is_told_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
 
     def tell(self: Any, request: Any, name: str) -> Any:
         opening = self._opening(self._mappings.moves()[name])
-        return request.answer(body=encode_body(MoveVerdict(state="granted", opening=opening)))
+        return request.answer(body=encode_body(MoveQueryAnswer(state="granted", opening=opening)))
 
-    patch.setattr(move_source.Handover, "_tell_granted", tell)
+    patch.setattr(move_source.MoveSource, "_answer_granted", tell)
 
 
 @mistake("a replaced leader that comes back alone is told so")
@@ -78,7 +78,7 @@ def a_broker_asks_as_clients_do(patch: pytest.MonkeyPatch) -> None:
 @mistake("two lines do not wait for each other")
 def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
     """Where the queue is not, they stand behind what is being passed on."""
-    patch.setattr(relay.Relaying, "_is_misdirected", lambda _self, _waiting, _place: False)
+    patch.setattr(relay.Relay, "_is_misdirected", lambda _self, _waiting, _place: False)
 
 
 @mistake("what was given up is not sent any more")
@@ -90,7 +90,7 @@ def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatc
 @mistake("what was said before a power cut is heard after it")
 def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
     """What it tells of is compared with what is there now."""
-    patch.setattr(offset_identity.Places, "may_be_lost", lambda _self, _spot, _asked_ms: False)
+    patch.setattr(offset_identity.OffsetIdentityChecker, "may_be_lost", lambda _self, _spot, _asked_ms: False)
 
 
 @mistake("a torn grant promises no more than is there")
@@ -107,15 +107,15 @@ def a_late_grant_is_opened_unasked(patch: pytest.MonkeyPatch) -> None:
         return
         yield
 
-    patch.setattr(move_target.Takeover, "_require_newest", ask_nobody)
-    patch.setattr(move_target.Takeover, "forget_passed_over", lambda _self, _topic: None)
+    patch.setattr(move_target.MoveTarget, "_require_newest", ask_nobody)
+    patch.setattr(move_target.MoveTarget, "cancel_superseded", lambda _self, _topic: None)
 
 
 @mistake("what was forgotten is not said to be open")
 def what_was_forgotten_is_said_to_be_open(patch: pytest.MonkeyPatch) -> None:
     """Whoever leads in a newer generation says that it opened every older one; and nobody looks where homes end."""
     a_broker_records_what_it_is_told(patch)
-    patch.setattr(move_target.Takeover, "_require_kept", lambda _self, _opening: None)
+    patch.setattr(move_target.MoveTarget, "_require_segments", lambda _self, _opening: None)
 
 
 @mistake("the end of a home is known when it is expired")
@@ -134,7 +134,7 @@ def an_expired_home_tells_no_end(patch: pytest.MonkeyPatch) -> None:
 @mistake("a dead process gives nothing up")
 def the_last_word_of_a_dead_process_counts(patch: pytest.MonkeyPatch) -> None:
     """A request is compared with those of its own process only."""
-    take = queue_leases.QueueLeases._take
+    take = queue_leases.QueueLeases._apply_claims
 
     def forget_boots(self: Any, told: LeaseRequest) -> Any:
         holder = self._holders.get(told.broker)
@@ -142,7 +142,7 @@ def the_last_word_of_a_dead_process_counts(patch: pytest.MonkeyPatch) -> None:
             holder.boot = holder.number = -1
         return take(self, told)
 
-    patch.setattr(queue_leases.QueueLeases, "_take", forget_boots)
+    patch.setattr(queue_leases.QueueLeases, "_apply_claims", forget_boots)
 
 
 @mistake("who claims a queue and is handed it has it")
@@ -154,7 +154,7 @@ def an_older_generation_is_never_confirmed(patch: pytest.MonkeyPatch) -> None:
 @mistake("a leader is told of when it is on disk")
 def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks what is recorded is answered at once."""
-    show = mapping_admin.MappingAdmin.show
+    show = mapping_admin.MappingAdmin.get_mappings
 
     def show_at_once(self: Any, request: Any) -> Any:
         steps = show(self, request)
@@ -164,7 +164,7 @@ def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
             except StopIteration as end:
                 return end.value
 
-    patch.setattr(mapping_admin.MappingAdmin, "show", show_at_once)
+    patch.setattr(mapping_admin.MappingAdmin, "get_mappings", show_at_once)
 
 
 @mistake("a reset waits for its group over a restart")
@@ -181,15 +181,15 @@ def resets_are_not_saved(patch: pytest.MonkeyPatch) -> None:
 @mistake("copies are kept as well as offsets are")
 def copies_are_never_saved(patch: pytest.MonkeyPatch) -> None:
     """A broker knows what others told it until it ends."""
-    patch.setattr(offset_backup.OffsetCopies, "offer_save", lambda _self, _effects: None)
+    patch.setattr(offset_backup.OffsetBackup, "offer_save", lambda _self, _effects: None)
 
 
 @mistake("copies are kept as well as offsets are")
 def a_copy_is_taken_for_saved(patch: pytest.MonkeyPatch) -> None:
     """Whoever was told of it knows it, even if its process ended in the next moment."""
-    see_copy = commits.Commits.see_copy
+    see_copy = commits.CommitChecker.record_backup
 
     def see_saved(self: Any, row: Any, generation: int, offset: int, _now_ms: int, keeper: str) -> None:
         see_copy(self, row, generation, offset, -1, keeper)
 
-    patch.setattr(commits.Commits, "see_copy", see_saved)
+    patch.setattr(commits.CommitChecker, "record_backup", see_saved)

@@ -8,37 +8,37 @@ from tests.sim.planted import Plant
 from holdfast.broker.consume import batch_splitting
 from holdfast.broker.relay import record_locator
 from holdfast.sim.run import run_seed
-from holdfast.sim.world.plan import Plan
-from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.plan import RunPlan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, MessageMix
 from holdfast.store.queues import batch_consume_queue
 
-TASTE = Taste(batches=0.6, keeps_batches=True, failing=0.2)
+TASTE = MessageMix(batches=0.6, uses_inner_batches=True, failing=0.2)
 PLANS = {
     # Of three members one gets single messages. Little is in memory, and index files are short.
-    "at two brokers that crash": Plan(
+    "at two brokers that crash": RunPlan(
         messages=120,
         storm_ms=20_000,
-        workers=3,
+        concurrent_consumers=3,
         old_consumers=1,
         queue_file_entries=10,
         hot_window=8 * 1024,
         faults=("kill", "power", "relapse", "break"),
-        pause_ms=2_000,
-        taste=TASTE,
+        fault_pause_ms=2_000,
+        message_mix=TASTE,
     ),
-    "in logical queues that move": Plan(
+    "in logical queues that move": RunPlan(
         messages=120,
         storm_ms=20_000,
-        workers=2,
+        concurrent_consumers=2,
         old_consumers=1,
         static=(PLAIN_TOPIC, ORDERED_TOPIC),
         queues=3,
         operators=1,
-        order_pause_ms=800,
+        operator_pause_ms=800,
         hot_window=8 * 1024,
         faults=("ambush", "kill", "break peers"),
-        pause_ms=4_000,
-        taste=Taste(batches=0.6, keeps_batches=True),
+        fault_pause_ms=4_000,
+        message_mix=MessageMix(batches=0.6, uses_inner_batches=True),
     ),
 }
 
@@ -55,36 +55,36 @@ def test_every_promise_holds_for_messages_of_batches(where: str, seed: int):
 
 def split_from_the_head(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks from within a batch gets it from its head on."""
-    take = batch_splitting.Parts.take
+    take = batch_splitting.SingleMessages.add_batch
 
     def forgetful(self: Any, batch: Any, behind: int) -> bool:
         self.next_offset = batch.first
         return take(self, batch, behind)
 
-    patch.setattr(batch_splitting.Parts, "take", forgetful)
+    patch.setattr(batch_splitting.SingleMessages, "add_batch", forgetful)
 
 
 def return_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     """Whichever message failed, it is the first of its batch that comes again."""
 
     def careless(self: Any, record: Any, _message_id: str, *, is_own: bool = True) -> Any:
-        batch = self._opened.open(record, record_locator.Reason.RETRY)
+        batch = self._opened.open(record, record_locator.UnpackReason.RETRY)
         return batch.record(0)
 
-    patch.setattr(record_locator.Whereabouts, "find_inside", careless)
+    patch.setattr(record_locator.RecordLocator, "find_in_batch", careless)
 
 
 def begin_behind_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     """After a restart a queue goes on behind the first message of its last batch."""
-    set_end = batch_consume_queue.BatchQueue.set_end
+    set_end = batch_consume_queue.RecordIndex.set_end
 
     def wrong(self: Any, number: int) -> None:
         set_end(self, number)
-        if number > self.first_file // batch_consume_queue.UNIT_SIZE:
+        if number > self.first_file // batch_consume_queue.RECORD_ENTRY_SIZE:
             first = batch_consume_queue.span_of(self._read(number - 1, 1))[0]
             self.offset_max = self.next_offset = self.hot_offset = first + 1
 
-    patch.setattr(batch_consume_queue.BatchQueue, "set_end", wrong)
+    patch.setattr(batch_consume_queue.RecordIndex, "set_end", wrong)
 
 
 @pytest.mark.slow

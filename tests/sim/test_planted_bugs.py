@@ -9,7 +9,7 @@ from tests.sim.planted_moves import MOVE_BUGS
 from tests.sim.test_scenarios import MOVES
 
 from holdfast.sim.run import Verdict, run_seed
-from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.world.plan import RunPlan, draw_plan
 from holdfast.sim.world.world import World
 
 SEEDS_MAX = 200
@@ -39,7 +39,7 @@ RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
 SCENARIO_OF = {"relayed_sends_not_deduplicated": "what was given up is not sent any more"}
 
 
-def failures(seeds: Iterable[int], plan: Plan | None = None) -> Iterator[Verdict]:
+def failures(seeds: Iterable[int], plan: RunPlan | None = None) -> Iterator[Verdict]:
     """Yield the runs that break a promise. A bug that crashes its own code needs no simulator to be found."""
     for seed in seeds:
         verdict = run_seed(seed, plan=plan)

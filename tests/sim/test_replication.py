@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.replication.ha_master import PURPOSE
@@ -23,8 +23,8 @@ from holdfast.broker.service import store_options
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.world.disk import SimDisk
 from holdfast.sim.world.network import Network, Socket
-from holdfast.sim.world.node import Booted, Node
-from holdfast.sim.world.shell import DiskPace, Surroundings
+from holdfast.sim.world.node import BuiltMachine, Node
+from holdfast.sim.world.shell import DiskLatency, HostEnvironment
 from holdfast.sim.world.world import EPOCH_MS, World
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.command import Command, decode_command, encode_command
@@ -134,7 +134,7 @@ class Story:
         self.world = World(seed)
         self.network = Network(self.world)
         self.disks = {host: SimDisk() for host in (MASTER, REPLICA)}
-        self.rooms: dict[str, Rooms] = {}
+        self.rooms: dict[str, Components] = {}
         self.nodes = {host: self._node(host) for host in (MASTER, REPLICA)}
         for node in self.nodes.values():
             node.start()
@@ -146,13 +146,13 @@ class Story:
     def _node(self, host: str) -> Node:
         options = options_of(host)
 
-        def boot(around: Surroundings, now_ms: int) -> Booted:
+        def boot(around: HostEnvironment, now_ms: int) -> BuiltMachine:
             store = open_store(host, self.disks[host], now_ms)
-            rooms = self.rooms[host] = Rooms(options, store, self.disks[host], random.Random(1), now_ms)
-            return Booted(Broker(options, store, rooms), store.close, int(store.written))
+            rooms = self.rooms[host] = Components(options, store, self.disks[host], random.Random(1), now_ms)
+            return BuiltMachine(Broker(options, store, rooms), store.close, int(store.written))
 
         # Slow enough that power fails while something is on its way to the disk.
-        around = Surroundings(host, host, self.world.chance(host), self.disks[host], DiskPace(sync_ms=(1, 100)))
+        around = HostEnvironment(host, host, self.world.chance(host), self.disks[host], DiskLatency(sync_ms=(1, 100)))
         streams = {f"{host}:10912": PURPOSE} if host == MASTER else None
         return Node(self.world, self.network, around, boot, addresses=(f"{host}:10911",), streams=streams)
 
@@ -170,9 +170,9 @@ class Story:
             case 2 if node.is_up:
                 node.stop(lambda: None)
             case 3:
-                self.network.cut(MASTER, REPLICA)
+                self.network.cut_link(MASTER, REPLICA)
             case 4:
-                self.network.cut(REPLICA, MASTER)
+                self.network.cut_link(REPLICA, MASTER)
             case _:
                 if connections := self.network.connections():
                     both = chance.random() < 0.5
@@ -191,7 +191,7 @@ class Story:
         """Say whether the replica has the whole log."""
         master, replica = self.rooms[MASTER].store, self.rooms[REPLICA].store
         return (
-            self.rooms[REPLICA].following.state == "following"
+            self.rooms[REPLICA].ha_replica.state == "following"
             and replica.confirmed == master.confirmed == master.written
         )
 
@@ -222,7 +222,7 @@ def test_the_replica_is_the_masters_log_once_all_is_well(seed: int) -> None:
     story = Story(seed)
 
     def is_never_stuck() -> None:
-        following = story.rooms[REPLICA].following
+        following = story.rooms[REPLICA].ha_replica
         assert following.state not in STUCK, following.problem
 
     story.world.checks.append(is_never_stuck)

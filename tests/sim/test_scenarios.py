@@ -7,100 +7,115 @@ from msgspec.structs import replace
 from tests.sim.reverted import REVERTED
 
 from holdfast.sim.run import run_seed
-from holdfast.sim.world.plan import Plan, draw_plan
-from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.plan import RunPlan, draw_plan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, MessageMix
 from holdfast.sim.world.world import World
 
 MISTAKE_SEEDS = 60
 
-SCENARIOS: dict[str, Plan] = {
+SCENARIOS: dict[str, RunPlan] = {
     # A broker is killed with records in the page cache that were never synced. The next one reads and serves them:
     # a power cut right after must not take back what consumers have seen.
-    "a recovered tail outlives the next power cut": Plan(
-        brokers=2, messages=300, storm_ms=20_000, faults=("relapse",), pause_ms=1_500
+    "a recovered tail outlives the next power cut": RunPlan(
+        brokers=2, messages=300, storm_ms=20_000, faults=("relapse",), fault_pause_ms=1_500
     ),
     # The message of a transaction and the note that it was delivered are written together, but a power cut can keep
     # the note and tear the message.
-    "a committed message survives its own torn delivery": Plan(
+    "a committed message survives its own torn delivery": RunPlan(
         brokers=1,
         messages=400,
         storm_ms=20_000,
         faults=("power", "slow disk", "slow disk"),
-        pause_ms=1_500,
-        taste=Taste(transactions=0.7),
+        fault_pause_ms=1_500,
+        message_mix=MessageMix(transactions=0.7),
     ),
     # While the schedule waits for cold bytes, new messages arrive: it must not judge them by the time it began at.
-    "a slow disk delivers no delayed message early": Plan(
-        brokers=1, messages=200, storm_ms=20_000, hot_window=0, faults=("slow disk",), taste=Taste(delayed=0.6)
+    "a slow disk delivers no delayed message early": RunPlan(
+        brokers=1,
+        messages=200,
+        storm_ms=20_000,
+        hot_window=0,
+        faults=("slow disk",),
+        message_mix=MessageMix(delayed=0.6),
     ),
     # The very first record of a log lies at position 0, which looks like no position at all.
-    "a delayed message is delivered once, also the first of all": Plan(
-        brokers=1, messages=100, storm_ms=20_000, faults=("kill",), pause_ms=1_500, taste=Taste(delayed=1.0)
+    "a delayed message is delivered once, also the first of all": RunPlan(
+        brokers=1,
+        messages=100,
+        storm_ms=20_000,
+        faults=("kill",),
+        fault_pause_ms=1_500,
+        message_mix=MessageMix(delayed=1.0),
     ),
     # After a crash nobody knows what was delivered since the last save until it was looked for, and a slow disk takes
     # its time. A broker that was stopped meanwhile saved that nothing was, up to the end of its log.
-    "a stop before the search is over settles nothing": Plan(
+    "a stop before the search is over settles nothing": RunPlan(
         brokers=1,
         messages=300,
         storm_ms=40_000,
         hot_window=0,
         faults=("relapse", "stop", "slow disk"),
-        pause_ms=1_500,
-        taste=Taste(delayed=0.6),
+        fault_pause_ms=1_500,
+        message_mix=MessageMix(delayed=0.6),
     ),
     # A broker that flushes now and then was told to stop, and saved what it had delivered of the schedule before it
     # synced the messages themselves; then power failed.
-    "power that fails while a broker stops takes no delayed message": Plan(
+    "power that fails while a broker stops takes no delayed message": RunPlan(
         flush="async",
         brokers=2,
         messages=400,
         storm_ms=60_000,
         faults=("stop", "stop", "power", "power", "slow disk"),
-        pause_ms=400,
-        taste=Taste(delayed=0.9),
+        fault_pause_ms=400,
+        message_mix=MessageMix(delayed=0.9),
     ),
     # Under asynchronous flush a checkpoint must not claim what another sync has not finished.
-    "a checkpoint claims nothing that is still on its way to disk": Plan(
+    "a checkpoint claims nothing that is still on its way to disk": RunPlan(
         flush="async",
         brokers=2,
         messages=300,
         storm_ms=30_000,
         checkpoint_interval_ms=1_000,
         faults=("slow disk", "power"),
-        pause_ms=1_500,
+        fault_pause_ms=1_500,
     ),
     # Damage in the log is covered by a record that takes no place in time: retention must not think it old.
-    "a mended log is not taken for an old one": Plan(
+    "a mended log is not taken for an old one": RunPlan(
         brokers=1,
         messages=400,
         log_file_size=16 * 1024,
         storm_ms=20_000,
         faults=("power", "slow disk", "slow disk"),
-        pause_ms=1_500,
-        taste=Taste(size_max=2_000),
+        fault_pause_ms=1_500,
+        message_mix=MessageMix(size_max=2_000),
     ),
     # The disk refuses the last words of a broker that is told to stop, or the topic that a request needs.
-    "a failing disk stops the writes and not the broker": Plan(
-        brokers=2, messages=150, storm_ms=30_000, faults=("disk error", "stop", "kill"), pause_ms=1_500
+    "a failing disk stops the writes and not the broker": RunPlan(
+        brokers=2, messages=150, storm_ms=30_000, faults=("disk error", "stop", "kill"), fault_pause_ms=1_500
     ),
     # A name server comes back where a half-open connection still ends.
-    "a broker finds back to a name server that lost its power": Plan(
-        name_servers=2, brokers=2, messages=60, storm_ms=40_000, faults=("name server", "partition"), pause_ms=1_500
+    "a broker finds back to a name server that lost its power": RunPlan(
+        name_servers=2,
+        brokers=2,
+        messages=60,
+        storm_ms=40_000,
+        faults=("name server", "partition"),
+        fault_pause_ms=1_500,
     ),
 }
 
 
-MOVING = Plan(
+MOVING = RunPlan(
     brokers=2,
     queues=3,
     messages=150,
     storm_ms=30_000,
-    pause_ms=1_500,
+    fault_pause_ms=1_500,
     static=(PLAIN_TOPIC, ORDERED_TOPIC),
     operators=1,
-    order_pause_ms=800,
+    operator_pause_ms=800,
 )
-MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
+MOVES: dict[str, tuple[tuple[int, ...], RunPlan]] = {
     # The end of a home that was passed over by force is known only to its own broker. When the queue came back there,
     # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
     "a queue comes back to the broker from which it was forced": (
@@ -111,12 +126,12 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             queues=6,
             queue_file_entries=300,
             hot_window=0,
-            workers=3,
-            orderlies=1,
+            concurrent_consumers=3,
+            ordered_consumers=1,
             storm_ms=40_000,
             faults=("partition", "slow disk", "disk error", "kill", "weather", "force"),
-            taste=Taste(delayed=0.15, poisoned=0.02, batches=0.1, size_max=2000),
-            grows=True,
+            message_mix=MessageMix(delayed=0.15, poisoned=0.02, batches=0.1, size_max=2000),
+            growth_enabled=True,
         ),
     ),
     # The same, but the broker was given the queue by a second forced move, before it had heard of the first.
@@ -128,12 +143,12 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             queue_file_entries=300,
             hot_window=8192,
             producers=3,
-            workers=3,
-            orderlies=1,
+            concurrent_consumers=3,
+            ordered_consumers=1,
             messages=500,
             storm_ms=40_000,
             faults=("slow disk", "weather", "break peers", "force", "ambush"),
-            taste=Taste(delayed=0.15, batches=0.1, size_max=100),
+            message_mix=MessageMix(delayed=0.15, batches=0.1, size_max=100),
             static=(ORDERED_TOPIC,),
             operators=2,
             old_consumers=1,
@@ -149,11 +164,11 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             log_file_size=256 * 1024,
             queue_file_entries=10,
             producers=3,
-            workers=3,
-            orderlies=3,
+            concurrent_consumers=3,
+            ordered_consumers=3,
             storm_ms=80_000,
             faults=("clock", "ambush", "break peers"),
-            taste=Taste(transactions=0.2, size_max=100),
+            message_mix=MessageMix(transactions=0.2, size_max=100),
             old_consumers=1,
         ),
     ),
@@ -167,12 +182,12 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             queues=5,
             queue_file_entries=300,
             hot_window=8192,
-            workers=3,
-            orderlies=3,
+            concurrent_consumers=3,
+            ordered_consumers=3,
             messages=60,
             storm_ms=80_000,
             faults=("power", "force"),
-            taste=Taste(delayed=0.15, size_max=2000),
+            message_mix=MessageMix(delayed=0.15, size_max=2000),
             static=(ORDERED_TOPIC,),
             operators=2,
             old_producers=1,
@@ -190,8 +205,8 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             messages=300,
             storm_ms=80_000,
             faults=("power", "slow disk", "kill", "slow disk", "relapse", "name server", "detour", "ambush"),
-            pause_ms=4_000,
-            order_pause_ms=2_000,
+            fault_pause_ms=4_000,
+            operator_pause_ms=2_000,
             old_consumers=1,
         ),
     ),
@@ -206,15 +221,15 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             log_file_size=32 * 1024,
             hot_window=0,
             producers=1,
-            workers=3,
+            concurrent_consumers=3,
             messages=60,
             storm_ms=20_000,
             faults=("power", "slow disk", "kill", "slow disk", "relapse", "break", "disk error", "detour"),
-            pause_ms=4_000,
-            taste=Taste(delayed=0.15, transactions=0.2),
+            fault_pause_ms=4_000,
+            message_mix=MessageMix(delayed=0.15, transactions=0.2),
             operators=2,
             old_consumers=1,
-            grows=True,
+            growth_enabled=True,
         ),
     ),
     # A leader that was passed over came back alone. The name server knew by whom, but told nobody anything of a topic
@@ -227,24 +242,24 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             log_file_size=64 * 1024,
             queue_file_entries=10,
             producers=1,
-            workers=2,
-            orderlies=3,
+            concurrent_consumers=2,
+            ordered_consumers=3,
             messages=60,
             storm_ms=80_000,
             faults=("power", "slow disk", "kill", "slow disk", "relapse", "force", "break peers"),
-            taste=Taste(delayed=0.15, poisoned=0.02, size_max=100),
+            message_mix=MessageMix(delayed=0.15, poisoned=0.02, size_max=100),
             operators=2,
         ),
     ),
 }
 
-RELAYED = replace(MOVING, producers=4, old_producers=4, taste=Taste(size_max=100))
+RELAYED = replace(MOVING, producers=4, old_producers=4, message_mix=MessageMix(size_max=100))
 MOVES |= {
     # Two brokers passed sends on to each other, because the queue moved between them, and each put the other's behind
     # its own: both waited until they gave up, and their clients were told nothing. Nothing was broken.
     "two lines do not wait for each other": (
         (2,),
-        replace(RELAYED, queues=1, messages=200, storm_ms=15_000, operators=2, order_pause_ms=200),
+        replace(RELAYED, queues=1, messages=200, storm_ms=15_000, operators=2, operator_pause_ms=200),
     ),
     # What was passed on while the connection was still being dialed was given up there, and passed on again; then the
     # connection opened, and what had been given up was sent, too.
@@ -256,17 +271,26 @@ MOVES |= {
             old_producers=3,
             queues=2,
             messages=600,
-            pause_ms=600,
+            fault_pause_ms=600,
             faults=("weather", "break peers"),
             static=(PLAIN_TOPIC,),
-            order_pause_ms=5_000,
+            operator_pause_ms=5_000,
         ),
     ),
     # Nothing is broken, but a topic grows, and one member of a concurrent group hears of it before another: both have
     # the same queue for a moment, and some message. Nobody can promise that away, but that is all that may come twice.
     "a topic that grows is shared out anew": (
         (4, 6),
-        replace(MOVING, name_servers=2, brokers=3, queues=4, workers=3, messages=500, storm_ms=40_000, grows=True),
+        replace(
+            MOVING,
+            name_servers=2,
+            brokers=3,
+            queues=4,
+            concurrent_consumers=3,
+            messages=500,
+            storm_ms=40_000,
+            growth_enabled=True,
+        ),
     ),
     # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
     # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
@@ -276,9 +300,9 @@ MOVES |= {
             MOVING,
             messages=300,
             faults=("power", "slow disk", "slow disk"),
-            taste=Taste(size_max=2000),
+            message_mix=MessageMix(size_max=2000),
             operators=2,
-            order_pause_ms=300,
+            operator_pause_ms=300,
         ),
     ),
     # A broker answered before its disk had what it told of, as it may where flushing is asynchronous, and lost power;
@@ -292,8 +316,8 @@ MOVES |= {
             messages=400,
             storm_ms=40_000,
             faults=("power", "relapse", "weather"),
-            pause_ms=1_000,
-            taste=Taste(size_max=2000),
+            fault_pause_ms=1_000,
+            message_mix=MessageMix(size_max=2000),
             old_producers=1,
             old_consumers=1,
         ),
@@ -301,10 +325,10 @@ MOVES |= {
 }
 
 
-def leased(seed: int, name_servers: int, **changes: Any) -> tuple[tuple[int, ...], Plan]:
+def leased(seed: int, name_servers: int, **changes: Any) -> tuple[tuple[int, ...], RunPlan]:
     """Return what a seed draws, with leases and other changes."""
     plan = draw_plan(World(seed).chance("plan"))
-    return (seed,), replace(plan, leases=True, name_servers=name_servers, resets=False, **changes)
+    return (seed,), replace(plan, leases_enabled=True, name_servers=name_servers, resets_enabled=False, **changes)
 
 
 MOVES |= {
@@ -331,21 +355,21 @@ REPLACED = replace(
     MOVING,
     queues=4,
     producers=1,
-    workers=1,
-    orderlies=1,
+    concurrent_consumers=1,
+    ordered_consumers=1,
     messages=40,
     storm_ms=80_000,
-    pause_ms=3_000,
-    taste=Taste(size_max=100),
+    fault_pause_ms=3_000,
+    message_mix=MessageMix(size_max=100),
     static=(PLAIN_TOPIC,),
 )
 HARASSED = replace(
     MOVING,
-    leases=True,
+    leases_enabled=True,
     brokers=3,
     producers=1,
-    workers=1,
-    orderlies=1,
+    concurrent_consumers=1,
+    ordered_consumers=1,
     messages=60,
     storm_ms=80_000,
     faults=("kill", "ambush", "slow disk", "power"),
@@ -362,13 +386,19 @@ MOVES |= {
     # was confirmed again while the other opened them.
     "a dead process gives nothing up": (
         (17, 20),
-        replace(REPLACED, leases=True, faults=("late word", "weather"), pause_ms=5_000, order_pause_ms=5_000),
+        replace(
+            REPLACED,
+            leases_enabled=True,
+            faults=("late word", "weather"),
+            fault_pause_ms=5_000,
+            operator_pause_ms=5_000,
+        ),
     ),
     # A target claimed the queues of a leader that had died with its grant. Before it had opened them they were handed
     # to it, in the generation before the one that it had claimed, and no name server ever confirmed that.
     "who claims a queue and is handed it has it": (
         (2,),
-        replace(REPLACED, leases=True, name_servers=3, faults=("lost grant", "weather")),
+        replace(REPLACED, leases_enabled=True, name_servers=3, faults=("lost grant", "weather")),
     ),
     # A target had forgotten what was granted to it, as somebody else was made leader; then the queue came to it all the
     # same. The old leader came back, and was told that what it had granted was open. It told others of that home, and
@@ -391,16 +421,18 @@ MOVES |= {
             messages=20,
             storm_ms=15_000,
             faults=("stop",),
-            pause_ms=800,
-            order_pause_ms=400,
-            resets=True,
+            fault_pause_ms=800,
+            operator_pause_ms=400,
+            resets_enabled=True,
         ),
     ),
     # A leader died, and so did the broker that kept copies of its groups' offsets, whose disk had failed: when it was
     # back and opened the queues, it knew less than before. Nobody had promised more: what it has had for long is saved.
     "copies are kept as well as offsets are": (
         (1, 6),
-        replace(REPLACED, queues=6, messages=15, faults=("lost copy",), pause_ms=15_000, order_pause_ms=30_000),
+        replace(
+            REPLACED, queues=6, messages=15, faults=("lost copy",), fault_pause_ms=15_000, operator_pause_ms=30_000
+        ),
     ),
 }
 

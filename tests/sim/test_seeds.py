@@ -6,13 +6,13 @@ A failure prints the line that replays it. `make sim SEEDS=n` runs more.
 import pytest
 
 from holdfast.sim.run import run_seed
-from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.world.plan import RunPlan, draw_plan
 from holdfast.sim.world.world import World
 
 SEEDS = range(100)
 
 
-def plan_of(seed: int) -> Plan:
+def plan_of(seed: int) -> RunPlan:
     """Return what a seed decides before anything happens."""
     return draw_plan(World(seed).chance("plan"))
 
@@ -35,7 +35,7 @@ def test_the_seeds_of_the_gate_cover_what_can_happen():
     assert {fault for plan in plans for fault in plan.faults} >= {"kill", "power", "partition", "disk error", "clock"}
     assert any(not plan.faults for plan in plans)
     assert {plan.brokers for plan in plans} == {1, 2, 3, 4}
-    whole = [plan for plan in plans if plan.taste.keeps_batches]
+    whole = [plan for plan in plans if plan.message_mix.uses_inner_batches]
     assert {(bool(plan.static), bool(plan.old_consumers)) for plan in whole} >= {
         (False, False),
         (False, True),
@@ -65,7 +65,7 @@ def test_the_seeds_of_the_gate_move_queues_in_all_ways():
     assert any(not plan.faults for plan in static)
     assert any(plan.old_producers for plan in static)
     assert any(plan.old_consumers for plan in static)
-    assert any(plan.grows for plan in static)
-    assert any(plan.resets for plan in static)
-    assert any(plan.resets and not plan.faults for plan in static)
-    assert {plan.name_servers for plan in static if plan.leases and plan.faults} == {1, 2, 3}
+    assert any(plan.growth_enabled for plan in static)
+    assert any(plan.resets_enabled for plan in static)
+    assert any(plan.resets_enabled and not plan.faults for plan in static)
+    assert {plan.name_servers for plan in static if plan.leases_enabled and plan.faults} == {1, 2, 3}

@@ -9,15 +9,15 @@ from holdfast.client.routes import route_table
 from holdfast.nameserver.cluster import unit_requests
 from holdfast.nameserver.routes import unit_visibility
 from holdfast.sim.run import run_seed
-from holdfast.sim.world.plan import Plan
-from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.plan import RunPlan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, MessageMix
 
-CALM = Plan(
+CALM = RunPlan(
     name_servers=2,
     brokers=3,
     queues=3,
-    workers=3,
-    orderlies=3,
+    concurrent_consumers=3,
+    ordered_consumers=3,
     messages=150,
     storm_ms=60_000,
     static=(PLAIN_TOPIC, ORDERED_TOPIC),
@@ -27,34 +27,34 @@ CALM = Plan(
 )
 PLANS = {
     "and nothing else": CALM,
-    "while they are cut off from each other": Plan(
+    "while they are cut off from each other": RunPlan(
         name_servers=2,
         brokers=4,
         queues=3,
-        workers=4,
-        orderlies=4,
+        concurrent_consumers=4,
+        ordered_consumers=4,
         messages=150,
         storm_ms=60_000,
         static=(PLAIN_TOPIC, ORDERED_TOPIC),
         operators=2,
         units=("east", "west"),
         faults=("sever", "name server", "partition", "break"),
-        pause_ms=3_000,
-        taste=Taste(failing=0.1),
+        fault_pause_ms=3_000,
+        message_mix=MessageMix(failing=0.1),
     ),
-    "while they are lost and come back": Plan(
+    "while they are lost and come back": RunPlan(
         name_servers=2,
         brokers=2,
         queues=4,
-        workers=3,
-        orderlies=3,
+        concurrent_consumers=3,
+        ordered_consumers=3,
         messages=150,
         storm_ms=80_000,
         static=(PLAIN_TOPIC, ORDERED_TOPIC),
         units=("east", "west"),
         faults=("lose unit", "lose unit", "name server", "sever"),
-        pause_ms=6_000,
-        taste=Taste(failing=0.1, delayed=0.1, transactions=0.1),
+        fault_pause_ms=6_000,
+        message_mix=MessageMix(failing=0.1, delayed=0.1, transactions=0.1),
     ),
 }
 
@@ -70,7 +70,7 @@ def test_every_promise_holds_while_units_are_opened_and_closed(how: str, seed: i
 
 def open_queues_take_writes(patch: pytest.MonkeyPatch) -> None:
     """What a unit reads of another, it may write to."""
-    patch.setattr(unit_visibility.Vision, "writes_scope", lambda _self, _scope: True)
+    patch.setattr(unit_visibility.Visibility, "can_write_scope", lambda _self, _scope: True)
 
 
 def what_brokers_bring_is_not_heard(patch: pytest.MonkeyPatch) -> None:
@@ -79,12 +79,12 @@ def what_brokers_bring_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     def deaf(_self: Any, _text: Any, _request: Any) -> None:
         return None
 
-    patch.setattr(unit_requests.UnitDesk, "hear", deaf)
+    patch.setattr(unit_requests.UnitRequests, "merge_from_broker", deaf)
 
 
 def a_closed_unit_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
     """Whoever read there does not say how far it came, and keeps its locks."""
-    patch.setattr(route_table, "_PARTING_MS", 0)
+    patch.setattr(route_table, "_CLOSING_MS", 0)
 
 
 # Each with the seed that found it last time, which is tried before all others.

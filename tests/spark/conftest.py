@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: make install-spark")
 
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.cluster import Broker, Processes, free_port, wait_until_registered
-from tests.support.operator import Operator
+from tests.support.cluster import BrokerProcess, Processes, free_port, wait_until_registered
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, blocking
 from holdfast.model.message import SendResult
@@ -46,7 +46,7 @@ class Cluster:
         self._folder = folder
         self.name_servers = [processes.start_name_server() for _ in range(2)]
         self.namesrv = ";".join(self.name_servers)
-        self.brokers: dict[str, Broker] = {}
+        self.brokers: dict[str, BrokerProcess] = {}
         for name in ("broker-a", "broker-b"):
             self.start(name)
         self.producer = blocking.Producer(self.namesrv, "tests", timeout_s=60)
@@ -59,7 +59,7 @@ class Cluster:
         command = ["serve", "broker", "--name", name, "--namesrv", self.namesrv, "--listen", f"127.0.0.1:{port}"]
         child = self.processes._start([*command, "--store", str(store), "--flush", "async"], name=name, port=port)
         wait_until_registered(self.name_servers[1], [name])
-        self.brokers[name] = Broker(name, "DefaultCluster", port, store, child)
+        self.brokers[name] = BrokerProcess(name, "DefaultCluster", port, store, child)
 
     def start_another_name_server(self, address: str) -> None:
         """Start a name server that knows nothing where one was before."""
@@ -69,11 +69,11 @@ class Cluster:
 
     def operate(self, *words: str) -> dict[str, Any]:
         """Run a command of an operator."""
-        return asyncio.run(Operator(self.namesrv).run(*words))
+        return asyncio.run(HoldfastCommand(self.namesrv).run(*words))
 
     def leaders(self, topic: str) -> dict[int, str]:
         """Return who leads each queue."""
-        return asyncio.run(Operator(self.namesrv).leaders(topic))
+        return asyncio.run(HoldfastCommand(self.namesrv).leaders(topic))
 
     def make_topic(
         self, *, queues: int = 4, is_static: bool = True, name: str | None = None, keeps_batches: bool = False

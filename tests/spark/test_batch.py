@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThan, LessThanOrEqual, Not
 from tests.spark.conftest import Cluster, Read, numbers_of
 
-from holdfast.spark.pushdown import narrow
+from holdfast.spark.pushdown import combine_filters
 
 COLUMNS = [
     "key", "body", "tags", "topic", "queue", "offset", "storeTimestamp", "bornTimestamp", "properties", "generation",
@@ -176,11 +176,11 @@ def test_filters_make_what_is_read_smaller(spark: SparkSession, orders: str, rea
 )
 def test_what_filters_leave(filters: list[Filter], ranges: dict[str, tuple[int, int]]):
     """Those that are not understood leave everything."""
-    left = narrow(filters)
+    left = combine_filters(filters)
     starts = {("t", "0"): 5, ("t", "1"): 0}
     ends = {("t", "0"): 50, ("t", "1"): 40}
 
-    wanted = [name for name in starts if left.wants(name)]
-    found = left.cut({name: starts[name] for name in wanted}, {name: ends[name] for name in wanted})
+    wanted = [name for name in starts if left.includes(name)]
+    found = left.clip({name: starts[name] for name in wanted}, {name: ends[name] for name in wanted})
 
     assert {name[1]: (found[0][name], found[1][name]) for name in wanted} == ranges

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.test_standalone import Standalone
 from tests.support.child import Child
-from tests.support.conversions import convert, fill, plain_disk, served
+from tests.support.conversions import convert, fill_store, plain_disk, read_served
 
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.convert.convert_job import convert_index
@@ -29,7 +29,7 @@ OPTIONS = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_fi
 def folder(tmp_path: Path) -> Path:
     disk: Any = PosixDisk(tmp_path / "broker-a")
     plain_disk(disk)
-    fill(disk, 2000, queues=3, options=OPTIONS)
+    fill_store(disk, 2000, queues=3, options=OPTIONS)
     return tmp_path / "broker-a"
 
 
@@ -40,7 +40,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small index be more than one task for each core."""
-    monkeypatch.setattr("holdfast.pipeline.convert.convert_job.GROUP", 4)
+    monkeypatch.setattr("holdfast.pipeline.convert.convert_job.PIECES_PER_TASK", 4)
 
 
 def test_tasks_of_spark_make_what_the_command_makes(spark: SparkSession, folder: Path, tmp_path: Path):
@@ -113,7 +113,7 @@ DRIVER = """
 @pytest.mark.timeout(900)
 def test_a_conversion_survives_the_loss_of_a_worker_and_of_its_driver(folder: Path, tmp_path: Path):
     """The driver dies after a wave, the next one goes on; of its two workers one dies, and the other does the rest."""
-    before = served(PosixDisk(folder), options=OPTIONS)
+    before = read_served(PosixDisk(folder), options=OPTIONS)
     (tmp_path / "cluster").mkdir()
     standalone = Standalone(tmp_path / "cluster")
     program = tmp_path / "driver.py"
@@ -124,19 +124,19 @@ def test_a_conversion_survives_the_loss_of_a_worker_and_of_its_driver(folder: Pa
         drivers.append(first := Child(command, name="driver", environment=dict(os.environ)))
         first.wait_for_line("^wave", timeout_s=300)
         heard = len(first.lines())
-        first.tell("go")
+        first.write_line("go")
         first.wait_for_line("^wave", timeout_s=300, after=heard)
         first.kill()
-        assert served(PosixDisk(folder), options=OPTIONS) == before
+        assert read_served(PosixDisk(folder), options=OPTIONS) == before
 
         drivers.append(second := Child(command, name="driver", environment=dict(os.environ)))
         second.wait_for_line("^wave", timeout_s=300)
         heard = len(second.lines())
-        second.tell("go")
+        second.write_line("go")
         standalone.workers[0].kill()
         second.wait_for_line("^wave", timeout_s=300, after=heard)
         for _ in range(20):
-            second.tell("go")
+            second.write_line("go")
         line = second.wait_for_line("^converted", timeout_s=300)
     finally:
         for driver in drivers:
@@ -144,4 +144,4 @@ def test_a_conversion_survives_the_loss_of_a_worker_and_of_its_driver(folder: Pa
         standalone.stop()
 
     assert int(line.split()[1]) < 2000
-    assert served(PosixDisk(folder), options=OPTIONS) == before
+    assert read_served(PosixDisk(folder), options=OPTIONS) == before

@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.bulk.cluster_session import Link
-from holdfast.bulk.read_options import Queue
+from holdfast.bulk.cluster_session import ClusterSession
+from holdfast.bulk.read_options import QueueKey
 from holdfast.bulk.task_reader import DataLost
-from holdfast.model.mapping import LogicalQueue, first_home
+from holdfast.model.mapping import LogicalQueue, new_logical_queue
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.offsets import Position
+from holdfast.spark.offsets import StreamPosition
 from holdfast.spark.options import read_source_options
 from holdfast.spark.stream_reader import HoldfastStreamReader
 
@@ -19,7 +19,7 @@ class PlayedLink:
     """A cluster that says what it is told to."""
 
     def __init__(self) -> None:
-        self.told: dict[Queue, int] = {NAMES[0]: 10, NAMES[1]: 10}
+        self.told: dict[QueueKey, int] = {NAMES[0]: 10, NAMES[1]: 10}
         self.patience_s = 600.0
         self.contacts = 0
         self.has_unit = False
@@ -27,16 +27,16 @@ class PlayedLink:
     def require_name_server(self) -> None:
         self.contacts += 1
 
-    def ends(self, queues: dict[Queue, MessageQueue]) -> dict[Queue, int]:
+    def ends(self, queues: dict[QueueKey, MessageQueue]) -> dict[QueueKey, int]:
         return {name: self.told[name] for name in queues if name in self.told}
 
-    def known_bounds(self, queues: dict[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+    def available_bounds(self, queues: dict[QueueKey, MessageQueue]) -> dict[QueueKey, tuple[int, int]]:
         return {name: (0, self.told[name]) for name in queues if name in self.told}
 
-    def find_queue(self, name: Queue) -> MessageQueue:
+    def find_queue(self, name: QueueKey) -> MessageQueue:
         return QUEUES[name]
 
-    def held(self, name: Queue, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
+    def parts_outside_gaps(self, name: QueueKey, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
         """Queue 1 has a gap of a forced move from 20 on."""
         parts = [(start, end)] if name == NAMES[0] else [(start, min(end, 20)), (max(start, 1 << 40), end)]
         return [(low, high) for low, high in parts if low < high]
@@ -49,14 +49,14 @@ class Stage:
         self.link = PlayedLink()
         self.now_s = 1000.0
         said = {"namesrv": "ns:1", "subscribe": "orders", **options}
-        monkeypatch.setattr("holdfast.spark.stream_reader.link_to", lambda *_: self.link)
+        monkeypatch.setattr("holdfast.spark.stream_reader.session_for", lambda *_: self.link)
         monkeypatch.setattr("holdfast.spark.stream_reader.find_queues", lambda *_: QUEUES)
         monkeypatch.setattr("holdfast.spark.stream_reader.time.monotonic", lambda: self.now_s)
         self.reader = HoldfastStreamReader(read_source_options(said, is_stream=True), ("body",))
 
-    def advance(self, *ends: int) -> Position | None:
+    def advance(self, *ends: int) -> StreamPosition | None:
         """Return the position behind one at which the queues were read to *ends*."""
-        return self.reader._advance(Position(dict(zip(NAMES, ends, strict=True))))
+        return self.reader._advance(StreamPosition(dict(zip(NAMES, ends, strict=True))))
 
 
 def test_a_broker_that_is_silent_keeps_its_queues_where_they_are(monkeypatch: pytest.MonkeyPatch):
@@ -128,7 +128,7 @@ GAP = 1 << 40
 
 def a_forced_queue(*, is_known: bool) -> LogicalQueue:
     """Return a queue that was forced away from a, which came back and told its end, or did not."""
-    forced = first_home(0, "a", 0).force("b", 0, known_end=50)
+    forced = new_logical_queue(0, "a", 0).force("b", 0, known_end=50)
     return forced.fix_end(60) if is_known else forced
 
 
@@ -142,11 +142,11 @@ def a_forced_queue(*, is_known: bool) -> LogicalQueue:
 )
 def test_nothing_behind_an_unknown_end_is_read(*, is_known: bool, skips: bool, parts: list[tuple[int, int]]):
     """The dead broker may come back with more; who does not want to wait for it says so."""
-    link = Link.__new__(Link)
+    link = ClusterSession.__new__(ClusterSession)
     queue = a_forced_queue(is_known=is_known)
     link._find_logical = lambda name: queue  # type: ignore[method-assign]
 
-    assert link.held(NAMES[0], 10, 70 + GAP, skips_unknown=skips) == parts
-    assert link.find_unknown(NAMES[0], 10, 70 + GAP) == (None if is_known else "a")
-    assert link.held(NAMES[0], 55 + GAP, 70 + GAP, skips_unknown=skips) == [(55 + GAP, 70 + GAP)]
-    assert link.find_unknown(NAMES[0], 55 + GAP, 70 + GAP) is None
+    assert link.parts_outside_gaps(NAMES[0], 10, 70 + GAP, skips_unknown=skips) == parts
+    assert link.find_unknown_end(NAMES[0], 10, 70 + GAP) == (None if is_known else "a")
+    assert link.parts_outside_gaps(NAMES[0], 55 + GAP, 70 + GAP, skips_unknown=skips) == [(55 + GAP, 70 + GAP)]
+    assert link.find_unknown_end(NAMES[0], 55 + GAP, 70 + GAP) is None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import poll_until
 
 from holdfast.client.produce.sender import Parcel
 from holdfast.model.errors import BrokerRefused, SendFailed
@@ -18,7 +18,7 @@ from holdfast.spark import writer
 from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import WriteName
-from holdfast.spark.sink_rows import Messages, to_rows
+from holdfast.spark.sink_rows import MessageSelection, to_rows
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.batch import split_items
 from holdfast.wire.records.compression import Codec
@@ -37,7 +37,7 @@ class PlayedLink:
         self.patience_s = 60.0
         self.is_whole = False
         self.mended: list[Exception] = []
-        self.client = self.whole = None
+        self.client = self.inner_batch_support = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -60,13 +60,13 @@ class PlayedLink:
     def publishable(self, topic: str) -> tuple[MessageQueue, ...]:
         return (MessageQueue(topic, QUEUE.broker_name, 0),)
 
-    async def keeps_whole(self, queue: MessageQueue) -> bool:
+    async def supports_inner_batches(self, queue: MessageQueue) -> bool:
         return self.is_whole
 
     def next_id(self) -> str:
         return "ID"
 
-    async def mend(self, topic: str, error: Exception, failures: int) -> None:
+    async def recover(self, topic: str, error: Exception, failures: int) -> None:
         self.mended.append(error)
 
 
@@ -93,14 +93,14 @@ class PlayedSender:
 
     async def wait_for(self, count: int) -> None:
         """Return when so many parcels are taken."""
-        await until(lambda: len(self.taken) >= count)
+        await poll_until(lambda: len(self.taken) >= count)
 
     @property
     def bodies(self) -> list[list[bytes]]:
         """What was taken, request by request."""
         return [
             [bytes(body) for _, body, _ in unwrap_items(out.body, out.sys_flag, out.properties.encode())]
-            if parcel.is_whole
+            if parcel.is_inner_batch
             else [bytes(body) for _, body, _ in split_items(out.body)]
             for parcel in self.taken
             for out in [parcel.outgoing]
@@ -121,9 +121,9 @@ def sender() -> PlayedSender:
 
 def rows_of(
     *bodies: bytes, key: str | None = None, topic: str = "orders", queue: MessageQueue = QUEUE
-) -> dict[MessageQueue, Messages]:
+) -> dict[MessageQueue, MessageSelection]:
     rows = to_rows(pa.RecordBatch.from_pylist([{"body": body, "key": key} for body in bodies]), topic)[topic]
-    return {queue: Messages(rows, rows.in_order())}
+    return {queue: MessageSelection(rows, rows.arrival_order())}
 
 
 def numbers(count: int) -> list[bytes]:
@@ -201,13 +201,13 @@ def test_rows_leave_in_the_form_that_the_broker_takes(
 ):
     """More rows fit a request that stays one record; without it every row has its stamp."""
     monkeypatch.setattr("holdfast.spark.sink_requests.REQUEST_ROWS_MAX", 2)
-    monkeypatch.setattr("holdfast.spark.sink_requests.WHOLE_ROWS_MAX", 3)
+    monkeypatch.setattr("holdfast.spark.sink_requests.INNER_BATCH_ROWS_MAX", 3)
 
     Delivery(link, sender, name).deliver(rows_of(*numbers(5)), 4)
     link.is_whole = True
     Delivery(link, sender, name).deliver(rows_of(*numbers(5)), 4)
 
-    assert [parcel.is_whole for parcel in sender.taken] == [False] * 3 + [True] * 2
+    assert [parcel.is_inner_batch for parcel in sender.taken] == [False] * 3 + [True] * 2
     assert sender.bodies == [[b"0", b"1"], [b"2", b"3"], [b"4"], [b"0", b"1", b"2"], [b"3", b"4"]]
     stamps = [find_stamp(parcel.outgoing.properties) for parcel in sender.taken]
     if name is None:
@@ -216,7 +216,10 @@ def test_rows_leave_in_the_form_that_the_broker_takes(
     assert [(stamp.first, stamp.count, stamp.is_last) for stamp in stamps] == [
         (0, 2, False), (2, 2, False), (4, 1, True), (0, 3, False), (3, 2, True),
     ]  # fmt: skip
-    assert (stamps[0].before, stamps[2].after) == (stamps[3].before, stamps[4].after)
+    assert (stamps[0].checksum_before, stamps[2].checksum_after) == (
+        stamps[3].checksum_before,
+        stamps[4].checksum_after,
+    )
     apart, whole = ([text for _, _, text in split_items(sender.taken[at].outgoing.body)] for at in (0, 3))
     assert [state.count for text in apart if (state := find_state(text, 0))] == [1, 2]
     assert whole == [b""] * 3
@@ -243,7 +246,7 @@ def test_what_a_broker_will_not_keep_whole_is_sent_apart(link: PlayedLink, sende
     delivery.deliver(rows_of(b"1"))
     delivery.deliver(rows_of(b"2"))
 
-    assert [parcel.is_whole for parcel in sender.refused + sender.taken] == [True, False, True]
+    assert [parcel.is_inner_batch for parcel in sender.refused + sender.taken] == [True, False, True]
     assert sender.bodies == [[b"1"], [b"2"]]
     assert link.mended == []
 
@@ -255,12 +258,12 @@ def test_a_batch_ends_where_its_keys_fit_no_record(link: PlayedLink, sender: Pla
     batch = [{"body": b"%d" % at, "key": key, "tags": "t"} for at, key in enumerate(keys)]
     rows = to_rows(pa.RecordBatch.from_pylist([*batch, {"body": b"7", "key": "", "tags": "t" * 32_000}]), "T")["T"]
 
-    order = rows.in_order()
+    order = rows.arrival_order()
     for mine in (order[:6], order[6:]):
-        Delivery(link, sender, None).deliver({QUEUE: Messages(rows, mine)})
+        Delivery(link, sender, None).deliver({QUEUE: MessageSelection(rows, mine)})
 
     assert [len(bodies) for bodies in sender.bodies] == [5, 1, 1]
-    assert [parcel.is_whole for parcel in sender.taken] == [True, True, False]
+    assert [parcel.is_inner_batch for parcel in sender.taken] == [True, True, False]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -271,17 +274,17 @@ def test_rows_go_on_behind_what_the_broker_has(link: PlayedLink, sender: PlayedS
     Delivery(link, sender, NAME).deliver(rows, 4)
     whole = find_stamp(sender.taken[0].outgoing.properties)
     (first,) = (find_stamp(parcel.outgoing.properties) for parcel in deliver_some(link, rows, 2))
-    state = SinkState(queue=0, query="query", partition=3, batch=7, count=2, checksum=first.after)
-    sender.refusals = [BrokerRefused(ResponseCode.SINK_BEHIND, msgspec.json.encode(state).decode())]
+    state = SinkState(queue=0, query="query", partition=3, batch=7, count=2, checksum=first.checksum_after)
+    sender.refusals = [BrokerRefused(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(state).decode())]
 
     Delivery(link, sender, NAME).deliver(rows, 4)
 
     assert sender.bodies[1:] == [[b"2", b"3", b"4"]]
     stamp = find_stamp(sender.taken[1].outgoing.properties)
-    assert (stamp.first, stamp.before, stamp.after) == (2, first.after, whole.after)
+    assert (stamp.first, stamp.checksum_before, stamp.checksum_after) == (2, first.checksum_after, whole.checksum_after)
 
 
-def deliver_some(link: PlayedLink, rows: dict[MessageQueue, Messages], count: int) -> list[Parcel]:
+def deliver_some(link: PlayedLink, rows: dict[MessageQueue, MessageSelection], count: int) -> list[Parcel]:
     """Return what brings the first of some rows."""
     sender = PlayedSender()
     Delivery(link, sender, NAME).deliver({queue: mine[:count] for queue, mine in rows.items()}, 4)
@@ -296,7 +299,7 @@ def write(link: PlayedLink, sender: PlayedSender, monkeypatch: pytest.MonkeyPatc
     """Write Arrow batches through the sink."""
 
     def run(*batches: list[dict[str, object]], **options: str) -> PlayedSender:
-        monkeypatch.setattr(writer, "link_to", lambda *_, **__: link)
+        monkeypatch.setattr(writer, "session_for", lambda *_, **__: link)
         monkeypatch.setattr(writer, "Sender", lambda *_, **__: sender)
         said = read_sink_options({"namesrv": "ns:1", "topic": "orders", **options})
         written = writer.write_rows(said, map(pa.RecordBatch.from_pylist, batches), "query", 1)
@@ -315,7 +318,7 @@ def test_small_arrow_batches_become_one_request(write: Write):
 
 def test_large_arrow_batches_leave_as_they_come(write: Write, monkeypatch: pytest.MonkeyPatch):
     """What waits for more is bounded."""
-    monkeypatch.setattr(writer, "_HELD_BYTES_MAX", 30)
+    monkeypatch.setattr(writer, "_GATHERED_BYTES_MAX", 30)
 
     taken = write([{"body": b"1" * 20}], [{"body": b"2" * 20}], [{"body": b"3" * 20}]).bodies
 

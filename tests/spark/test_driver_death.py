@@ -14,7 +14,7 @@ import pytest
 from tests.spark.conftest import Cluster, Read, numbers_of
 from tests.support.child import Child
 
-from holdfast.bulk.read_options import flat
+from holdfast.bulk.read_options import flatten_offsets
 
 DRIVER = """
     import sys
@@ -104,5 +104,5 @@ def test_a_query_goes_on_where_it_was_whenever_its_driver_is_killed(cluster: Clu
     driver.finish()
 
     first = json.loads((driver.checkpoint / "offsets" / "0").read_text().splitlines()[-1])
-    assert sum(offset for _, offset in flat(first["from"])) == 100
+    assert sum(offset for _, offset in flatten_offsets(first["from"])) == 100
     assert numbers_of(read(target)) == list(range(200))

@@ -12,7 +12,7 @@ from tests.support.cluster import free_port
 from holdfast import arrow
 from holdfast.bulk.cluster_session import Unavailable
 from holdfast.spark import sink_contact
-from holdfast.spark.sink_contact import _mark, require_contact
+from holdfast.spark.sink_contact import _contact_file, require_contact
 from holdfast.spark.sink_options import SinkOptions
 
 PATIENCE = "20s"  # Without the check a query fails later, and its error is about this time.
@@ -86,7 +86,7 @@ def test_a_sink_that_reached_its_name_servers_once_does_not_fail_for_an_outage(
 ):
     """Spark plans every batch anew, in any process: all planners of a driver know it."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(sink_contact, "_answered", set())
+    monkeypatch.setattr(sink_contact, "_answered_servers", set())
     ended = tmp_path / f"holdfast-{os.getuid()}" / "999999999-0"
     ended.parent.mkdir()
     ended.touch()
@@ -94,12 +94,12 @@ def test_a_sink_that_reached_its_name_servers_once_does_not_fail_for_an_outage(
     require_contact(SinkOptions(namesrv=cluster.namesrv))
     with pytest.raises(Unavailable):
         require_contact(SinkOptions(namesrv=nowhere))
-    mark = _mark(nowhere)
+    mark = _contact_file(nowhere)
     assert mark is not None
     mark.touch()
     require_contact(SinkOptions(namesrv=nowhere))
 
-    known = _mark(cluster.namesrv)
+    known = _contact_file(cluster.namesrv)
     assert known is not None
     assert known.exists()
     assert not ended.exists()
@@ -122,8 +122,8 @@ def test_what_lies_in_the_way_in_the_temporary_directory_stops_no_sink(
     """Everybody may write there. A planner then records what it saw for itself, and nothing is written elsewhere."""
     uid, link = os.getuid(), Answering()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(sink_contact, "_answered", set())
-    monkeypatch.setattr(sink_contact, "link_to", lambda *_: link)
+    monkeypatch.setattr(sink_contact, "_answered_servers", set())
+    monkeypatch.setattr(sink_contact, "session_for", lambda *_: link)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     match obstacle:
@@ -143,4 +143,4 @@ def test_what_lies_in_the_way_in_the_temporary_directory_stops_no_sink(
 
     assert link.asked == 1
     assert [*elsewhere.iterdir()] == []
-    assert (_mark("ns:9876") is not None) is (obstacle == "a foreign file in it")
+    assert (_contact_file("ns:9876") is not None) is (obstacle == "a foreign file in it")

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.test_stream import wait_for
 from tests.support.cluster import Processes, free_port
-from tests.support.operator import Operator
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, blocking
 from holdfast.spark.options import read_source_options
@@ -34,7 +34,7 @@ class Cluster:
 
     def operate(self, *words: str) -> dict[str, Any]:
         """Run a command of an operator."""
-        return asyncio.run(Operator(self.namesrv).run(*words))
+        return asyncio.run(HoldfastCommand(self.namesrv).run(*words))
 
     def send(self, topic: str, count: int) -> None:
         """Send messages to all queues of a topic in turn."""
@@ -105,7 +105,7 @@ def test_commands_metric_and_spark_agree_on_lag(cluster: Cluster) -> None:
     assert sum(told["lag"].values()) == 110
     assert told["lag"] == cluster.figures("spark")
 
-    leaders = asyncio.run(Operator(cluster.namesrv).leaders(STATIC))
+    leaders = asyncio.run(HoldfastCommand(cluster.namesrv).leaders(STATIC))
     cluster.operate("queue", "migrate", STATIC, "0", "--to", "c")
     cluster.operate("queue", "migrate", STATIC, "1", "--to", "b" if leaders[1] == "a" else "a")
     cluster.send(STATIC, 40)

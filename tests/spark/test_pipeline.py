@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from tests.spark.conftest import Cluster, Read
-from tests.support.store_folders import Folder, flip
+from tests.support.store_folders import StoreFolderBuilder, flip
 from tests.support.stores import NOW_MS
 
 from holdfast.model.errors import ConfigError
@@ -19,7 +19,7 @@ from holdfast.pipeline.archive import backfill as backfill_job
 from holdfast.pipeline.archive.archive_job import archive
 from holdfast.pipeline.archive.backfill import backfill, read_archive
 from holdfast.pipeline.audit.audit_job import audit
-from holdfast.pipeline.scan.read_only import replace_small
+from holdfast.pipeline.scan.read_only import replace_file
 from holdfast.pipeline.scan.spark_tasks import SparkTasks
 from holdfast.pipeline.scan.tasks import InProcess, TaskFailed
 from holdfast.pipeline.stats.stats_job import stats
@@ -37,15 +37,15 @@ def tasks(spark: SparkSession) -> SparkTasks:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    found = Folder(tmp_path / "broker-a")
+def folder(tmp_path: Path) -> StoreFolderBuilder:
+    found = StoreFolderBuilder(tmp_path / "broker-a")
     found.append(b"the first")
     found.fill()
     found.close()
     return found
 
 
-def test_spark_finds_what_one_process_finds(tasks: SparkTasks, folder: Folder, tmp_path: Path):
+def test_spark_finds_what_one_process_finds(tasks: SparkTasks, folder: StoreFolderBuilder, tmp_path: Path):
     """Faults, counts and rows; and progress is told."""
     told: list[tuple[str, int]] = []
 
@@ -67,9 +67,9 @@ def test_spark_finds_what_one_process_finds(tasks: SparkTasks, folder: Folder, t
     assert told[1][1] > 1
 
 
-def test_an_archive_is_a_table(tasks: SparkTasks, spark: SparkSession, folder: Folder, tmp_path: Path):
+def test_an_archive_is_a_table(tasks: SparkTasks, spark: SparkSession, folder: StoreFolderBuilder, tmp_path: Path):
     """In SQL, by topic and day; whatever a topic is called."""
-    folder = Folder(tmp_path / "broker-b", topics=("orders", "17", "%DLQ%group"))
+    folder = StoreFolderBuilder(tmp_path / "broker-b", topics=("orders", "17", "%DLQ%group"))
     for number, topic in enumerate(("orders", "17", "%DLQ%group", "orders")):
         folder.append(b"%d" % number, topic=topic, now_ms=NOW_MS + number * 86_400_000)
     folder.close()
@@ -104,7 +104,7 @@ def archive_all(cluster: Cluster, topic: str, target: Path, count: int) -> None:
         assert time.monotonic() < deadline_s, f"only {rows} messages are settled"
         names = [f"{name}={broker.store}" for name, broker in cluster.brokers.items()]
         done = archive(InProcess(), names, str(target), topics=[topic], holds=False)
-        assert done.is_whole
+        assert done.is_complete
         rows += done.rows.get(topic, 0)
         time.sleep(0.5)
 
@@ -131,12 +131,14 @@ def test_live_brokers_are_audited_and_archived_while_queues_move(cluster: Cluste
 
 def orders_archive(tmp_path: Path, count: int) -> Path:
     """An archive of messages of some keys, over two queues."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     for number in range(count):
         key = f"key-{number % 5}"
         more = f"KEYS\x01{key}\x02__SHARDINGKEY\x01{key}\x02colour\x01red\x02"
         now_ms = NOW_MS + number * 500
-        folder.append(b"%d" % number, queue=number % 5 % 2, tags="paid", more=more, now_ms=now_ms, born_ms=now_ms - 7)
+        folder.append(
+            b"%d" % number, queue=number % 5 % 2, tags="paid", extra_properties=more, now_ms=now_ms, born_ms=now_ms - 7
+        )
     folder.append(b"", now_ms=NOW_MS + count * 500)
     folder.close()
     # Many files, which Spark reads in an order of its own.
@@ -154,12 +156,12 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
     late = F.when(F.decode("body", "utf-8") == "114", stored - F.expr("INTERVAL 7 SECONDS")).otherwise(stored)
     rows = read_archive(spark, str(source)).withColumn("storeTimestamp", late)
 
-    def run() -> backfill_job.Backfilled:
+    def run() -> backfill_job.BackfillResult:
         return backfill(rows, cluster.namesrv, topic, state, source=str(source), rows_per_piece=110)
 
     def half(batches: Iterator[pa.RecordBatch], **how: object) -> Iterator[pa.RecordBatch]:
         parts = list(batches)
-        rows_max, insist = sink_requests.REQUEST_ROWS_MAX, Delivery._insist
+        rows_max, insist = sink_requests.REQUEST_ROWS_MAX, Delivery._send_until_answered
 
         async def die(self: Delivery, queue: object, requests: object, at: int) -> object:
             if at:
@@ -167,16 +169,16 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
             return await insist(self, queue, requests, at)  # type: ignore[arg-type]
 
         if any("key-3" in part.column("key").to_pylist() for part in parts):
-            sink_requests.REQUEST_ROWS_MAX, Delivery._insist = 5, die  # type: ignore[misc, assignment, method-assign]
+            sink_requests.REQUEST_ROWS_MAX, Delivery._send_until_answered = 5, die  # type: ignore[misc, assignment, method-assign]
         try:
             yield from write(iter(parts), **how)
         finally:  # The process is used again.
-            sink_requests.REQUEST_ROWS_MAX, Delivery._insist = rows_max, insist  # type: ignore[misc, method-assign]
+            sink_requests.REQUEST_ROWS_MAX, Delivery._send_until_answered = rows_max, insist  # type: ignore[misc, method-assign]
 
     def dying(path: Path, data: bytes) -> None:
         if path.name == "progress.json":
             raise KeyboardInterrupt
-        replace_small(path, data)
+        replace_file(path, data)
 
     write = backfill_job._write_partition
     with monkeypatch.context() as patch:  # One task has written all of its part, another one a few rows of each queue.
@@ -184,7 +186,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
         with pytest.raises(PySparkException):
             run()
     with monkeypatch.context() as patch:  # A piece is written, and nobody takes note of it.
-        patch.setattr(backfill_job, "replace_small", dying)
+        patch.setattr(backfill_job, "replace_file", dying)
         with pytest.raises(KeyboardInterrupt):
             run()
     done = run()

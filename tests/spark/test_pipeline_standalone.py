@@ -13,7 +13,7 @@ import pytest
 from tests.spark.conftest import Cluster, Read
 from tests.spark.test_standalone import Standalone, standalone  # noqa: F401 - a fixture
 from tests.support.child import Child
-from tests.support.store_folders import Folder
+from tests.support.store_folders import StoreFolderBuilder
 
 from holdfast.pipeline.audit.audit_job import audit
 from holdfast.pipeline.scan.tasks import InProcess
@@ -91,7 +91,7 @@ DRIVER = """
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = Folder(tmp_path / "broker-a")
+    found = StoreFolderBuilder(tmp_path / "broker-a")
     found.fill(400)
     found.close()
     return found.root
@@ -158,4 +158,4 @@ def test_every_job_survives_the_loss_of_a_worker(
     assert len(found) == len({place[1:] for place in found}) == 342
     assert sorted(found) == sorted(found, key=lambda place: place[:2])  # Each queue is in its order still.
     assert said["convert"] == "convert 400"
-    assert audit(InProcess(), [str(folder)]).is_right
+    assert audit(InProcess(), [str(folder)]).is_clean

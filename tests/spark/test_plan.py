@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from holdfast.bulk.read_options import Range
 from holdfast.model.errors import ConfigError
-from holdfast.spark.offsets import Position, begins_of, read_position
-from holdfast.spark.plan import CUT_OVER, admit, divide
+from holdfast.spark.offsets import StreamPosition, begins_of, read_position
+from holdfast.spark.plan import SPLIT_ROWS_MIN, admit, divide
 
 COUNTS = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 20).map(str)), st.integers(0, 10**6), min_size=1)
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 300_000)), max_size=12).map(
@@ -36,7 +36,7 @@ def test_every_row_is_read_once_and_in_order_within_a_task(
     *, ranges: list[Range], parts: int, is_told: bool, rows_max: int | None
 ):
     """However it is divided."""
-    tasks = divide(ranges, parts, is_told=is_told, rows_max=rows_max)
+    tasks = divide(ranges, parts, is_requested=is_told, rows_max=rows_max)
 
     pieces = sorted(piece for task in tasks for piece in task)
     for whole in ranges:
@@ -57,27 +57,27 @@ def test_many_short_queues_share_tasks_and_a_long_one_is_cut():
 
     assert [sum(map(len, task)) for task in divide(short, 2)] == [48_000, 48_000]
     assert len(divide([Range("t", "0", 0, 10)], 8)) == 1
-    assert [len(task) for task in divide([Range("t", "0", 0, 2 * CUT_OVER)], 2)] == [1, 1]
+    assert [len(task) for task in divide([Range("t", "0", 0, 2 * SPLIT_ROWS_MIN)], 2)] == [1, 1]
 
 
 def test_as_many_tasks_as_the_user_asks_for():
     """Also when the ranges are short."""
-    tasks = divide([Range("t", "0", 0, 100), Range("t", "1", 0, 100)], 5, is_told=True)
+    tasks = divide([Range("t", "0", 0, 100), Range("t", "1", 0, 100)], 5, is_requested=True)
 
     assert len(tasks) == 5
 
 
 def test_a_position_is_the_same_after_the_checkpoint():
     """Every number, whatever its size."""
-    position = Position({("t", "0"): 2**60, ("t", "broker-a/1"): 0}, {("t", "0"): 17}, 3, is_initial=True)
+    position = StreamPosition({("t", "0"): 2**60, ("t", "broker-a/1"): 0}, {("t", "0"): 17}, 3, is_initial=True)
 
     assert read_position(position.to_json()) == position
 
 
 def test_a_batch_that_is_run_again_begins_where_it_began():
     """What a new query is told to start from may mean something else by then."""
-    end = Position({("t", "0"): 30, ("t", "1"): 9}, begins={("t", "0"): 10})
-    later = Position({("t", "0"): 25, ("t", "1"): 5}, is_initial=True)
+    end = StreamPosition({("t", "0"): 30, ("t", "1"): 9}, begins={("t", "0"): 10})
+    later = StreamPosition({("t", "0"): 25, ("t", "1"): 5}, is_initial=True)
 
     assert begins_of(later, end) == {("t", "0"): 10, ("t", "1"): 5}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark import daemon
-from tests.support.conversions import fill, plain_disk
+from tests.support.conversions import fill_store, plain_disk
 
 from holdfast.pipeline.scan.spark_tasks import LEAN
 from holdfast.runtime.posix_disk import PosixDisk
@@ -28,7 +28,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[socket.socket, socket.socket
         raise Left(status)
 
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(quiet_daemon, "_work", lambda line, _authenticated: len(line.recv(10)))
+    monkeypatch.setattr(quiet_daemon, "_run_worker", lambda line, _authenticated: len(line.recv(10)))
     return socket.socketpair()
 
 
@@ -39,7 +39,7 @@ def test_a_worker_that_no_task_will_reach_leaves(lines: tuple[socket.socket, soc
     javas.close()
     for _ in range(2):
         with ours.dup() as again, pytest.raises(Left, match="0"):
-            quiet_daemon.work_or_leave(again, True)
+            quiet_daemon.run_worker_or_exit(again, True)
     ours.close()
 
 
@@ -48,7 +48,7 @@ def test_a_task_is_run_as_ever(lines: tuple[socket.socket, socket.socket]):
     ours, javas = lines
     javas.sendall(b"task")
     with ours, javas:
-        assert quiet_daemon.work_or_leave(ours, True) == 4
+        assert quiet_daemon.run_worker_or_exit(ours, True) == 4
     assert callable(daemon.manager)
     assert callable(daemon.worker)
     assert importlib.util.find_spec(LEAN["spark.python.daemon.module"]) is not None
@@ -59,7 +59,7 @@ def test_a_command_says_nothing_but_its_result(tmp_path: Path):
     """In a Spark of its own, from its start to its end."""
     disk: Any = PosixDisk(tmp_path / "broker-a")
     plain_disk(disk)
-    fill(disk, 31)
+    fill_store(disk, 31)
     program = str(Path(sys.executable).with_name("holdfast"))
     command = [program, "pipeline", "audit", str(tmp_path / "broker-a"), "--master", "local[2]", "--json"]
 

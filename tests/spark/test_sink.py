@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.spark.conftest import Cluster, Read, numbers_of
 
-from holdfast.bulk.cluster_session import Link, link_to
+from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.produce.sender import Sender
 from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import REQUEST_ROWS_MAX, WriteName
-from holdfast.spark.sink_rows import BadRow, Messages, to_rows
+from holdfast.spark.sink_rows import BadRow, MessageSelection, to_rows
 from holdfast.spark.writer import write_rows
 
 KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
@@ -133,7 +133,7 @@ class Writer:
 
     def __init__(self, cluster: Cluster, topic: str, *, is_producer: bool = False) -> None:
         group = "tests-whole-sink" if is_producer else "tests-sink"
-        self.link: Link = link_to(cluster.namesrv, group, 60, is_producer=is_producer)
+        self.link: ClusterSession = session_for(cluster.namesrv, group, 60, is_producer=is_producer)
         self._queues = self.link.publishable(topic)
         self.query = f"query-{topic}"
 
@@ -142,15 +142,15 @@ class Writer:
         name = WriteName(self.query, batch, partition)
         sender = _Mortal(self.link, stop_after)
         rows = to_rows(pa.RecordBatch.from_pylist([{"body": b"%d" % number} for number in numbers]), "T")["T"]
-        mine = {self._queues[0]: Messages(rows, rows.in_order())}
+        mine = {self._queues[0]: MessageSelection(rows, rows.arrival_order())}
         Delivery(self.link, sender, name).deliver(mine, len(self._queues))
 
 
 class _Mortal(Sender):
     """A sender whose process is killed after some requests: the last one leaves, and nobody hears its answer."""
 
-    def __init__(self, link: Link, requests_max: int | None) -> None:
-        super().__init__(link.client, "tests", whole=link.whole)
+    def __init__(self, link: ClusterSession, requests_max: int | None) -> None:
+        super().__init__(link.client, "tests", inner_batch_support=link.inner_batch_support)
         self._left = requests_max
 
     async def send(self, *arguments: object, **more: object):  # noqa: ANN202 - as the one above

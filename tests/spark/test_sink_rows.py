@@ -15,8 +15,23 @@ from holdfast.model.java_hash import java_hash
 from holdfast.model.queue import MessageQueue
 from holdfast.spark import sink_items
 from holdfast.spark.key_hash import hash_keys
-from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, run_checksums, wrap_messages
-from holdfast.spark.sink_rows import BYTES, BadRow, Messages, Numbers, QueueChoice, Rows, join_rows, to_rows
+from holdfast.spark.sink_items import (
+    count_fitting,
+    count_fitting_keys,
+    encode_messages,
+    running_checksums,
+    wrap_messages,
+)
+from holdfast.spark.sink_rows import (
+    BYTES,
+    BadRow,
+    MessageColumns,
+    MessageSelection,
+    Numbers,
+    QueueChoice,
+    join_rows,
+    to_rows,
+)
 from holdfast.wire.records.batch import ITEM_OVERHEAD, encode_items
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
@@ -41,22 +56,24 @@ def make_batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
-def make_messages(items: list[tuple[bytes, bytes]]) -> Messages:
+def make_messages(items: list[tuple[bytes, bytes]]) -> MessageSelection:
     """Return (body, properties) as columns."""
     bodies, properties = ([item[number] for item in items] for number in (0, 1))
     none = pa.nulls(len(items), pa.large_string())
-    return Messages(Rows(none, none, pa.array(bodies, BYTES), pa.array(properties, BYTES)), np.arange(len(items)))
+    return MessageSelection(
+        MessageColumns(none, none, pa.array(bodies, BYTES), pa.array(properties, BYTES)), np.arange(len(items))
+    )
 
 
-def listed(messages: Messages) -> list[tuple[bytes, bytes]]:
+def listed(messages: MessageSelection) -> list[tuple[bytes, bytes]]:
     """Return messages as (body, properties)."""
     rows = messages.rows
     return [(rows.bodies[at].as_py(), rows.properties[at].as_py()) for at in messages.numbers.tolist()]
 
 
-def all_of(rows: Rows, order: Numbers | None = None) -> list[tuple[bytes, bytes]]:
+def all_of(rows: MessageColumns, order: Numbers | None = None) -> list[tuple[bytes, bytes]]:
     """Return rows as (body, properties)."""
-    return listed(Messages(rows, rows.in_order() if order is None else order))
+    return listed(MessageSelection(rows, rows.arrival_order() if order is None else order))
 
 
 def slow_properties(row: dict[str, object]) -> bytes:
@@ -100,10 +117,10 @@ def test_every_row_goes_to_the_queue_of_its_key_or_whose_turn_it_is(rows: list[d
         wanted.setdefault(queue, []).append((row["body"], slow_properties(row)))
 
     made = to_rows(make_batch(rows), "T")["T"]
-    found = {queue: listed(mine) for queue, mine in choice.spread("T", made, made.in_order())}
+    found = {queue: listed(mine) for queue, mine in choice.distribute("T", made, made.arrival_order())}
 
     assert found == wanted
-    assert choice.turn == turn
+    assert choice.round_robin == turn
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=30))), st.integers(0, 3))
@@ -126,7 +143,7 @@ def test_a_checksum_runs_over_messages_in_their_order(items: list[tuple[bytes, b
     for at in order:
         wanted.append(crc32(b"".join(items[at]), wanted[-1]))
 
-    assert run_checksums(Messages(made.rows, np.array(order, dtype=np.int64)), 7) == wanted
+    assert running_checksums(MessageSelection(made.rows, np.array(order, dtype=np.int64)), 7) == wanted
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(30, 200), st.integers(0, 3))
@@ -144,11 +161,11 @@ def test_requests_are_as_full_as_they_may_be(sizes: list[int], size_max: int, st
 @given(st.lists(st.none() | st.sampled_from(["", "a", "bb", "ccc", "dddd", "ä"]), min_size=1), st.integers(1, 12))
 def test_a_batch_has_no_more_keys_than_fit_outside(keys: list[str | None], size_max: int):
     """Each counts once, however many messages have it; a message whose key is too long goes alone."""
-    rows = Rows(*[pa.array(keys, pa.large_string())] * 4)
+    rows = MessageColumns(*[pa.array(keys, pa.large_string())] * 4)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink_items, "KEYS_SIZE_MAX", size_max)
-        count = count_keyed(Messages(rows, rows.in_order()))
+        count = count_fitting_keys(MessageSelection(rows, rows.arrival_order()))
 
     def size_of(rows: int) -> int:
         return sum(len(key.encode()) + 1 for key in {key for key in keys[:rows] if key is not None})
@@ -164,7 +181,7 @@ def test_a_batch_is_the_one_that_a_producer_wraps(rows: list[dict[str, object]],
     items = encode_items((0, row["body"], slow_properties(row)) for row in rows)
     keys, tags = [str(row["key"]) for row in rows if row["key"]], {row["tags"] for row in rows}
 
-    found = wrap_messages(Messages(made, made.in_order()), "id", codec)
+    found = wrap_messages(MessageSelection(made, made.arrival_order()), "id", codec)
 
     assert found == wrap_items(items, len(rows), "id", keys=keys, tags=tags, codec=codec, has_ids=False)
 
@@ -176,9 +193,9 @@ def test_rows_have_one_order_however_they_come(rows: list[dict[str, object]], ra
 
     one, other = (to_rows(make_batch(each), "T")["T"] for each in (rows, shuffled))
 
-    assert all_of(one, one.sort()) == all_of(other, other.sort())
+    assert all_of(one, one.content_order()) == all_of(other, other.content_order())
     slow = sorted(((row["key"] or ""), row["body"], slow_properties(row)) for row in rows)
-    assert all_of(one, one.sort()) == [tuple(each[1:]) for each in slow]
+    assert all_of(one, one.content_order()) == [tuple(each[1:]) for each in slow]
 
 
 def test_rows_are_parted_by_the_topics_they_name():
@@ -215,7 +232,7 @@ def test_parts_of_a_partition_are_joined_in_order():
     """For a sort over all of them."""
     parts = [to_rows(pa.RecordBatch.from_pylist([{"body": body}]), "T")["T"] for body in (b"b", b"a")]
 
-    whole: Rows = join_rows(parts)
+    whole: MessageColumns = join_rows(parts)
 
     assert whole.bodies.to_pylist() == [b"b", b"a"]
-    assert whole.sort().tolist() == [1, 0]
+    assert whole.content_order().tolist() == [1, 0]

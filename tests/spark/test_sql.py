@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.conftest import Cluster
 
-from holdfast.spark.spark_session import _LOCAL, session
+from holdfast.spark.spark_session import _LOCAL_CONFIG, session
 
 
 @pytest.fixture
@@ -51,6 +51,6 @@ def test_a_table_with_columns_says_what_it_lacks(spark: SparkSession, cluster: C
 
 def test_a_session_states_what_it_changes():
     """Its users wonder where the web UI is."""
-    changed = [name for name in _LOCAL if name not in (session.__doc__ or "")]
+    changed = [name for name in _LOCAL_CONFIG if name not in (session.__doc__ or "")]
 
     assert changed == []

@@ -101,15 +101,15 @@ def test_a_query_on_a_cluster_survives_the_loss_of_a_worker(
     driver = Child([sys.executable, str(program), *arguments], name="driver", environment=dict(os.environ))
     try:
         driver.wait_for_line("^started", timeout_s=300)
-        driver.tell("go")
+        driver.write_line("go")
         first = driver.wait_for_line("read to the end", timeout_s=200)
 
         standalone.workers[0].kill()
         heard = len(driver.lines())
         cluster.send(source, range(500, 1000))
-        driver.tell("go")
+        driver.write_line("go")
         second = driver.wait_for_line("read to the end", timeout_s=300, after=heard)
-        driver.tell("end")
+        driver.write_line("end")
         driver.wait_for_line("stopped", timeout_s=100)
     finally:
         driver.kill()

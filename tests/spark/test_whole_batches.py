@@ -7,9 +7,9 @@ from tests.spark.conftest import Cluster, Read
 from tests.spark.test_sink import ROWS, Killed, Writer
 
 from holdfast import arrow
-from holdfast.bulk.cluster_session import link_to
-from holdfast.bulk.pull_socket import PullLine
-from holdfast.bulk.queue_pulls import Question
+from holdfast.bulk.cluster_session import session_for
+from holdfast.bulk.pull_socket import PullSocket
+from holdfast.bulk.queue_pulls import PullRequest
 from holdfast.columns.inner_batches import are_batches
 from holdfast.columns.records import Records, read_records
 from holdfast.spark.sink_options import read_sink_options
@@ -20,8 +20,8 @@ COLUMNS = ("concat('key-', id % 10) as key", "cast(id as string) as body", "conc
 
 def records_of(cluster: Cluster, topic: str, queue: int = 0) -> Records:
     """Return what the first pull of a queue brings, as it is stored."""
-    link = link_to(cluster.namesrv, "tests-raw", 60)
-    pulled = link.pull(PullLine(), Question(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
+    link = session_for(cluster.namesrv, "tests-raw", 60)
+    pulled = link.pull(PullSocket(), PullRequest(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
     return read_records(pulled.block)
 
 
@@ -75,7 +75,7 @@ def test_single_messages_and_batches_of_one_queue_are_read_together(cluster: Clu
 
 def test_each_row_is_there_once_whatever_dies(cluster: Cluster, read: Read, monkeypatch: pytest.MonkeyPatch):
     """A task after any request, the broker with nothing saved, then the leader by a move."""
-    monkeypatch.setattr("holdfast.spark.sink_requests.WHOLE_ROWS_MAX", 1000)
+    monkeypatch.setattr("holdfast.spark.sink_requests.INNER_BATCH_ROWS_MAX", 1000)
     topic = cluster.make_topic(queues=1, keeps_batches=True)
     writer = Writer(cluster, topic, is_producer=True)
     with pytest.raises(Killed):

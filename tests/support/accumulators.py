@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from tests.support.deliveries import settle
+from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.messages.packing import Packing
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_lines import Batching
-from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.key_sequencer import KeySequencer
 from holdfast.client.produce.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed
 from holdfast.model.message import Message, SendResult
@@ -25,17 +25,17 @@ FOREVER = 3600.0
 NOT_STORED = SendFailed(BrokerRefused(2, "busy"), attempts=1, maybe_stored=False)
 
 
-class Bench:
+class AccumulatorHarness:
     """What was carried, and what the broker is told to say."""
 
     def __init__(self, client: ClusterClient, **options: float) -> None:
         self.parcels: list[Parcel] = []
-        self.order = KeyOrder()
+        self.key_sequencer = KeySequencer()
         self._answers: list[asyncio.Future[Receipt]] = []
         self.accumulator = Accumulator(
             client,
-            self._carry,
-            self.order,
+            self._send_parcel,
+            self.key_sequencer,
             next_ids=lambda count: self._ids.next_many(0, count),
             batching=Batching(**options),  # type: ignore[arg-type] # the test knows which are whole numbers
             packing=Packing(compress_over=100_000, codec=Codec.LZ4),
@@ -43,7 +43,7 @@ class Bench:
 
     _ids = UniqueIds(host=bytes(4), process=1, salt=1)
 
-    async def _carry(self, parcel: Parcel) -> Receipt:
+    async def _send_parcel(self, parcel: Parcel) -> Receipt:
         self.parcels.append(parcel)
         self._answers.append(asyncio.get_running_loop().create_future())
         return await self._answers[-1]
@@ -58,7 +58,7 @@ class Bench:
         """Let the broker have stored a request, the first message at *offset*."""
         parcel = self.parcels[number]
         queue = parcel.queue or MessageQueue(parcel.topic, "broker-a", 0)
-        offset_id = ",".join(f"O{place}" for place in range(len(bodies(parcel))))
+        offset_id = ",".join(f"O{index}" for index in range(len(bodies(parcel))))
         result = SendResult(parcel.outgoing.message_id, queue, offset, offset_id)
         self._answers[number].set_result(Receipt(result, "address", ""))
 
@@ -73,7 +73,7 @@ class Bench:
             if not self._answers[answered].done():
                 self.answer(answered)
             answered += 1
-            await settle()
+            await run_ready_tasks()
 
     @property
     def bodies(self) -> list[list[bytes]]:
@@ -89,14 +89,14 @@ def bodies(parcel: Parcel) -> list[bytes]:
 
 
 @asynccontextmanager
-async def a_bench(**options: float) -> AsyncIterator[Bench]:
+async def accumulator_harness(**options: float) -> AsyncIterator[AccumulatorHarness]:
     """Provide a bench; batches leave with the next turn unless *options* say otherwise."""
     async with ScriptedServer() as server, ClusterClient(server.address) as client:
         server.serve_topic("t", queues=4)
         await client.route("t")
-        yield Bench(client, **{"linger_s": 0, **options})
+        yield AccumulatorHarness(client, **{"linger_s": 0, **options})
 
 
-def some(count: int, key: str | None = None) -> Iterable[Message]:
+def make_messages(count: int, key: str | None = None) -> Iterable[Message]:
     """Return messages whose bodies are their numbers."""
     return [Message("t", b"%d" % number, key=key) for number in range(count)]

@@ -13,7 +13,7 @@ class AddressServer:
     def __init__(self, body: bytes) -> None:
         self.body = body
         self.status = 200
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.url = ""
 
 
@@ -24,23 +24,23 @@ def an_address_server(body: bytes, context: ssl.SSLContext | None = None) -> Ite
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            server.asked.append(self.path)
+            server.requested_paths.append(self.path)
             self.send_response(server.status)
             self.send_header("Content-Length", str(len(server.body)))
             self.end_headers()
             self.wfile.write(server.body)
 
-        def log_request(self, *what: object) -> None:
+        def log_request(self, *arguments: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        place = "http://127.0.0.1"
+        base_url = "http://127.0.0.1"
         if context is not None:
-            place = "https://localhost"
+            base_url = "https://localhost"
             http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
-        server.url = f"{place}:{http.server_port}/rocketmq/nsaddr?unit=a"
+        server.url = f"{base_url}:{http.server_port}/rocketmq/nsaddr?unit=a"
         try:
             yield server
         finally:

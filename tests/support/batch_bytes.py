@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import lz4.frame
 import zstandard
-from tests.support.broker_desk import BrokerDesk, a_pull
+from tests.support.broker_desk import BrokerHarness, a_pull
 
 from holdfast.machine.events import Stopping
 from holdfast.wire.frames.codes import RequestCode
@@ -30,11 +30,11 @@ CODECS = {"plain": 0, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}
 """What the sys flag says of each way to compress."""
 JAVA_4 = {"language": "JAVA", "version": 407}
 JAVA_5 = {"language": "JAVA", "version": 513}
-UNIT = struct.Struct(">qiqqqhii")
+ENTRY_FORMAT = struct.Struct(">qiqqqhii")
 _LOG_START = 0xDAA320A7
 
 
-class Said(NamedTuple):
+class BatchMessage(NamedTuple):
     """A message of a batch."""
 
     body: bytes
@@ -50,7 +50,7 @@ class Said(NamedTuple):
         return "".join(f"{name}\x01{text}\x02" for name, text in pairs.items() if text).encode()
 
 
-class Unit(NamedTuple):
+class RecordEntry(NamedTuple):
     """An entry of an index by record."""
 
     position: int
@@ -63,7 +63,7 @@ class Unit(NamedTuple):
     reserved: int
 
 
-class Files(Protocol):
+class FileReader(Protocol):
     """What a folder is looked at with."""
 
     def list(self, folder: str) -> list[str]:
@@ -75,26 +75,26 @@ class Files(Protocol):
         ...
 
 
-def some(count: int, *, start: int = 0, tags: Sequence[str] = ("",), size: int = 0) -> list[Said]:
+def batch_messages(count: int, *, start: int = 0, tags: Sequence[str] = ("",), size: int = 0) -> list[BatchMessage]:
     """Return messages that say their number, with ids, keys and flags of their own."""
     return [
-        Said(b"%d" % number + b"." * size, f"ID{number:08X}", tags[number % len(tags)], f"key{number}", number)
+        BatchMessage(b"%d" % number + b"." * size, f"ID{number:08X}", tags[number % len(tags)], f"key{number}", number)
         for number in range(start, start + count)
     ]
 
 
-def items(batch: Iterable[Said]) -> bytes:
+def encode_messages(batch: Iterable[BatchMessage]) -> bytes:
     """Return the body of a batch."""
     return b"".join(
-        struct.pack(">iiiii", 22 + len(said.body) + len(said.properties), 0, 0, said.flag, len(said.body))
-        + said.body
-        + struct.pack(">h", len(said.properties))
-        + said.properties
-        for said in batch
+        struct.pack(">iiiii", 22 + len(message.body) + len(message.properties), 0, 0, message.flag, len(message.body))
+        + message.body
+        + struct.pack(">h", len(message.properties))
+        + message.properties
+        for message in batch
     )
 
 
-def squeeze(body: bytes, codec: str) -> bytes:
+def compress(body: bytes, codec: str) -> bytes:
     """Return a body as a producer compresses it."""
     if codec == "lz4":
         return bytes(lz4.frame.compress(body))
@@ -104,35 +104,45 @@ def squeeze(body: bytes, codec: str) -> bytes:
 
 
 def a_batch(
-    batch: Sequence[Said],
+    batch: Sequence[BatchMessage],
     *,
     topic: str = "T",
     queue: int = 0,
     codec: str = "plain",
-    outside: Mapping[str, str] | None = None,
+    extra_properties: Mapping[str, str] | None = None,
     code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> Command:
     """Return a batch as a new client sends it: what is in it is said outside; *outside* adds to that, or replaces."""
-    said = {"UNIQ_KEY": "BATCH" + batch[0].id, "INNER_NUM": str(len(batch))} | dict(outside or {})
-    return a_request(squeeze(items(batch), codec), said, BATCH | CODECS[codec], topic=topic, queue=queue, code=code)
+    properties = {"UNIQ_KEY": "BATCH" + batch[0].id, "INNER_NUM": str(len(batch))} | dict(extra_properties or {})
+    return a_request(
+        compress(encode_messages(batch), codec), properties, BATCH | CODECS[codec], topic=topic, queue=queue, code=code
+    )
 
 
-def javas_batch(
-    batch: Sequence[Said], *, topic: str = "T", queue: int = 0, outside: Mapping[str, str] | None = None
+def java_batch(
+    batch: Sequence[BatchMessage],
+    *,
+    topic: str = "T",
+    queue: int = 0,
+    extra_properties: Mapping[str, str] | None = None,
 ) -> Command:
     """Return a batch as Java's producer 5.x sends it: nothing outside but the id."""
-    said = {"UNIQ_KEY": "BATCH" + batch[0].id} | dict(outside or {})
-    return a_request(items(batch), said, topic=topic, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE)
+    properties = {"UNIQ_KEY": "BATCH" + batch[0].id} | dict(extra_properties or {})
+    return a_request(encode_messages(batch), properties, topic=topic, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE)
 
 
-def old_batch(batch: Sequence[Said], *, topic: str = "T", queue: int = 0) -> Command:
+def old_batch(batch: Sequence[BatchMessage], *, topic: str = "T", queue: int = 0) -> Command:
     """Return a batch as old clients send it: not even an id outside."""
-    return a_request(items(batch), {"WAIT": "true"}, topic=topic, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE)
+    return a_request(
+        encode_messages(batch), {"WAIT": "true"}, topic=topic, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE
+    )
 
 
-def a_single(said: Said, *, topic: str = "T", queue: int = 0) -> Command:
+def a_single(message: BatchMessage, *, topic: str = "T", queue: int = 0) -> Command:
     """Return a message that travels alone."""
-    return a_request(said.body, parse_properties(said.properties.decode()), topic=topic, queue=queue, flag=said.flag)
+    return a_request(
+        message.body, parse_properties(message.properties.decode()), topic=topic, queue=queue, flag=message.flag
+    )
 
 
 def a_request(
@@ -169,7 +179,7 @@ def a_request(
     )
 
 
-def make_topic(desk: BrokerDesk, topic: str = "T", *, kind: str = "BatchCQ", queues: int = 4) -> Command:
+def make_topic(harness: BrokerHarness, topic: str = "T", *, kind: str = "BatchCQ", queues: int = 4) -> Command:
     """Create a topic as Java's tools do; return the answer."""
     fields = {
         "topic": topic,
@@ -182,23 +192,23 @@ def make_topic(desk: BrokerDesk, topic: str = "T", *, kind: str = "BatchCQ", que
         "order": "false",
         "attributes": f"+queue.type={kind}",
     }
-    (answer,) = desk.ask(Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=3, fields=fields))
+    (answer,) = harness.call(Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=3, fields=fields))
     return answer
 
 
-def stop(desk: BrokerDesk) -> None:
+def stop(harness: BrokerHarness) -> None:
     """End a broker in order, so that its files say all that it knows."""
-    desk.feed(Stopping(desk.now_ms))
-    desk.store.close(desk.now_ms)
+    harness.feed(Stopping(harness.now_ms))
+    harness.store.close(harness.now_ms)
 
 
-def send(desk: BrokerDesk, command: Command) -> Command:
+def send(harness: BrokerHarness, command: Command) -> Command:
     """Send a request that is answered at once."""
-    (answer,) = desk.ask(command)
+    (answer,) = harness.call(command)
     return answer
 
 
-class Pulled(NamedTuple):
+class PullReply(NamedTuple):
     """An answer to a pull."""
 
     code: int
@@ -219,31 +229,31 @@ class Pulled(NamedTuple):
 
 
 def pull(
-    desk: BrokerDesk,
+    harness: BrokerHarness,
     offset: int,
     *,
-    reader: Mapping[str, object] = JAVA_4,
+    client: Mapping[str, object] = JAVA_4,
     topic: str = "T",
     queue: int = 0,
     count: int = 32,
     **fields: str,
-) -> Pulled:
+) -> PullReply:
     """Pull, with a subscription to everything unless *fields* say otherwise; nobody waits."""
     command = a_pull(topic, queue=queue, offset=offset, maxMsgNums=str(count), **fields)
-    for name, value in reader.items():
+    for name, value in client.items():
         setattr(command, name, value)
-    (answer,) = desk.ask(command)
-    said = answer.fields
-    numbers = [int(said[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
-    return Pulled(answer.code, *numbers, list(decode_records(bytes(answer.body))))
+    (answer,) = harness.call(command)
+    fields_received = answer.fields
+    numbers = [int(fields_received[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+    return PullReply(answer.code, *numbers, list(decode_records(bytes(answer.body))))
 
 
-def drain(desk: BrokerDesk, start: int = 0, **how: object) -> list[StoredRecord]:
+def pull_all(harness: BrokerHarness, start: int = 0, **options: object) -> list[StoredRecord]:
     """Pull from *start* to the end of a queue, as a client does; return every record."""
     found: list[StoredRecord] = []
     at = start
     while True:
-        pulled = pull(desk, at, **how)  # type: ignore[arg-type]
+        pulled = pull(harness, at, **options)  # type: ignore[arg-type]
         found += pulled.records
         if pulled.code not in {0, 20}:
             return found
@@ -251,15 +261,18 @@ def drain(desk: BrokerDesk, start: int = 0, **how: object) -> list[StoredRecord]
         at = pulled.next
 
 
-def units(files: Files, topic: str = "T", queue: int = 0) -> list[Unit]:
+def read_entries(files: FileReader, topic: str = "T", queue: int = 0) -> list[RecordEntry]:
     """Return the index of a queue, from its files, up to where nothing was written yet."""
     folder = f"batchconsumequeue/{topic}/{queue}"
     data = b"".join(files.read_file(f"{folder}/{name}") or b"" for name in files.list(folder))
-    every = (Unit(*UNIT.unpack_from(data, at)) for at in range(0, len(data) - UNIT.size + 1, UNIT.size))
-    return list(takewhile(lambda unit: unit.size, every))
+    entries = (
+        RecordEntry(*ENTRY_FORMAT.unpack_from(data, at))
+        for at in range(0, len(data) - ENTRY_FORMAT.size + 1, ENTRY_FORMAT.size)
+    )
+    return list(takewhile(lambda entry: entry.size, entries))
 
 
-def records(files: Files) -> list[StoredRecord]:
+def records(files: FileReader) -> list[StoredRecord]:
     """Return the log, from its files."""
     found = []
     for name in files.list("commitlog"):
@@ -271,6 +284,6 @@ def records(files: Files) -> list[StoredRecord]:
     return found
 
 
-def of_topic(files: Files, topic: str = "T") -> list[StoredRecord]:
+def topic_records(files: FileReader, topic: str = "T") -> list[StoredRecord]:
     """Return the records of one topic, from the log's files."""
     return [record for record in records(files) if record.topic == topic]

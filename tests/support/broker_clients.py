@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import VERSION, RequestCode
@@ -19,25 +19,25 @@ def a_subscription(topic: str, text: str = "*", version: int = 1) -> dict[str, A
 def a_heartbeat(
     client_id: str,
     *,
-    consumes: str | None = None,
+    consumer_group: str | None = None,
     topics: tuple[dict[str, Any], ...] = (),
-    produces: str | None = None,
+    producer_group: str | None = None,
     model: str = "CLUSTERING",
-    begins: str = "CONSUME_FROM_LAST_OFFSET",
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET",
     version: int = VERSION,
     language: str = "JAVA",
 ) -> Command:
     """Return the heartbeat of a client that is in at most one group of each kind."""
     body: dict[str, Any] = {"clientID": client_id, "producerDataSet": [], "consumerDataSet": []}
-    if produces is not None:
-        body["producerDataSet"] = [{"groupName": produces}, {"groupName": "CLIENT_INNER_PRODUCER"}]
-    if consumes is not None:
+    if producer_group is not None:
+        body["producerDataSet"] = [{"groupName": producer_group}, {"groupName": "CLIENT_INNER_PRODUCER"}]
+    if consumer_group is not None:
         body["consumerDataSet"] = [
             {
-                "groupName": consumes,
+                "groupName": consumer_group,
                 "consumeType": "CONSUME_PASSIVELY",
                 "messageModel": model,
-                "consumeFromWhere": begins,
+                "consumeFromWhere": consume_from,
                 "subscriptionDataSet": list(topics),
                 "unitMode": False,
             }
@@ -47,19 +47,19 @@ def a_heartbeat(
     )
 
 
-def join(desk: BrokerDesk, channel: int, heartbeat: Command) -> None:
+def connect_client(harness: BrokerHarness, channel: int, heartbeat: Command) -> None:
     """Connect a client, let it beat, and forget what it was told."""
-    desk.connect(channel)
-    (answer,) = [answer for answer in desk.ask(heartbeat, channel=channel) if answer.is_response]
+    harness.connect(channel)
+    (answer,) = [answer for answer in harness.call(heartbeat, channel=channel) if answer.is_response]
     assert answer.code == 0
-    for answers in desk.answers.values():
+    for answers in harness.answers.values():
         answers.clear()
 
 
-def told(desk: BrokerDesk, channel: int) -> list[Command]:
+def pop_requests(harness: BrokerHarness, channel: int) -> list[Command]:
     """Return the requests that the broker put to a client since this was last asked."""
-    requests = [command for command in desk.answers[channel] if not command.is_response]
-    desk.answers[channel] = [command for command in desk.answers[channel] if command.is_response]
+    requests = [command for command in harness.answers[channel] if not command.is_response]
+    harness.answers[channel] = [command for command in harness.answers[channel] if command.is_response]
     return requests
 
 

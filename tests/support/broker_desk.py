@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.service import store_options
@@ -32,7 +32,7 @@ from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames
 
 
-class BrokerDesk:
+class BrokerHarness:
     """One broker with one or more clients across the desk.
 
     Cold reads are answered at once; syncs only when `sync` is called.
@@ -45,8 +45,8 @@ class BrokerDesk:
         self.options = BrokerOptions(flush=flush, **settings)  # type: ignore[arg-type]
         self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
         self.pressure = MemoryPressure()
-        self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)
-        self.broker = Broker(self.options, self.store, self.rooms)
+        self.components = Components(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)
+        self.broker = Broker(self.options, self.store, self.components)
         self.effects: list[Effect] = []
         self.answers: dict[int, list[Command]] = {}
         self.streams: dict[int, bytearray] = {}  # what was sent on channels that speak no frames
@@ -72,8 +72,8 @@ class BrokerDesk:
                 self.streams[effect.channel] += b"".join(effect.pieces)
             elif isinstance(effect, SendBytes):
                 data = b"".join(bytes(piece) for piece in effect.pieces)
-                frames, taken = split_frames(memoryview(data))
-                assert taken == len(data), "answers are whole frames"
+                frames, consumed = split_frames(memoryview(data))
+                assert consumed == len(data), "answers are whole frames"
                 self.answers[effect.channel] += [decode_command(frame) for frame in frames]
             elif isinstance(effect, SyncLog):
                 self.syncs.append(effect)
@@ -92,23 +92,23 @@ class BrokerDesk:
 
     def send_bytes(self, data: bytes, channel: int = 1) -> list[Command]:
         """Let *data* arrive as one read; return the answers that came at once."""
-        frames, taken = split_frames(memoryview(data))
-        assert taken == len(data)
+        frames, consumed = split_frames(memoryview(data))
+        assert consumed == len(data)
         self.answers[channel].clear()
         self.feed(FramesReceived(ChannelId(channel), frames, self.now_ms))
         return list(self.answers[channel])
 
-    def ask_together(self, commands: Mapping[int, Sequence[Command]]) -> dict[int, list[Command]]:
+    def call_together(self, commands: Mapping[int, Sequence[Command]]) -> dict[int, list[Command]]:
         """Let the commands of several channels be read in one turn; return what each was answered at once."""
         reads = []
-        for channel, sent in commands.items():
-            frames, _ = split_frames(memoryview(b"".join(encode_command(command) for command in sent)))
+        for channel, commands_sent in commands.items():
+            frames, _ = split_frames(memoryview(b"".join(encode_command(command) for command in commands_sent)))
             reads.append(FramesReceived(ChannelId(channel), frames, self.now_ms))
             self.answers[channel].clear()
         self.feed(ReadsReceived(reads, self.now_ms))
         return {channel: list(self.answers[channel]) for channel in commands}
 
-    def ask(self, *commands: Command, channel: int = 1) -> list[Command]:
+    def call(self, *commands: Command, channel: int = 1) -> list[Command]:
         """Let *commands* arrive in one read; return the answers that came at once."""
         return self.send_bytes(b"".join(encode_command(command) for command in commands), channel)
 
@@ -129,7 +129,7 @@ class BrokerDesk:
     def make_topic(self, name: str, queues: int = 4, **rest: object) -> None:
         """Host a topic."""
         config = TopicConfig(name=name, read_queues=queues, write_queues=queues, **rest)  # type: ignore[arg-type]
-        self.rooms.topics.put(config, self.now_ms)
+        self.components.topics.put(config, self.now_ms)
 
 
 def a_send(

@@ -36,7 +36,7 @@ class Child:
         self.name = name
         self._lines: list[str] = []
         self._ended = False
-        self._heard = threading.Condition()
+        self._changed = threading.Condition()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -69,10 +69,10 @@ class Child:
 
     def lines(self) -> list[str]:
         """Return every line heard so far."""
-        with self._heard:
+        with self._changed:
             return list(self._lines)
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write one line to the program's standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
@@ -80,21 +80,21 @@ class Child:
 
     def wait_for_line(self, pattern: str, *, timeout_s: float, after: int = 0) -> str:
         """Return the first line, from number *after* on, in which *pattern* is found; wait for it."""
-        wanted = re.compile(pattern)
+        expression = re.compile(pattern)
         deadline = time.monotonic() + timeout_s
-        seen = after
-        with self._heard:
+        first = after
+        with self._changed:
             while True:
-                for line in self._lines[seen:]:
-                    if wanted.search(line):
+                for line in self._lines[first:]:
+                    if expression.search(line):
                         return line
-                seen = max(seen, len(self._lines))
-                left_s = deadline - time.monotonic()
+                first = max(first, len(self._lines))
+                remaining_s = deadline - time.monotonic()
                 if self._ended:
-                    raise ChildFailed(self._said(f"ended before it said {pattern!r}"))
-                if left_s <= 0:
-                    raise ChildFailed(self._said(f"did not say {pattern!r} within {timeout_s:g} s"))
-                self._heard.wait(left_s)
+                    raise ChildFailed(self._describe(f"ended before it said {pattern!r}"))
+                if remaining_s <= 0:
+                    raise ChildFailed(self._describe(f"did not say {pattern!r} within {timeout_s:g} s"))
+                self._changed.wait(remaining_s)
 
     def wait(self, *, timeout_s: float) -> int:
         """Return the exit status once the program has ended by itself, and everything it said has been heard."""
@@ -102,7 +102,7 @@ class Child:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ChildFailed(self._said(f"did not end within {timeout_s:g} s")) from None
+            raise ChildFailed(self._describe(f"did not end within {timeout_s:g} s")) from None
         self._close()
         return status
 
@@ -119,7 +119,7 @@ class Child:
         self._process.wait()
         self._close()
 
-    def said(self) -> str:
+    def last_lines(self) -> str:
         """Return the last lines, to explain a failure with."""
         return "\n".join(self.lines()[-_TAIL_LINES:])
 
@@ -129,18 +129,18 @@ class Child:
     def __exit__(self, *error: object) -> None:
         self.kill()
 
-    def _said(self, complaint: str) -> str:
-        return f"{self.name} {complaint}:\n" + "\n".join(self._lines[-_TAIL_LINES:])
+    def _describe(self, problem: str) -> str:
+        return f"{self.name} {problem}:\n" + "\n".join(self._lines[-_TAIL_LINES:])
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._heard:
+            with self._changed:
                 self._lines.append(line.rstrip("\n"))
-                self._heard.notify_all()
-        with self._heard:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._heard.notify_all()
+            self._changed.notify_all()
 
     def _close(self) -> None:
         self._reader.join(10)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import holdfast
 from holdfast import Producer, PullConsumer, PushConsumer, ReceivedMessage
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def new_name(kind: str) -> str:
@@ -26,17 +26,17 @@ class Inbox:
     """A listener that keeps what it gets, and lets a test wait for it.
 
     Args:
-        fails: Returns what to raise instead of keeping a message.
+        find_error: Returns what to raise instead of keeping a message.
     """
 
-    def __init__(self, fails: Callable[[ReceivedMessage], BaseException | None] = lambda _: None) -> None:
+    def __init__(self, find_error: Callable[[ReceivedMessage], BaseException | None] = lambda _: None) -> None:
         self.messages: list[ReceivedMessage] = []
-        self._fails = fails
+        self._find_error = find_error
         self._arrived = asyncio.Condition()
 
     async def __call__(self, message: ReceivedMessage) -> None:
         """Take one."""
-        error = self._fails(message)
+        error = self._find_error(message)
         if error is not None:
             raise error
         async with self._arrived:
@@ -65,7 +65,7 @@ async def read_all(namesrv: str, topic: str, count: int) -> list[ReceivedMessage
     return messages
 
 
-async def read_when_there(namesrv: str, topic: str) -> list[ReceivedMessage]:
+async def wait_for_message(namesrv: str, topic: str) -> list[ReceivedMessage]:
     """Return the first message of a topic that does not exist yet. The name server pushes nothing to wait on."""
     while True:
         try:
@@ -74,7 +74,7 @@ async def read_when_there(namesrv: str, topic: str) -> list[ReceivedMessage]:
             await asyncio.sleep(0.1)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def poll_until(condition: Callable[[], bool]) -> None:
     """Return once *condition* is true."""
     while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0.02)
@@ -88,12 +88,12 @@ async def queue_count(producer: Producer, topic: str) -> int | None:
         return None
 
 
-async def until_queues(producer: Producer, topic: str, count: int) -> None:
+async def wait_for_queues(producer: Producer, topic: str, count: int) -> None:
     """Return once *producer* can send to so many queues of *topic*."""
     while await queue_count(producer, topic) != count:  # noqa: ASYNC110 - it tells nobody when it learns of them
         await asyncio.sleep(0.02)
 
 
-async def until_assigned(*consumers: PushConsumer, topic: str) -> None:
+async def wait_until_assigned(*consumers: PushConsumer, topic: str) -> None:
     """Return once every one of *consumers* has queues of *topic*."""
-    await until(lambda: all(any(queue.topic == topic for queue in consumer.assignment) for consumer in consumers))
+    await poll_until(lambda: all(any(queue.topic == topic for queue in consumer.assignment) for consumer in consumers))

@@ -56,9 +56,9 @@ def free_port() -> int:
     _, bases = _claim_block()
     for _ in range(0, _BLOCK_SIZE, _PORT_STEP):
         port = next(bases) + 4
-        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             for each in range(port - 2, port + 2):
-                probe = taken.enter_context(socket.socket())
+                probe = stack.enter_context(socket.socket())
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", each))
             return port
@@ -73,9 +73,9 @@ def wait_until_listening(child: Child, port: int, *, timeout_s: float = _READY_T
             socket.create_connection(("127.0.0.1", port), timeout=timeout_s).close()
         except OSError:
             if not child.is_running:
-                raise ChildFailed(f"{child.name} ended before it listened on {port}:\n{child.said()}") from None
+                raise ChildFailed(f"{child.name} ended before it listened on {port}:\n{child.last_lines()}") from None
             if time.monotonic() > deadline:
-                raise ChildFailed(f"{child.name} does not listen on {port}:\n{child.said()}") from None
+                raise ChildFailed(f"{child.name} does not listen on {port}:\n{child.last_lines()}") from None
             time.sleep(_PAUSE_S)  # a refused connection gives nothing else to wait on
         else:
             return
@@ -94,7 +94,7 @@ def wait_until_gone(name_server: str, brokers: Iterable[str], *, timeout_s: floa
 def _wait_for_brokers(name_server: str, brokers: set[str], *, present: bool, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
-        _, answer = ask(name_server, _GET_BROKER_CLUSTER_INFO, {})
+        _, answer = call(name_server, _GET_BROKER_CLUSTER_INFO, {})
         if all((f'"{broker}"' in answer) is present for broker in brokers):
             return
         if time.monotonic() > deadline:
@@ -123,35 +123,35 @@ def make_topic(
     if attributes is not None:
         fields["attributes"] = attributes
     for address in addresses:
-        code, said = ask(address, _UPDATE_AND_CREATE_TOPIC, fields)
+        code, text = call(address, _UPDATE_AND_CREATE_TOPIC, fields)
         if code != 0:
-            raise ChildFailed(f"broker {address} does not make topic {topic}: {said}")
+            raise ChildFailed(f"broker {address} does not make topic {topic}: {text}")
     deadline = time.monotonic() + _READY_TIMEOUT_S
     while True:
-        code, said = ask(name_server, _GET_ROUTE, {"topic": topic})
-        if code == 0 and said.count('"readQueueNums"') == len(addresses):
+        code, text = call(name_server, _GET_ROUTE, {"topic": topic})
+        if code == 0 and text.count('"readQueueNums"') == len(addresses):
             return
         if time.monotonic() > deadline:
-            raise ChildFailed(f"name server {name_server} says of topic {topic}: {said}")
+            raise ChildFailed(f"name server {name_server} says of topic {topic}: {text}")
         time.sleep(_PAUSE_S)
 
 
-def ask(address: str, code: int, fields: Mapping[str, str]) -> tuple[int, str]:
+def call(address: str, code: int, fields: Mapping[str, str]) -> tuple[int, str]:
     """Put one question to a server on its own connection; return the answer's code, and all of it as text."""
     host, port = address.rsplit(":", 1)
-    question = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407, "extFields": dict(fields)}
-    header = json.dumps(question).encode()
+    request = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407, "extFields": dict(fields)}
+    header = json.dumps(request).encode()
     with socket.create_connection((host, int(port)), timeout=_READY_TIMEOUT_S) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         with connection.makefile("rb") as answer:
             size, header_size = struct.unpack(">II", answer.read(8))
             received = answer.read(size - 4)
-    answered: int = json.loads(received[: header_size & 0xFFFFFF])["code"]
-    return answered, received.decode("utf-8", "replace").replace(" ", "")
+    answer_code: int = json.loads(received[: header_size & 0xFFFFFF])["code"]
+    return answer_code, received.decode("utf-8", "replace").replace(" ", "")
 
 
 @dataclass(slots=True)
-class Broker:
+class BrokerProcess:
     """One broker of ours: where it listens, where its store is, and its process."""
 
     name: str
@@ -188,9 +188,9 @@ class Processes:
             except ChildFailed:
                 child.kill()
 
-    def said(self) -> str:
+    def last_lines(self) -> str:
         """Return the last lines of every process, to explain a failure with."""
-        return "\n".join(f"-- {child.name} ({child.pid}) said:\n{child.said()}" for child in self._children)
+        return "\n".join(f"-- {child.name} ({child.pid}) said:\n{child.last_lines()}" for child in self._children)
 
     def start_name_server(self, *, port: int | None = None) -> str:
         """Start a name server and return its address once it listens."""
@@ -210,7 +210,7 @@ class Processes:
         store: Path | None = None,
         flush: str = "async",
         settings: Mapping[str, object] | None = None,
-    ) -> Broker:
+    ) -> BrokerProcess:
         """Start a broker with any *settings*; return it once it listens and the name servers, `;` between, know it."""
         port = port or free_port()
         store = store or self._folder / name
@@ -219,7 +219,7 @@ class Processes:
         for option, value in (settings or {}).items():
             command += ["--set", f"{option}={value}"]
         child = self._start(command, name=f"broker {name}", port=port)
-        broker = Broker(name, cluster, port, store, child)
+        broker = BrokerProcess(name, cluster, port, store, child)
         for each in name_server.split(";"):
             wait_until_registered(each, [broker.address])  # its name is known while any replica of it is up
         return broker

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.machine.effects import Effect, ReadLog
 from holdfast.machine.events import Event
 
 
-def forbid_index_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_index_reads(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read of an index file fail that happens while the broker handles an event.
 
     But of one that was read ahead elsewhere just before: that is in memory now.
     """
-    handle = desk.broker.handle
+    handle = harness.broker.handle
     warm: set[str] = set()
 
     def forbid(call: str, path: str) -> None:
@@ -22,12 +22,12 @@ def forbid_index_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> Non
         assert is_allowed, f"{path} is read on the loop"
 
     def watch(event: Event) -> list[Effect]:
-        desk.disk.before = forbid
+        harness.disk.before = forbid
         try:
             effects = handle(event)
         finally:
-            desk.disk.before = None
+            harness.disk.before = None
         warm.update(effect.file.path for effect in effects if isinstance(effect, ReadLog))
         return effects
 
-    monkeypatch.setattr(desk.broker, "handle", watch)
+    monkeypatch.setattr(harness.broker, "handle", watch)

@@ -11,7 +11,7 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
-from holdfast.store.recovery.conversion_plan import Target
+from holdfast.store.recovery.conversion_plan import IndexKind
 
 HOST_V6 = bytes(15) + b"\x01" + HOST[4:]
 TOPICS = {
@@ -33,7 +33,7 @@ def plain_disk(disk: SimDisk | None = None) -> SimDisk:
     return disk
 
 
-def fill(disk: Disk, count: int, *, queues: int = 2, options: StoreOptions = SMALL) -> None:
+def fill_store(disk: Disk, count: int, *, queues: int = 2, options: StoreOptions = SMALL) -> None:
     """Store messages of all sorts in "orders", some in "others", and end in order."""
     store = MessageStore.open(disk, options, NOW_MS)
     for number in range(count):
@@ -49,9 +49,9 @@ def damaged_disk(count: int = 12) -> SimDisk:
     """Return a disk whose queue 0 of "orders" has an offset that no message has: its record was damaged."""
     disk = plain_disk()
     store = MessageStore.open(disk, SMALL, NOW_MS)
-    places = [append(store, b"%d" % number, now_ms=NOW_MS + number) for number in range(count)]
+    stored = [append(store, b"%d" % number, now_ms=NOW_MS + number) for number in range(count)]
     store.close(NOW_MS)
-    for position, _ in places[3:5]:
+    for position, _ in stored[3:5]:
         path, at = f"commitlog/{position // 1024 * 1024:020d}", position % 1024
         overwrite(disk, path, at + 4, b"torn")
     disk.remove("consumequeue")
@@ -60,7 +60,7 @@ def damaged_disk(count: int = 12) -> SimDisk:
     return disk
 
 
-def convert(disk: Disk, to: Target, *, piece_size: int = 3, options: StoreOptions = SMALL) -> IndexConversion:
+def convert(disk: Disk, to: IndexKind, *, piece_size: int = 3, options: StoreOptions = SMALL) -> IndexConversion:
     """Convert the index of "orders", in small pieces, to the end."""
     conversion = IndexConversion(disk, "orders", to, options=options, piece_size=piece_size)
     finish(conversion)
@@ -69,13 +69,13 @@ def convert(disk: Disk, to: Target, *, piece_size: int = 3, options: StoreOption
 
 def finish(conversion: IndexConversion) -> None:
     """Do what is left of a conversion."""
-    for piece in conversion.left():
+    for piece in conversion.remaining_pieces():
         conversion.convert(piece)
     if conversion.plan is not None:
         conversion.switch(NOW_MS)
 
 
-def served(
+def read_served(
     disk: Disk, topic: str = "orders", options: StoreOptions = SMALL
 ) -> dict[int, tuple[int, int, list[Message]]]:
     """Return what a broker would serve: of each queue its bounds and its messages, each checked with its record."""

@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 
@@ -20,10 +20,10 @@ def a_received_message(queue: MessageQueue, offset: int, body: bytes = b"") -> R
 
 def a_reader(queue_id: int = 0, *, offset: int = 0) -> QueueReader:
     """Return a reader that never reads. Needs a running loop."""
-    return QueueReader(cast("ReaderPlan", None), MessageQueue("t", "broker-a", queue_id), offset)
+    return QueueReader(cast("ReaderContext", None), MessageQueue("t", "broker-a", queue_id), offset)
 
 
-def pulled(reader: QueueReader, count: int) -> list[Delivery]:
+def pull_more(reader: QueueReader, count: int) -> list[Delivery]:
     """Let *reader* have pulled *count* more messages."""
     window = reader.window
     first = window.next_offset
@@ -31,19 +31,19 @@ def pulled(reader: QueueReader, count: int) -> list[Delivery]:
     return [Delivery(message, reader, window.generation) for message in window.add(messages, first + count)]
 
 
-def failed_before(delivery: Delivery, times: int) -> Delivery:
+def with_failures(delivery: Delivery, times: int) -> Delivery:
     """Return the same delivery of a message that failed *times* times before."""
     message = msgspec.structs.replace(delivery.message, reconsume_times=times)
     return Delivery(message, delivery.reader, delivery.generation)
 
 
-async def settle() -> None:
+async def run_ready_tasks() -> None:
     """Let everything happen that can happen without time passing."""
     for _ in range(30):
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def poll_until(condition: Callable[[], bool]) -> None:
     """Return once *condition* is true."""
     while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0.001)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-_PLACE = Path("/proc/self/fd")
+_DESCRIPTOR_FOLDER = Path("/proc/self/fd")
 
 
 def open_descriptors() -> dict[int, str]:
     """Return what each descriptor leads to."""
     found: dict[int, str] = {}
-    for link in _PLACE.iterdir() if _PLACE.is_dir() else ():
+    for link in _DESCRIPTOR_FOLDER.iterdir() if _DESCRIPTOR_FOLDER.is_dir() else ():
         try:
             found[int(link.name)] = str(link.readlink())
         except FileNotFoundError:

@@ -7,12 +7,12 @@
         server.notify("orders")                                           a 328 to everybody
         assert server.lookups("orders") == 2
 
-Beyond a `PushingServer` it keeps account of who watches what, and can hold its answers back, or hang.
+Beyond a `ScriptedNameServer` it keeps account of who watches what, and can hold its answers back, or hang.
 """
 
 import asyncio
 
-from tests.support.pushing_server import ROUTE, PushingServer
+from tests.support.pushing_server import ROUTE, ScriptedNameServer
 
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire.cluster.deletions import DELETED_FIELD
@@ -25,13 +25,13 @@ BROKER = "127.0.0.1:1"
 """Where its brokers are said to listen; nobody does."""
 
 
-class FakeNameServer(PushingServer):
+class FakeNameServer(ScriptedNameServer):
     """Listens on a free port while the block lasts.
 
     Attributes:
         routes: What it answers: topic to route.
         deleted: Topics of which it says, while it does not serve them, that they were deleted.
-        is_holding: Whether queries wait for `release`.
+        is_delaying: Whether queries wait for `answer_delayed`.
         is_silent: Whether nothing is answered any more, as if the process hung.
     """
 
@@ -39,11 +39,11 @@ class FakeNameServer(PushingServer):
         super().__init__(pushes=pushes)
         self.routes: dict[str, Route] = {}
         self.deleted: set[str] = set()
-        self.is_holding = False
+        self.is_delaying = False
         self.is_silent = False
         self._host, self._port = host, port
         self._watches: dict[asyncio.StreamWriter, set[str]] = {}
-        self._held: list[tuple[asyncio.StreamWriter, Command]] = []
+        self._delayed: list[tuple[asyncio.StreamWriter, Command]] = []
         self.answers[ROUTE] = self._route
 
     async def listen(self, port: int) -> None:
@@ -66,13 +66,13 @@ class FakeNameServer(PushingServer):
                 queue_datas=[QueueData(broker_name="broker-a", read_queues=queues, write_queues=queues, permission=6)],
             )
 
-    def release(self) -> None:
+    def answer_delayed(self) -> None:
         """Answer the queries that were held."""
-        for writer, command in self._held:
+        for writer, command in self._delayed:
             answer = self.answer(command)
             assert answer is not None
             writer.write(encode_command(answer))
-        self._held.clear()
+        self._delayed.clear()
 
     def drop_connections(self) -> None:
         """End every connection as a crash would; who watched is forgotten with it."""
@@ -83,11 +83,11 @@ class FakeNameServer(PushingServer):
 
     def queries(self) -> list[Command]:
         """Return every query for a route so far."""
-        return self.heard_of(ROUTE)
+        return self.requests_of(ROUTE)
 
     def lookups(self, topic: str) -> int:
         """Return how often the route of *topic* was asked for."""
-        return len(self.asked(topic))
+        return len(self.route_queries(topic))
 
     def watched(self) -> list[set[str]]:
         """Return what each connection that is open watches, if anything."""
@@ -104,15 +104,15 @@ class FakeNameServer(PushingServer):
             return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic", fields=fields)
         return response(command, body=encode_route(route))
 
-    async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, command: Command, writer: asyncio.StreamWriter) -> None:
         if command.code == ROUTE and command.fields.get(WATCH_FIELD) == "true":
             self._watches.setdefault(writer, set()).add(command.fields["topic"])
         if command.code == UNWATCH:
             self._watches.get(writer, set()).difference_update(split_topics(command.fields[TOPICS_FIELD]))
-        if self.is_silent or (self.is_holding and command.code == ROUTE):
-            self._held.append((writer, command))
-            async with self._news:
+        if self.is_silent or (self.is_delaying and command.code == ROUTE):
+            self._delayed.append((writer, command))
+            async with self._changed:
                 self.requests.append(command)
-                self._news.notify_all()
+                self._changed.notify_all()
             return
-        await super()._take(command, writer)
+        await super()._handle(command, writer)

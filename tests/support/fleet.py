@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.cluster import Broker, Processes, wait_until_gone
+from tests.support.cluster import BrokerProcess, Processes, wait_until_gone
 from tests.support.units import java_publish, java_subscribe
 
 from holdfast.cli.main import main
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 JAVA_5 = {"language": "JAVA", "version": 513}
 OLD = {"language": "JAVA", "version": 407}
-OURS = {"language": "PYTHON", "version": 479, "extFields": {"hf.mapping": "1"}}
-KINDS = {"java 5": JAVA_5, "java 4": OLD, "ours": OURS}
+OUR_CLIENT = {"language": "PYTHON", "version": 479, "extFields": {"hf.mapping": "1"}}
+KINDS = {"java 5": JAVA_5, "java 4": OLD, "ours": OUR_CLIENT}
 SMALL = {"log_file_size": 1 << 20}
 """So that a folder can be copied in no time."""
 _ROUTE = 105
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command printed, and its status."""
 
     status: int
@@ -57,7 +57,7 @@ class Said(NamedTuple):
     err: str
 
 
-class Told(NamedTuple):
+class RouteView(NamedTuple):
     """A route, as the client that asked for it works it out."""
 
     code: int
@@ -76,29 +76,36 @@ class Told(NamedTuple):
         return {name for name, _ in self.reads}
 
 
-def ask(address: str, code: int, fields: Mapping[str, str], body: bytes = b"", **header: Any) -> Answer:
+def call(address: str, code: int, fields: Mapping[str, str], body: bytes = b"", **header: Any) -> Answer:
     """Put one question to a server on a connection of its own."""
-    more = dict(header.pop("extFields", {}))
-    question = {**JAVA_5, "code": code, "flag": 0, "opaque": next(_opaques), **header}
-    head = json.dumps({**question, "extFields": {**fields, **more}}).encode()
+    extra_fields = dict(header.pop("extFields", {}))
+    header_fields = {**JAVA_5, "code": code, "flag": 0, "opaque": next(_opaques), **header}
+    encoded_header = json.dumps({**header_fields, "extFields": {**fields, **extra_fields}}).encode()
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        connection.sendall(struct.pack(">II", 4 + len(head) + len(body), len(head)) + head + body)
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+        connection.sendall(
+            struct.pack(">II", 4 + len(encoded_header) + len(body), len(encoded_header)) + encoded_header + body
+        )
         with connection.makefile("rb") as stream:
             while True:
                 size, head_size = struct.unpack(">II", stream.read(8))
                 received = stream.read(size - 4)
-                told = json.loads(received[: head_size & 0xFFFFFF])
-                if told["flag"] & 1:  # What a broker asks of its clients by the way is passed over.
+                header_received = json.loads(received[: head_size & 0xFFFFFF])
+                if header_received["flag"] & 1:  # What a broker asks of its clients by the way is passed over.
                     break
-    return Answer(told["code"], told.get("remark") or "", told.get("extFields") or {}, received[head_size & 0xFFFFFF :])
+    return Answer(
+        header_received["code"],
+        header_received.get("remark") or "",
+        header_received.get("extFields") or {},
+        received[head_size & 0xFFFFFF :],
+    )
 
 
-def wait_until(condition: Callable[[], bool], what: str = "") -> None:
+def wait_until(condition: Callable[[], bool], failure: str = "") -> None:
     """Return once *condition* is true: what is waited for tells nobody."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, what or "waited in vain"
+        assert time.monotonic() < deadline, failure or "waited in vain"
         time.sleep(0.02)
 
 
@@ -109,31 +116,31 @@ class Fleet:
     processes: Processes
     folder: Path
     name_servers: list[str] = field(default_factory=list)
-    brokers: dict[str, Broker] = field(default_factory=dict)
+    brokers: dict[str, BrokerProcess] = field(default_factory=dict)
 
     @property
     def namesrv(self) -> str:
         """All name servers."""
         return ";".join(self.name_servers)
 
-    def start(self, name: str, cluster: str, **how: Any) -> Broker:
+    def start(self, name: str, cluster: str, **options: Any) -> BrokerProcess:
         """Start a broker; it is known to all name servers then."""
-        how = {"settings": SMALL, **how}
-        self.brokers[name] = self.processes.start_broker(name, self.namesrv, cluster=cluster, **how)
+        options = {"settings": SMALL, **options}
+        self.brokers[name] = self.processes.start_broker(name, self.namesrv, cluster=cluster, **options)
         return self.brokers[name]
 
-    def start_again(self, name: str) -> None:
+    def restart(self, name: str) -> None:
         """Start a broker on its folder, where it was."""
-        was = self.brokers[name]
-        self.start(name, was.cluster, port=was.port, store=was.store)
+        old = self.brokers[name]
+        self.start(name, old.cluster, port=old.port, store=old.store)
 
-    def lose(self, name: str) -> None:
+    def kill(self, name: str) -> None:
         """End a broker without a word."""
         self.brokers[name].child.kill()
         for each in self.name_servers:
             wait_until_gone(each, [name])
 
-    def attempt(self, *words: str, namesrv: str | None = None, unit: str | None = None) -> Said:
+    def attempt(self, *arguments: str, namesrv: str | None = None, unit: str | None = None) -> CommandResult:
         """Run a command as a person does."""
         out, err = io.StringIO(), io.StringIO()
         before = dict(os.environ)
@@ -142,54 +149,54 @@ class Fleet:
             os.environ["HOLDFAST_UNIT"] = unit
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                status = main(list(words))
+                status = main(list(arguments))
         finally:
             os.environ.clear()
             os.environ.update(before)
-        return Said(status, out.getvalue(), err.getvalue())
+        return CommandResult(status, out.getvalue(), err.getvalue())
 
-    def run(self, *words: str, **how: Any) -> Any:
+    def run(self, *arguments: str, **options: Any) -> Any:
         """Run a command that succeeds; return what it prints as JSON."""
-        said = self.attempt(*words, "--json", **how)
-        assert said.status == 0, f"holdfast {' '.join(words)}: {said.err}"
-        return json.loads(said.out)
+        result = self.attempt(*arguments, "--json", **options)
+        assert result.status == 0, f"holdfast {' '.join(arguments)}: {result.err}"
+        return json.loads(result.out)
 
-    def refused(self, *words: str, status: int = 1, **how: Any) -> str:
+    def run_refused(self, *arguments: str, status: int = 1, **options: Any) -> str:
         """Run a command that is refused; return the one line that says why."""
-        said = self.attempt(*words, **how)
-        assert said.status == status, f"holdfast {' '.join(words)}: {said}"
-        assert said.err.count("\n") == 1, said.err
-        assert "Traceback" not in said.err
-        return said.err
+        result = self.attempt(*arguments, **options)
+        assert result.status == status, f"holdfast {' '.join(arguments)}: {result}"
+        assert result.err.count("\n") == 1, result.err
+        assert "Traceback" not in result.err
+        return result.err
 
-    def ask_route(
+    def request_route(
         self, topic: str, unit: str = "", *, kind: Mapping[str, Any] = JAVA_5, at: int = 0, **fields: str
     ) -> Answer:
         """Ask a name server for a route, as a client of a unit does, if one is named."""
-        named = {"scope": unit} if unit else {}
-        return ask(self.name_servers[at], _ROUTE, {"topic": topic, **named, **fields}, **kind)
+        scope_fields = {"scope": unit} if unit else {}
+        return call(self.name_servers[at], _ROUTE, {"topic": topic, **scope_fields, **fields}, **kind)
 
     def route(
         self, topic: str, unit: str = "", *, kind: Mapping[str, Any] = JAVA_5, at: int = 0, **fields: str
-    ) -> Told:
+    ) -> RouteView:
         """Return what a client makes of the route that it is told; nothing where there is none."""
-        answer = self.ask_route(topic, unit, kind=kind, at=at, **fields)
+        answer = self.request_route(topic, unit, kind=kind, at=at, **fields)
         if answer.code != 0:
-            return Told(answer.code, set(), set(), set())
+            return RouteView(answer.code, set(), set(), set())
         brokers = {data["brokerName"] for data in json.loads(answer.body)["brokerDatas"]}
-        return Told(0, set(java_publish(answer.body)), set(java_subscribe(answer.body)), brokers)
+        return RouteView(0, set(java_publish(answer.body)), set(java_subscribe(answer.body)), brokers)
 
     def mapping(self, topic: str, unit: str | None = None) -> dict[str, Any]:
         """Return the mapping of a static topic, as `queue list` tells it."""
-        words = ["queue", "list", topic, *(["--unit", unit] if unit else [])]
-        found: dict[str, Any] = self.run(*words)["mapping"]
+        arguments = ["queue", "list", topic, *(["--unit", unit] if unit else [])]
+        found: dict[str, Any] = self.run(*arguments)["mapping"]
         return found
 
     def leaders(self, topic: str, unit: str | None = None) -> list[str]:
         """Return who leads each queue."""
         queues = self.mapping(topic, unit)["queues"]
-        homes = [queues[number]["segments"] for number in sorted(queues, key=int)]
-        return [[home["broker"] for home in each if home["first"] >= 0][-1] for each in homes]
+        segments = [queues[number]["segments"] for number in sorted(queues, key=int)]
+        return [[segment["broker"] for segment in each if segment["first"] >= 0][-1] for each in segments]
 
 
 @contextlib.contextmanager

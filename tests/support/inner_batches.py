@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.stores import HOST
 
 from holdfast.model import property_names as names
@@ -13,7 +13,7 @@ from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
 from holdfast.wire.records.properties import find_property
 
-BATCHED = {"queue.type": "BatchCQ"}
+BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
 JAVA_4 = ("JAVA", 407)
 JAVA_5 = ("JAVA", 513)
 
@@ -36,20 +36,20 @@ class Item(msgspec.Struct, frozen=True):
         return text.encode()
 
 
-def a_desk(**options: object) -> BrokerDesk:
+def a_batch_harness(**options: object) -> BrokerHarness:
     """Return a desk with a topic T, whose index is by record."""
-    desk = BrokerDesk(**options)  # type: ignore[arg-type]
-    host_batches(desk)
-    return desk
+    harness = BrokerHarness(**options)  # type: ignore[arg-type]
+    host_batches(harness)
+    return harness
 
 
-def host_batches(desk: BrokerDesk, topic: str = "T") -> None:
+def host_batches(harness: BrokerHarness, topic: str = "T") -> None:
     """Host a topic whose index is by record."""
-    desk.make_topic(topic, attributes=BATCHED)
-    desk.store.set_batched(topic)
+    harness.make_topic(topic, attributes=BATCH_ATTRIBUTES)
+    harness.store.set_batched(topic)
 
 
-def items(start: int, count: int, *, tags: tuple[str | None, ...] = (None,), size: int = 3) -> list[Item]:
+def make_items(start: int, count: int, *, tags: tuple[str | None, ...] = (None,), size: int = 3) -> list[Item]:
     """Return *count* messages that say their number, from *start* on; tags in turn."""
     return [
         Item(b"%0*d" % (size, number), f"U{number}", tags[number % len(tags)], f"k{number}", number % 7)
@@ -58,21 +58,21 @@ def items(start: int, count: int, *, tags: tuple[str | None, ...] = (None,), siz
 
 
 def put_batch(
-    desk: BrokerDesk, batch: list[Item], *, codec: Codec | None = None, queue: int = 0, topic: str = "T"
+    harness: BrokerHarness, batch: list[Item], *, codec: Codec | None = None, queue: int = 0, topic: str = "T"
 ) -> int:
     """Store a batch as one record; return its position."""
     body = encode_items([(item.flag, item.body, item.properties) for item in batch])
     tags = [item.tags for item in batch]
     keys = [item.keys for item in batch if item.keys]
-    whole = wrap_items(body, len(batch), f"B{batch[0].unique_key}", keys=keys, tags=tags, codec=codec)
-    return put_record(desk, whole.body, whole.properties.encode(), whole.sys_flag, queue=queue, topic=topic)
+    record = wrap_items(body, len(batch), f"B{batch[0].unique_key}", keys=keys, tags=tags, codec=codec)
+    return put_record(harness, record.body, record.properties.encode(), record.sys_flag, queue=queue, topic=topic)
 
 
 def put_record(
-    desk: BrokerDesk, body: bytes, properties: bytes, sys_flag: int = 0, *, queue: int = 0, topic: str = "T"
+    harness: BrokerHarness, body: bytes, properties: bytes, sys_flag: int = 0, *, queue: int = 0, topic: str = "T"
 ) -> int:
     """Store any record, and let those know who wait for it; return its position."""
-    store, now_ms = desk.store, desk.now_ms
+    store, now_ms = harness.store, harness.now_ms
     tag = find_property(properties, names.TAGS.encode())
     code = 0 if tag is None else java_hash(tag.decode())
     log = store.queue(topic, queue)

@@ -67,7 +67,7 @@ class JavaPeer:
         home.mkdir(parents=True, exist_ok=True)
         settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
         configuration = _write_properties(home / "namesrv.conf", settings)
-        self._furnish(home)
+        self._copy_configuration(home)
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         child = Child(self._command(home, [main, "-c", str(configuration)]), name=f"Java {self.version} name server")
         return _ready(child)
@@ -86,7 +86,7 @@ class JavaPeer:
         """Start a broker on loopback and return it once it serves. It takes port - 2 and port + 1 as well."""
         home = store / ".peer"
         home.mkdir(parents=True, exist_ok=True)
-        everything = {
+        all_settings = {
             "brokerName": name,
             "brokerClusterName": cluster,
             "brokerId": "0",
@@ -99,8 +99,8 @@ class JavaPeer:
             "bindAddress": "127.0.0.1",
             **(settings or {}),
         }
-        configuration = _write_properties(home / "broker.conf", everything)
-        self._furnish(home)
+        configuration = _write_properties(home / "broker.conf", all_settings)
+        self._copy_configuration(home)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = self._command(home, [*options, main, "-c", str(configuration)])
         child = Child(command, name=f"Java {self.version} broker {name}")
@@ -112,7 +112,7 @@ class JavaPeer:
         command = self._command(home, [*options, main, *arguments])
         return Child(command, name=f"Java {self.version} {main}")
 
-    def _furnish(self, home: Path) -> None:
+    def _copy_configuration(self, home: Path) -> None:
         (home / "conf").mkdir(exist_ok=True)
         for file in (self.jars / "conf").iterdir():
             shutil.copy(file, home / "conf")
@@ -155,7 +155,7 @@ def _fill(jars: Path, version: str) -> None:
 
 
 def _project(version: str) -> str:
-    wanted = "".join(
+    dependencies = "".join(
         f"<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{part}</artifactId>"
         f"<version>{version}</version></dependency>"
         for part in _PARTS
@@ -163,7 +163,7 @@ def _project(version: str) -> str:
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>holdfast</groupId><artifactId>interop</artifactId><version>1</version>"
-        f"<dependencies>{wanted}</dependencies></project>"
+        f"<dependencies>{dependencies}</dependencies></project>"
     )
 
 
@@ -195,10 +195,10 @@ def _publish(new: Path, final: Path) -> None:
             raise
 
 
-def _run(command: Sequence[str], complaint: str) -> None:
+def _run(command: Sequence[str], problem: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
-        raise PeerUnavailable(f"{complaint}:\n{done.stdout[-4000:]}")
+        raise PeerUnavailable(f"{problem}:\n{done.stdout[-4000:]}")
 
 
 def _write_properties(file: Path, settings: Mapping[str, str]) -> Path:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.support.client_stories import until
-from tests.support.cluster import Broker, Processes, wait_until_gone
-from tests.support.operator import Operator
+from tests.support.client_stories import poll_until
+from tests.support.cluster import BrokerProcess, Processes, wait_until_gone
+from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage
 
@@ -23,19 +23,19 @@ SETTINGS = {"offset_save_interval_ms": 100}
 
 
 @dataclass
-class Sites:
+class LostSiteCluster:
     """The fused cluster, what was sent in it and what was consumed."""
 
     processes: Processes
     name_server: str
-    brokers: dict[str, Broker]
+    brokers: dict[str, BrokerProcess]
     sent: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {unit: defaultdict(list) for unit in UNITS})
     consumed: list[tuple[str, ReceivedMessage]] = field(default_factory=list)
 
     @property
-    def operator(self) -> Operator:
+    def operator(self) -> HoldfastCommand:
         """Whoever gives orders."""
-        return Operator(self.name_server)
+        return HoldfastCommand(self.name_server)
 
     def start_broker(self, unit: str, port: int | None = None) -> None:
         """Serve the disk of a site, there or elsewhere."""
@@ -43,7 +43,7 @@ class Sites:
             f"in-{unit}", self.name_server, cluster=unit, port=port, flush="sync", settings=SETTINGS
         )
 
-    def lose(self, unit: str) -> None:
+    def kill(self, unit: str) -> None:
         """End the broker of a site without a word."""
         self.brokers[unit].child.kill()
         wait_until_gone(self.name_server, [f"in-{unit}"])
@@ -77,17 +77,17 @@ class Sites:
         """Return how many messages were acknowledged in a site."""
         return sum(map(len, self.sent[unit].values()))
 
-    def got(self, of: str, *units: str) -> list[ReceivedMessage]:
+    def consumed_messages(self, of: str, *units: str) -> list[ReceivedMessage]:
         """Return what was consumed of the messages of a site, by whomever or by those of *units*, in that order."""
         return [
             message for at, message in self.consumed if message.body.startswith(of.encode()) and at in (units or UNITS)
         ]
 
-    def has_all(self, unit: str) -> Callable[[], bool]:
+    def all_consumed(self, unit: str) -> Callable[[], bool]:
         """Return the question whether everything that was sent in a site was consumed, here or there."""
-        return lambda: len({message.body for message in self.got(unit)}) == self.count_sent(unit)
+        return lambda: len({message.body for message in self.consumed_messages(unit)}) == self.count_sent(unit)
 
-    def has_saved(self, unit: str) -> Callable[[], bool]:
+    def offsets_saved(self, unit: str) -> Callable[[], bool]:
         """Return the question whether a broker has on disk how far its group is."""
         file = self.brokers[unit].store / "config" / "consumerOffset.json"
         return lambda: (
@@ -98,27 +98,27 @@ class Sites:
 
 
 @pytest.fixture
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostSiteCluster]:
     with Processes(tmp_path_factory.mktemp("sites")) as processes:
-        found = Sites(processes, processes.start_name_server(), {})
+        cluster = LostSiteCluster(processes, processes.start_name_server(), {})
 
         async def create() -> None:
             for unit in UNITS:
-                found.start_broker(unit)
-                words = ["--logical-queues", str(QUEUES), "--scope", unit]
-                await found.operator.run("topic", "create", TOPIC, *words)
+                cluster.start_broker(unit)
+                arguments = ["--logical-queues", str(QUEUES), "--scope", unit]
+                await cluster.operator.run("topic", "create", TOPIC, *arguments)
 
         asyncio.run(create())
-        yield found
+        yield cluster
 
 
-async def look(sites: Sites, unit: str) -> dict[str, object]:
+async def unit_status(sites: LostSiteCluster, unit: str) -> dict[str, object]:
     """Return what is told of the loss of a site."""
-    found = await sites.operator.run("dr", "status")
-    return next(each for each in found["units"] if each["name"] == unit)
+    statuses = await sites.operator.run("dr", "status")
+    return next(each for each in statuses["units"] if each["name"] == unit)
 
 
-async def stored_in(sites: Sites, unit: str) -> dict[str, list[int]]:
+async def stored_in(sites: LostSiteCluster, unit: str) -> dict[str, list[int]]:
     """Return all that a site holds: the numbers of each key, in the order of their queue."""
     found: dict[str, list[int]] = defaultdict(list)
     async with PullConsumer(sites.name_server, "auditors", auto_commit=False, unit=unit) as consumer:
@@ -134,12 +134,12 @@ async def stored_in(sites: Sites, unit: str) -> dict[str, list[int]]:
     return found
 
 
-def read_by(consumer: PushConsumer) -> set[str]:
+def units_read_by(consumer: PushConsumer) -> set[str]:
     """Return the sites of whose queues a consumer has some."""
     return {queue.broker_name.removeprefix("__syslo__") for queue in consumer.assignment if queue.topic == TOPIC}
 
 
-def firsts(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
+def first_order(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
     """Return the numbers of each key in the order in which they were seen for the first time."""
     seen: dict[str, dict[int, None]] = defaultdict(dict)
     for message in messages:
@@ -148,32 +148,34 @@ def firsts(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
     return {key: list(numbers) for key, numbers in seen.items()}
 
 
-async def until_drained(sites: Sites, unit: str) -> None:
+async def wait_until_drained(sites: LostSiteCluster, unit: str) -> None:
     """Return once nothing is left of a site's backlog, by the operator's word."""
-    while (await look(sites, unit))["backlogs"]:  # noqa: ASYNC110 - nobody tells
+    while (await unit_status(sites, unit))["backlogs"]:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
 
 
-async def serve_again(sites: Sites, lost: str, reader: PushConsumer, writer: Producer, rounds: int) -> None:
+async def close_and_check(
+    sites: LostSiteCluster, lost: str, reader: PushConsumer, writer: Producer, rounds: int
+) -> None:
     """Close a site that is back; see that each serves its own from then on. *reader*, *writer*: of the other site."""
-    (kept,) = {*UNITS} - {lost}
+    (other,) = {*UNITS} - {lost}
     await sites.operator.run("dr", "close", "--unit", lost)
-    await until(lambda: read_by(reader) == {kept})
+    await poll_until(lambda: units_read_by(reader) == {other})
     async with sites.consumer(lost), sites.producer(lost) as returned:
-        drained = len(sites.got(lost, kept))
-        for unit, producer in ((lost, returned), (kept, writer)):
+        drained = len(sites.consumed_messages(lost, other))
+        for unit, producer in ((lost, returned), (other, writer)):
             await sites.send(producer, unit, rounds)
         for unit in UNITS:
-            await until(sites.has_all(unit))
-        assert len(sites.got(lost, kept)) == drained
+            await poll_until(sites.all_consumed(unit))
+        assert len(sites.consumed_messages(lost, other)) == drained
 
 
-async def check_books(sites: Sites, lost: str) -> None:
+async def check_totals(sites: LostSiteCluster, lost: str) -> None:
     """See that each site stores, and consumed, what was sent in it: once, and in order; the lost one nothing else."""
-    (kept,) = {*UNITS} - {lost}
+    (other,) = {*UNITS} - {lost}
     for unit in UNITS:
         assert await stored_in(sites, unit) == sites.sent[unit]
-        got = sites.got(unit)
+        got = sites.consumed_messages(unit)
         assert len(got) == sites.count_sent(unit)
-        assert firsts(got) == sites.sent[unit]
-    assert not sites.got(kept, lost)
+        assert first_order(got) == sites.sent[unit]
+    assert not sites.consumed_messages(other, lost)

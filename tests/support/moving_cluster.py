@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from tests.support.broker_desk import a_pull, a_send
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.broker.options import BrokerOptions
@@ -22,7 +22,7 @@ from holdfast.broker.service import store_options
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event
 from holdfast.model.errors import ConnectionLost, HoldfastError
-from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
+from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, covers, mock_broker
 from holdfast.model.topic import TopicConfig
@@ -34,8 +34,8 @@ from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.world.disk import SimDisk
 from holdfast.sim.world.network import Network
-from holdfast.sim.world.node import Booted, Node
-from holdfast.sim.world.shell import Surroundings
+from holdfast.sim.world.node import BuiltMachine, Node
+from holdfast.sim.world.shell import HostEnvironment
 from holdfast.sim.world.trace import Trace
 from holdfast.sim.world.world import World
 from holdfast.store.message_store import MessageStore
@@ -44,14 +44,14 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.record import decode_records
-from holdfast.wire.requests.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+from holdfast.wire.requests.moves import Move, MoveList, MoveRequest, decode_body, encode_body
 from holdfast.wire.requests.offsets import LockAnswer, LockBody, QueryOffsetFields, UpdateOffsetFields
 
 TOPIC = "T"
 NAMESRV = "10.0.0.1:9876"
 
 
-class Counted:
+class StepCounter:
     """A machine that counts its events, and may be made to die before one of them."""
 
     def __init__(self, machine: Broker, is_last: Callable[[], bool]) -> None:
@@ -63,22 +63,22 @@ class Counted:
         return [] if self._is_last() else self._machine.handle(event)
 
 
-class Hand(SimClient):
+class ManualClient(SimClient):
     """A client that asks what it is told to ask.
 
     Attributes:
-        told: What brokers said without being asked, and who said it.
+        received: What brokers said without being asked, and who said it.
         node: Where it runs.
     """
 
     def __init__(self, name: str, name_servers: str, chance: Random) -> None:
         super().__init__(name, name_servers, chance)
-        self.told: list[tuple[str, Command]] = []
+        self.received: list[tuple[str, Command]] = []
         self.node: Node | None = None
 
-    def requested(self, address: str, command: Command) -> None:
+    def handle_request(self, address: str, command: Command) -> None:
         """Take note of what a broker says."""
-        self.told.append((address, command))
+        self.received.append((address, command))
 
 
 class MovingCluster:
@@ -86,7 +86,7 @@ class MovingCluster:
 
     Attributes:
         options: What brokers are started with, besides what all are.
-        rooms: Of every broker that was ever started; of one that runs, those of now.
+        components: Of every broker that was ever started; of one that runs, those of now.
         acked: Body to (queue, logical offset), for every send that was acknowledged.
         refused: Answers to sends that were neither success nor 501.
     """
@@ -110,23 +110,23 @@ class MovingCluster:
         self._namesrv = tuple(f"10.0.0.{number}:9876" for number in range(1, name_servers + 1))
         self.world = World(seed, Trace(print) if show else None)
         self.network = Network(self.world)
-        self.network.weather.spike = 0.0
-        self.rooms: dict[str, Rooms] = {}
+        self.network.conditions.spike_probability = 0.0
+        self.components: dict[str, Components] = {}
         self.stores: dict[str, MessageStore] = {}
         self.steps: dict[str, int] = dict.fromkeys(names, 0)
         self.flush = flush
         self.acked: dict[bytes, tuple[int, int]] = {}
         self.sent: list[bytes] = []
         self.refused: list[Command] = []
-        self.unsure: list[HoldfastError] = []
-        self._plan: dict[str, tuple[int, str]] = {}
+        self.unknown_outcomes: list[HoldfastError] = []
+        self._planned_ends: dict[str, tuple[int, str]] = {}
         self.name_servers = [self._name_server(address) for address in self._namesrv]
         self.name_server = self.name_servers[0]
-        self.brokers = {name: self.put_broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
+        self.brokers = {name: self.create_broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
         for node in (*self.name_servers, *self.brokers.values()):
             node.start()
-        self._hands = 0
-        self.hand = self.add_hand("hand")
+        self._client_count = 0
+        self.client = self.add_client("hand")
         self.world.checks.append(self._check_one_open)
         self.run(2_000)
 
@@ -136,29 +136,31 @@ class MovingCluster:
         self,
         name: str,
         address: str,
-        boot: Callable[[Surroundings, int], Booted],
+        build_machine: Callable[[HostEnvironment, int], BuiltMachine],
         *,
         host: str = "",
         disk: SimDisk | None = None,
     ) -> Node:
-        around = Surroundings(
+        environment = HostEnvironment(
             name=name, host=host or address.partition(":")[0], chance=self.world.chance(name), disk=disk
         )
-        return Node(self.world, self.network, around, boot, addresses=(address,) if address else ())
+        return Node(self.world, self.network, environment, build_machine, addresses=(address,) if address else ())
 
     def _name_server(self, address: str) -> Node:
         disk = SimDisk()
         disk.replace(LEASES_FILE, b"{}")  # It was here before: nobody has to wait until old promises are void.
         number = self._namesrv.index(address)
-        return self._node(f"namesrv{number or ''}", address, self._boot_name_server, disk=disk)
+        return self._node(f"namesrv{number or ''}", address, self._build_name_server, disk=disk)
 
-    def _boot_name_server(self, around: Surroundings, _now_ms: int) -> Booted:
-        assert around.disk is not None
-        static, leases, kv = map(around.disk.read_file, (STATIC_FILE, LEASES_FILE, KV_FILE))
+    def _build_name_server(self, environment: HostEnvironment, _now_ms: int) -> BuiltMachine:
+        assert environment.disk is not None
+        static, leases, kv = map(environment.disk.read_file, (STATIC_FILE, LEASES_FILE, KV_FILE))
         options = NameServerOptions(data="kv", broker_timeout_ms=60_000)
-        return Booted(NameServer(options, around.chance, kv_content=kv, static_content=static, lease_content=leases))
+        return BuiltMachine(
+            NameServer(options, environment.chance, kv_content=kv, static_content=static, lease_content=leases)
+        )
 
-    def put_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
+    def create_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
         """Return a host for a broker, with the disk of another if there was one."""
         options = BrokerOptions(
             name=name,
@@ -172,24 +174,28 @@ class MovingCluster:
             **self.options,
         )
 
-        def boot(around: Surroundings, now_ms: int) -> Booted:
-            assert around.disk is not None
-            kept = store_options(options)
+        def build(environment: HostEnvironment, now_ms: int) -> BuiltMachine:
+            assert environment.disk is not None
+            options_used = store_options(options)
             if self._retention_ms is not None:
-                kept = msgspec.structs.replace(kept, retention_ms=self._retention_ms)
-            store = MessageStore.open(around.disk, kept, now_ms)
-            rooms = self.rooms[name] = Rooms(options, store, around.disk, around.chance, now_ms)
+                options_used = msgspec.structs.replace(options_used, retention_ms=self._retention_ms)
+            store = MessageStore.open(environment.disk, options_used, now_ms)
+            components = self.components[name] = Components(
+                options, store, environment.disk, environment.chance, now_ms
+            )
             self.stores[name] = store
-            machine = Counted(Broker(options, store, rooms), lambda: self._count(name))
-            return Booted(machine, store.close)
+            machine = StepCounter(Broker(options, store, components), lambda: self._count(name))
+            return BuiltMachine(machine, store.close)
 
-        return self._node(name, address, boot, disk=disk or SimDisk())
+        return self._node(name, address, build, disk=disk or SimDisk())
 
-    def add_hand(self, name: str) -> Hand:
+    def add_client(self, name: str) -> ManualClient:
         """Return one more client, on a host of its own."""
-        self._hands += 1
-        hand = Hand(name, NAMESRV, self.world.chance(name))
-        hand.node = self._node(name, "", lambda _around, _now_ms: Booted(hand), host=f"10.0.2.{self._hands}")
+        self._client_count += 1
+        hand = ManualClient(name, NAMESRV, self.world.chance(name))
+        hand.node = self._node(
+            name, "", lambda _environment, _now_ms: BuiltMachine(hand), host=f"10.0.2.{self._client_count}"
+        )
         hand.node.start()
         return hand
 
@@ -199,15 +205,17 @@ class MovingCluster:
 
     def make_topic(self, leaders: dict[int, str], topic: str = TOPIC, scope: str = GLOBAL, **attributes: str) -> None:
         """Host a static topic; queue to leader."""
-        for name, rooms in self.rooms.items():
-            if not covers(scope, rooms.mappings.cluster):
+        for name, components in self.components.items():
+            if not covers(scope, components.mappings.cluster):
                 continue
-            led = sorted(queue for queue, leader in leaders.items() if leader == name)
+            led_queues = sorted(queue for queue, leader in leaders.items() if leader == name)
             named = {name.replace("_", "."): value for name, value in attributes.items()}
-            config = TopicConfig(name=topic, read_queues=len(led), write_queues=len(led), attributes=named)
-            rooms.topics.put(config, self.world.now_ms)
-            queues = {queue: first_home(queue, name, at) for at, queue in enumerate(led)}
-            rooms.mappings.change(
+            config = TopicConfig(
+                name=topic, read_queues=len(led_queues), write_queues=len(led_queues), attributes=named
+            )
+            components.topics.put(config, self.world.now_ms)
+            queues = {queue: new_logical_queue(queue, name, at) for at, queue in enumerate(led_queues)}
+            components.mappings.change(
                 TopicMapping(topic=topic, broker=name, scope=scope, epoch=1, total=len(leaders), queues=queues),
                 now_ms=self.world.now_ms,
             )
@@ -219,9 +227,9 @@ class MovingCluster:
         """Let time pass, or until something is so; say whether it is."""
         return self.world.run(until_ms=self.world.now_ms + span_ms, until=until)
 
-    def kill_before(self, name: str, step: int, how: str = "kill") -> None:
+    def kill_before(self, name: str, step: int, ending: str = "kill") -> None:
         """Let a broker end before its *step*-th event from now on."""
-        self._plan[name] = (self.steps[name] + step, how)
+        self._planned_ends[name] = (self.steps[name] + step, ending)
 
     def is_up(self, name: str) -> bool:
         """Say whether a broker runs."""
@@ -230,12 +238,12 @@ class MovingCluster:
     def _count(self, name: str) -> bool:
         """Count a step of a broker; end it, and say so, if this was to be its last."""
         self.steps[name] += 1
-        at, how = self._plan.get(name, (0, ""))
+        at, ending = self._planned_ends.get(name, (0, ""))
         if self.steps[name] != at:
             return False
-        del self._plan[name]
+        del self._planned_ends[name]
         node = self.brokers[name]
-        if how == "kill":
+        if ending == "kill":
             node.kill()
         else:
             node.power_off()
@@ -243,65 +251,75 @@ class MovingCluster:
 
     # Asking.
 
-    def ask(self, name: str, code: RequestCode, body: msgspec.Struct | None = None, **fields: str) -> Command:
+    def call(self, name: str, code: RequestCode, body: msgspec.Struct | None = None, **fields: str) -> Command:
         """Ask a broker; return its answer."""
         command = Command(code=code, body=b"" if body is None else encode_body(body), fields=fields)
-        return self.ask_command(name, command)
+        return self.call_command(name, command)
 
-    def ask_command(self, name: str, command: Command, timeout_ms: int = 20_000, by: Hand | None = None) -> Command:
+    def call_command(
+        self, name: str, command: Command, timeout_ms: int = 20_000, by: ManualClient | None = None
+    ) -> Command:
         """Ask a broker anything; return its answer."""
-        got = self.begin(name, command, timeout_ms, by)
-        assert self.run(timeout_ms + 1_000, lambda: bool(got)), "somebody is always answered"
-        if isinstance(got[0], HoldfastError):
-            raise got[0]
-        return got[0]
+        answers = self.send(name, command, timeout_ms, by)
+        assert self.run(timeout_ms + 1_000, lambda: bool(answers)), "somebody is always answered"
+        if isinstance(answers[0], HoldfastError):
+            raise answers[0]
+        return answers[0]
 
     def move(self, source: str, target: str, *queues: int) -> Move:
         """Order a move; return it as it begins."""
-        answer = self.ask(source, RequestCode.MOVE_QUEUES, MoveOrder(topic=TOPIC, queues=list(queues), target=target))
+        answer = self.call(
+            source, RequestCode.MOVE_QUEUES, MoveRequest(topic=TOPIC, queues=list(queues), target=target)
+        )
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return decode_body(answer.body, Move)
 
     def moves(self, source: str) -> dict[str, Move]:
         """Return the moves that a broker drives."""
-        answer = self.ask(source, RequestCode.LIST_MOVES)
+        answer = self.call(source, RequestCode.LIST_MOVES)
         return {move.id: move for move in decode_body(answer.body, MoveList).moves}
 
-    def is_settled(self) -> bool:
+    def are_moves_finished(self) -> bool:
         """Say whether no broker has an unfinished move."""
         return all(
-            state.move.state in FINISHED for rooms in self.rooms.values() for state in rooms.mappings.moves().values()
+            state.move.state in FINISHED
+            for components in self.components.values()
+            for state in components.mappings.moves().values()
         )
 
     def delete_topic(self, topic: str = TOPIC, *brokers: str) -> None:
         """Delete a topic as tools do: at *brokers* first, then at the name servers that run."""
         for name in brokers:
-            assert self.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic).code == ResponseCode.SUCCESS
+            assert self.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic).code == ResponseCode.SUCCESS
         for node in self.name_servers:
             if node.is_up:
-                got: list[Command | HoldfastError] = []
+                answers: list[Command | HoldfastError] = []
                 command = Command(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, fields={"topic": topic})
-                self._do(self.hand, partial(self.hand.ask, node._addresses[0], command, got.append))
-                assert self.run(5_000, partial(bool, got))
+                self._run_in_client(
+                    self.client, partial(self.client.request, node._addresses[0], command, answers.append)
+                )
+                assert self.run(5_000, partial(bool, answers))
 
-    def begin(
-        self, name: str, command: Command, timeout_ms: int = 30_000, by: Hand | None = None
+    def send(
+        self, name: str, command: Command, timeout_ms: int = 30_000, by: ManualClient | None = None
     ) -> list[Command | HoldfastError]:
         """Ask a broker something that it may answer late; return where its answer will be."""
-        got: list[Command | HoldfastError] = []
-        hand = by or self.hand
-        self._do(hand, lambda: hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
-        return got
+        answers: list[Command | HoldfastError] = []
+        client = by or self.client
+        self._run_in_client(
+            client, lambda: client.request(self.address(name), command, answers.append, timeout_ms=timeout_ms)
+        )
+        return answers
 
-    def _do(self, hand: Hand, action: Callable[[], None]) -> None:
+    def _run_in_client(self, client: ManualClient, action: Callable[[], None]) -> None:
         """Let a client do something now."""
-        assert hand.node is not None
-        assert hand.node.shell is not None
-        hand.now_ms = self.world.now_ms
+        assert client.node is not None
+        assert client.node.shell is not None
+        client.now_ms = self.world.now_ms
         action()
-        effects, hand._effects = hand._effects, []
+        effects, client._effects = client._effects, []
         for effect in effects:
-            hand.node.shell._perform[type(effect)](effect)
+            client.node.shell._effect_handlers[type(effect)](effect)
 
     # Sending.
 
@@ -311,35 +329,35 @@ class MovingCluster:
         A message that was refused with 501 is sent again; one without an answer is not. Returns what says when it is
         done.
         """
-        left = [f"{queue}-{at}".encode() for at in range(count)]
+        remaining = [f"{queue}-{at}".encode() for at in range(count)]
         done: list[bool] = []
-        turn = [0]
+        send_count = [0]
 
         def send() -> None:
-            if not left:
+            if not remaining:
                 done.append(True)
                 return
-            body = left[0]
+            body = remaining[0]
             if body not in self.sent:
                 self.sent.append(body)
-            turn[0] += 1
-            address = self.address(brokers[turn[0] % len(brokers)])
-            self.hand.ask(address, a_send(TOPIC, queue=queue, body=body), lambda answer: answered(body, answer))
+            send_count[0] += 1
+            address = self.address(brokers[send_count[0] % len(brokers)])
+            self.client.request(address, a_send(TOPIC, queue=queue, body=body), lambda answer: answered(body, answer))
 
         def answered(body: bytes, answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):
-                self.unsure.append(answer)
+                self.unknown_outcomes.append(answer)
                 if "no connection" not in str(answer):
-                    left.pop(0)
+                    remaining.pop(0)
             elif answer.code == ResponseCode.SUCCESS:
                 self.acked[body] = (int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
-                left.pop(0)
+                remaining.pop(0)
             elif answer.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
                 self.refused.append(answer)
-                left.pop(0)
-            self.hand.after(pause_ms, send)
+                remaining.pop(0)
+            self.client.after(pause_ms, send)
 
-        self._do(self.hand, send)
+        self._run_in_client(self.client, send)
         return lambda: bool(done)
 
     # Consuming.
@@ -347,9 +365,9 @@ class MovingCluster:
     def pull(self, name: str, queue: int, offset: int, **fields: str) -> Command:
         """Pull from a logical queue by way of a broker; return the answer."""
         try:
-            return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+            return self.call_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
         except ConnectionLost:  # Half open, since somebody died.
-            return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+            return self.call_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
 
     def consume(self, name: str, queue: int) -> list[bytes]:
         """Return the bodies that a consumer gets that reads a queue from 0 to its end by way of a broker."""
@@ -365,56 +383,63 @@ class MovingCluster:
     def commit(self, name: str, queue: int, offset: int, group: str = "consumers") -> Command:
         """Commit an offset by way of a broker."""
         fields = UpdateOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, commit_offset=offset)
-        return self.ask(name, RequestCode.UPDATE_CONSUMER_OFFSET, None, **to_fields(fields))
+        return self.call(name, RequestCode.UPDATE_CONSUMER_OFFSET, None, **to_fields(fields))
 
     def committed(self, name: str, queue: int, group: str = "consumers") -> Command:
         """Ask for a committed offset by way of a broker."""
         fields = QueryOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, set_zero_if_not_found=False)
-        return self.ask(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
+        return self.call(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
 
     def lock(
-        self, name: str, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ, named: str | None = None
+        self,
+        name: str,
+        client: str,
+        *queues: int,
+        code: int = RequestCode.LOCK_BATCH_MQ,
+        broker_name: str | None = None,
     ) -> list[int]:
         """Lock queues, or unlock them, by way of a broker; return those that the client holds then.
 
         *named* is the broker name that the client uses for the queues, instead of the usual mock name.
         """
-        wanted = [MessageQueue(TOPIC, named or mock_broker("__global__"), queue) for queue in queues]
-        body = LockBody(client_id=client, consumer_group="consumers", mq_set=wanted)
-        answer = self.ask_command(name, Command(code=code, body=java_json.encode(body)))
+        message_queues = [MessageQueue(TOPIC, broker_name or mock_broker("__global__"), queue) for queue in queues]
+        body = LockBody(client_id=client, consumer_group="consumers", mq_set=message_queues)
+        answer = self.call_command(name, Command(code=code, body=java_json.encode(body)))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         if not answer.body:
             return []
         granted = java_json.decode(answer.body, LockAnswer).lockOKMQSet
-        assert set(granted) <= set(wanted), "a client finds its queues by the names that it used"
+        assert set(granted) <= set(message_queues), "a client finds its queues by the names that it used"
         return sorted(queue.queue_id for queue in granted)
 
     # Looking.
 
     def leader(self, queue: int) -> str:
         """Return which broker has a queue open; there must be one."""
-        (name,) = self.open_on(queue)
+        (name,) = self.open_brokers(queue)
         return name
 
-    def open_on(self, queue: int) -> list[str]:
+    def open_brokers(self, queue: int) -> list[str]:
         """Return the running brokers that take sends of a queue."""
         return [
             name
-            for name, rooms in self.rooms.items()
+            for name, components in self.components.items()
             if self.brokers[name].is_up
-            and rooms.mappings.place(TOPIC, queue).state == "open"
-            and not rooms.relaying.is_held((TOPIC, queue))
+            and components.mappings.placement(TOPIC, queue).state == "open"
+            and not components.relay.is_held((TOPIC, queue))
         ]
 
     def _check_one_open(self) -> None:
-        records = {name: found for name, rooms in self.rooms.items() if (found := rooms.mappings.find(TOPIC))}
+        records = {
+            name: found for name, components in self.components.items() if (found := components.mappings.find(TOPIC))
+        }
         for queue in range(max((record.total for record in records.values()), default=0)):
-            scopes = [records[name].scope for name in self.open_on(queue)]
-            assert len(scopes) == len(set(scopes)), f"queue {queue} is open on {self.open_on(queue)}"
+            scopes = [records[name].scope for name in self.open_brokers(queue)]
+            assert len(scopes) == len(set(scopes)), f"queue {queue} is open on {self.open_brokers(queue)}"
 
     def logical_queue(self, queue: int) -> LogicalQueue:
         """Return a queue as its leader records it."""
-        mapping = self.rooms[self.leader(queue)].mappings.find(TOPIC)
+        mapping = self.components[self.leader(queue)].mappings.find(TOPIC)
         assert mapping is not None
         return mapping.queues[queue]
 
@@ -445,6 +470,6 @@ class MovingCluster:
             acked = [body for body in stored if body in self.acked]
             order = [body for body in self.sent if body in set(acked)]
             assert acked == order, "what one client sends one after the other keeps its order"
-            for body, (of, offset) in self.acked.items():
-                if of == queue:
+            for body, (acked_queue, offset) in self.acked.items():
+                if acked_queue == queue:
                     assert stored[offset] == body, f"{body!r} was acknowledged at {offset}"

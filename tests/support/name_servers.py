@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import Route
@@ -23,7 +23,7 @@ def a_name_server(
     static_content: bytes | None = None,
     lease_content: bytes | None = None,
     **options: Any,
-) -> Conversation:
+) -> MachineHarness:
     """Return a name server that has just started."""
     machine = NameServer(
         NameServerOptions(**options),
@@ -32,7 +32,7 @@ def a_name_server(
         static_content=static_content,
         lease_content=lease_content,
     )
-    return Conversation(machine)
+    return MachineHarness(machine)
 
 
 def a_topic(name: str, queues: int = 4, **parts: Any) -> TopicConfig:
@@ -55,7 +55,7 @@ def a_registration(*topics: TopicConfig | str, counter: int = 1, state_version: 
     )
 
 
-def registration_fields(name: str, address: str, body: bytes, **more: str) -> dict[str, str]:
+def registration_fields(name: str, address: str, body: bytes, **extra_fields: str) -> dict[str, str]:
     """Return the header of a 103."""
     return {
         "brokerName": name,
@@ -65,39 +65,39 @@ def registration_fields(name: str, address: str, body: bytes, **more: str) -> di
         "brokerId": "0",
         "compressed": "false",
         "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-        **more,
+        **extra_fields,
     }
 
 
 def register(
-    server: Conversation,
+    server: MachineHarness,
     name: str = "a",
     address: str = "10.0.0.1:10911",
     *,
     body: bytes | None = None,
     channel: ChannelId | None = None,
     version: int = 479,
-    **more: str,
+    **extra_fields: str,
 ) -> Command:
     """Let a broker register and return the answer."""
     body = a_registration("orders") if body is None else body
-    fields = registration_fields(name, address, body, **more)
-    return server.ask(RequestCode.REGISTER_BROKER, fields, body=body, channel=channel, version=version)
+    fields = registration_fields(name, address, body, **extra_fields)
+    return server.call(RequestCode.REGISTER_BROKER, fields, body=body, channel=channel, version=version)
 
 
-def ask_route(server: Conversation, topic: str, **how: Any) -> Command:
+def request_route(server: MachineHarness, topic: str, **how: Any) -> Command:
     """Ask for a route and return the answer."""
-    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **how)
+    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **how)
 
 
-def find_route(server: Conversation, topic: str) -> Route | None:
+def find_route(server: MachineHarness, topic: str) -> Route | None:
     """Return what clients are told about *topic*; None when they are told that it does not exist."""
-    answer = ask_route(server, topic)
+    answer = request_route(server, topic)
     assert answer.code in {0, 17}
     return decode_route(answer.body) if answer.code == 0 else None
 
 
-def addresses(server: Conversation, topic: str = "orders") -> Mapping[str, Mapping[int, str]]:
+def addresses(server: MachineHarness, topic: str = "orders") -> Mapping[str, Mapping[int, str]]:
     """Return broker name -> id -> address of a topic's route; empty when there is none."""
     route = find_route(server, topic)
     return {broker.broker_name: broker.broker_addrs for broker in route.broker_datas} if route is not None else {}
@@ -115,6 +115,6 @@ def route_frame(topic: str, opaque: int, *, version: int = 479, language: str = 
     return encode_command(command)
 
 
-def heartbeat_fields(name: str = "a", address: str = "10.0.0.1:10911", **more: str) -> dict[str, str]:
+def heartbeat_fields(name: str = "a", address: str = "10.0.0.1:10911", **extra_fields: str) -> dict[str, str]:
     """Return the header by which a broker says that it is there, or that it goes."""
-    return {"brokerName": name, "brokerAddr": address, "clusterName": "C1", "brokerId": "0", **more}
+    return {"brokerName": name, "brokerAddr": address, "clusterName": "C1", "brokerId": "0", **extra_fields}

@@ -13,30 +13,30 @@ from typing import Any
 from tests.support.up import HOLDFAST
 
 
-class Operator:
+class HoldfastCommand:
     """Runs `holdfast` against one cluster."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv
 
-    async def start(self, *words: str) -> Process:
+    async def start(self, *arguments: str) -> Process:
         """Start a command and do not wait for it."""
-        command = [HOLDFAST, *words, "--json", "--namesrv", self._namesrv]
+        command = [HOLDFAST, *arguments, "--json", "--namesrv", self._namesrv]
         return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
 
-    async def attempt(self, *words: str) -> tuple[int, str]:
+    async def attempt(self, *arguments: str) -> tuple[int, str]:
         """Run a command; return its status and all that it said."""
-        process = await self.start(*words)
-        said, complained = await process.communicate()
+        process = await self.start(*arguments)
+        output, errors = await process.communicate()
         assert process.returncode is not None
-        return process.returncode, said.decode() + complained.decode()
+        return process.returncode, output.decode() + errors.decode()
 
-    async def run(self, *words: str) -> dict[str, Any]:
+    async def run(self, *arguments: str) -> dict[str, Any]:
         """Run a command that succeeds; return what it printed."""
-        process = await self.start(*words)
-        said, complained = await process.communicate()
-        assert process.returncode == 0, f"holdfast {' '.join(words)}: {said.decode()}{complained.decode()}"
-        printed: dict[str, Any] = json.loads(said)
+        process = await self.start(*arguments)
+        output, errors = await process.communicate()
+        assert process.returncode == 0, f"holdfast {' '.join(arguments)}: {output.decode()}{errors.decode()}"
+        printed: dict[str, Any] = json.loads(output)
         return printed
 
     async def rows(self, topic: str) -> list[str]:
@@ -48,6 +48,6 @@ class Operator:
         """Return who leads each queue: the last home that was ever opened."""
         queues = (await self.run("queue", "list", topic))["mapping"]["queues"]
         return {
-            int(number): [home["broker"] for home in queue["segments"] if home["first"] >= 0][-1]
+            int(number): [segment["broker"] for segment in queue["segments"] if segment["first"] >= 0][-1]
             for number, queue in queues.items()
         }

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.up import HOLDFAST, Up
 
 ROOT = Path(__file__).parents[2]
-USUAL = "127.0.0.1:9876"
+USUAL_ADDRESS = "127.0.0.1:9876"
 
 # What differs in every run: ids, times and places of messages.
 _VARYING = (
@@ -49,20 +49,20 @@ def pattern_of(shown: str) -> str:
     return pattern + re.escape(shown[end:])
 
 
-def typed(cluster: Up, command: list[str]) -> str:
+def run_command(cluster: Up, command: list[str]) -> str:
     """Return the output of *command* for a user of *cluster*."""
     environment = {**os.environ, "HOLDFAST_NAMESRV": cluster.namesrv}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def commanded(cluster: Up, words: str) -> str:
+def run_holdfast(cluster: Up, arguments: str) -> str:
     """Return the output of `holdfast` with *words*, for a user of *cluster*."""
-    return typed(cluster, [HOLDFAST, *split_words(words)])
+    return run_command(cluster, [HOLDFAST, *split_words(arguments)])
 
 
-def in_python(cluster: Up, program: str, *arguments: str) -> list[str]:
+def python_command(cluster: Up, program: str, *arguments: str) -> list[str]:
     """Return the command that runs *program* against *cluster*, with nothing but the address changed."""
-    assert USUAL in program
-    return [sys.executable, "-u", "-c", program.replace(USUAL, cluster.namesrv), *arguments]
+    assert USUAL_ADDRESS in program
+    return [sys.executable, "-u", "-c", program.replace(USUAL_ADDRESS, cluster.namesrv), *arguments]

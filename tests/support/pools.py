@@ -11,7 +11,7 @@ from holdfast.wire.frames.command import Command
 CODE = 34
 
 
-def nobody(connection: Connection, command: Command) -> None:
+def reject_request(connection: Connection, command: Command) -> None:
     """Take what a server asks, where none should."""
     raise AssertionError("nobody asked anything")
 
@@ -19,7 +19,7 @@ def nobody(connection: Connection, command: Command) -> None:
 @asynccontextmanager
 async def a_pool() -> AsyncIterator[tuple[ScriptedServer, ConnectionPool]]:
     """Provide both."""
-    pool = ConnectionPool(on_request=nobody)
+    pool = ConnectionPool(on_request=reject_request)
     async with ScriptedServer() as server:
         try:
             yield server, pool

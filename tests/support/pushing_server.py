@@ -25,7 +25,7 @@ from holdfast.wire.frames.command import ONE_WAY, Command
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-class PushingServer(ScriptedServer):
+class ScriptedNameServer(ScriptedServer):
     """Says that it watches what it is asked to watch.
 
     Args:
@@ -47,27 +47,27 @@ class PushingServer(ScriptedServer):
         for text in join_topics(topics):
             self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={TOPICS_FIELD: text}))
 
-    def asked(self, topic: str) -> list[Command]:
+    def route_queries(self, topic: str) -> list[Command]:
         """Return the route queries for *topic* so far."""
-        return [command for command in self.heard_of(ROUTE) if command.fields["topic"] == topic]
+        return [command for command in self.requests_of(ROUTE) if command.fields["topic"] == topic]
 
     def unwatched(self) -> list[set[str]]:
         """Return what each 329 named so far."""
-        return [set(split_topics(command.fields[TOPICS_FIELD])) for command in self.heard_of(UNWATCH)]
+        return [set(split_topics(command.fields[TOPICS_FIELD])) for command in self.requests_of(UNWATCH)]
 
-    async def told(self, count: int = 1) -> list[set[str]]:
+    async def wait_for_unwatches(self, count: int = 1) -> list[set[str]]:
         """Return the same once there are *count*."""
-        await self.heard(UNWATCH, count)
+        await self.wait_for_requests(UNWATCH, count)
         return self.unwatched()
 
-    async def asked_for(self, topic: str, count: int) -> None:
+    async def wait_for_queries(self, topic: str, count: int) -> None:
         """Return once *topic* was asked for *count* times."""
-        await self.until(lambda: len(self.asked(topic)) >= count)
+        await self.wait_until(lambda: len(self.route_queries(topic)) >= count)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return once *condition* holds; it is looked at after every request."""
-        async with self._news:
-            await self._news.wait_for(condition)
+        async with self._changed:
+            await self._changed.wait_for(condition)
 
     def answer(self, command: Command) -> Command | None:
         """Answer as scripted, and say that the topic is watched if that was wanted."""

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "data" / "frames"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFrame:
     """One frame as it went over the wire, and what the recorder read in it."""
 
     file: str
@@ -25,8 +25,8 @@ class Recorded:
     @property
     def frame(self) -> Frame:
         """The frame, split."""
-        (frame,), taken = split_frames(memoryview(self.data))
-        assert taken == len(self.data)
+        (frame,), consumed = split_frames(memoryview(self.data))
+        assert consumed == len(self.data)
         return frame
 
     @property
@@ -55,13 +55,13 @@ def file_names(pattern: str = "*") -> list[str]:
 
 
 @cache
-def read(name: str) -> tuple[Recorded, ...]:
+def read(name: str) -> tuple[RecordedFrame, ...]:
     """Return everything of one recording, in order."""
     text = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).decode()
     lines = [json.loads(line) for line in text.splitlines()]
-    return tuple(Recorded(name, line, base64.b64decode(line.pop("frame"))) for line in lines)
+    return tuple(RecordedFrame(name, line, base64.b64decode(line.pop("frame"))) for line in lines)
 
 
-def everything() -> list[Recorded]:
+def all_frames() -> list[RecordedFrame]:
     """Return every recorded frame."""
     return [recorded for name in file_names() for recorded in read(name)]

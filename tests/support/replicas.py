@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerHarness, a_send
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
@@ -20,7 +20,7 @@ from holdfast.machine.events import (
     FramesReceived,
     StreamReceived,
 )
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import encode_command
@@ -32,19 +32,19 @@ CALL_CHANNEL = ChannelId(7)
 EPOCH = 1_700_000_000_000
 
 
-class Pair:
+class ReplicaPair:
     """Both ends. Bytes go over by `exchange`, syncs are done on the way unless they are held."""
 
     def __init__(
         self,
-        master: BrokerDesk | None = None,
+        master: BrokerHarness | None = None,
         *,
         flush: str = "async",
         replica_disk: SimDisk | None = None,
         **options: object,
     ) -> None:
-        self.master = master or BrokerDesk(flush=flush, **options)  # type: ignore[arg-type]
-        self.replica = BrokerDesk(
+        self.master = master or BrokerHarness(flush=flush, **options)  # type: ignore[arg-type]
+        self.replica = BrokerHarness(
             flush=flush,
             disk=replica_disk,
             replica_of="broker-a",
@@ -54,13 +54,13 @@ class Pair:
         )
         self._channel = 100
         self._chance = random.Random(3)
-        self.holds_syncs = False
-        self.cuts = True  # Reads bring parts of what was written.
+        self.is_sync_paused = False
+        self.is_read_split = True  # Reads bring parts of what was written.
 
     def send(self, count: int = 1, **fields: object) -> None:
         """Let the master take messages."""
         for number in range(count):
-            self.master.ask(a_send(body=b"message %d" % number, **fields))  # type: ignore[arg-type]
+            self.master.call(a_send(body=b"message %d" % number, **fields))  # type: ignore[arg-type]
             self.master.sync()
 
     def connect(self, *, is_reachable: bool = True) -> bool:
@@ -76,8 +76,8 @@ class Pair:
             return True
         self._channel += 1
         channel = ChannelId(self._channel)
-        for desk in (self.master, self.replica):
-            desk.streams[channel] = bytearray()
+        for harness in (self.master, self.replica):
+            harness.streams[channel] = bytearray()
         self.master.feed(ChannelOpened(channel, "10.0.0.8:4711", self.master.now_ms, None, PURPOSE))
         self.replica.feed(ChannelOpened(channel, MASTER, self.replica.now_ms, MASTER, PURPOSE))
         return True
@@ -91,16 +91,16 @@ class Pair:
                 data, source.streams[channel] = bytes(source.streams[channel]), bytearray()
                 while data:
                     is_quiet = False
-                    size = self._chance.randrange(1, len(data) + 1) if self.cuts else len(data)
+                    size = self._chance.randrange(1, len(data) + 1) if self.is_read_split else len(data)
                     target.feed(StreamReceived(ChannelId(channel), memoryview(data[:size]), target.now_ms))
                     data = data[size:]
-                if not self.holds_syncs:
+                if not self.is_sync_paused:
                     target.sync()
 
-    def copy_tables(self, *, milliseconds: int = 3_000) -> None:
+    def sync_tables(self, *, milliseconds: int = 3_000) -> None:
         """Let the replica ask for what is not in the log, and get it."""
-        sync = self.replica.rooms.replica_sync
-        sync.learn(MASTER_ADDRESS)
+        sync = self.replica.components.table_sync
+        sync.set_master(MASTER_ADDRESS)
         before = len(self.replica.effects)
         self.replica.pass_time(milliseconds, REPLICA_TIMER)
         while True:
@@ -112,41 +112,41 @@ class Pair:
                     self.replica.feed(
                         ChannelOpened(CALL_CHANNEL, effect.address, self.replica.now_ms, effect.address, CALLS)
                     )
-            asked, self.replica.answers[CALL_CHANNEL] = self.replica.answers.get(CALL_CHANNEL, []), []
-            if not asked and not dialed:
+            requests, self.replica.answers[CALL_CHANNEL] = self.replica.answers.get(CALL_CHANNEL, []), []
+            if not requests and not dialed:
                 return
             if CALL_CHANNEL not in self.master.answers:
                 self.master.connect(CALL_CHANNEL)
-            for command in asked:
-                self.master.ask(command, channel=CALL_CHANNEL)
+            for command in requests:
+                self.master.call(command, channel=CALL_CHANNEL)
                 self.master.sync()
                 data = b"".join(map(encode_command, self.master.answers[CALL_CHANNEL]))
                 frames, _ = split_frames(memoryview(data))
                 self.replica.feed(FramesReceived(CALL_CHANNEL, frames, self.replica.now_ms))
 
-    def follow(self) -> None:
+    def connect_and_catch_up(self) -> None:
         """Let the replica dial and catch up."""
         assert self.connect()
         self.exchange()
 
     def pass_time(self, milliseconds: int, *timers: str) -> None:
         """Let time pass for both, and the timers that each of them has fire."""
-        for desk in (self.master, self.replica):
-            desk.pass_time(milliseconds, *timers)
+        for harness in (self.master, self.replica):
+            harness.pass_time(milliseconds, *timers)
 
-    def break_off(self) -> None:
+    def disconnect(self) -> None:
         """Lose the connection."""
-        for desk in (self.master, self.replica):
-            desk.feed(ChannelClosed(ChannelId(self._channel), desk.now_ms))
+        for harness in (self.master, self.replica):
+            harness.feed(ChannelClosed(ChannelId(self._channel), harness.now_ms))
 
-    def is_closed_by(self, desk: BrokerDesk) -> bool:
+    def is_closed_by(self, harness: BrokerHarness) -> bool:
         """Say whether that end wants the connection closed."""
-        return CloseChannel(ChannelId(self._channel)) in desk.effects
+        return CloseChannel(ChannelId(self._channel)) in harness.effects
 
     @property
     def state(self) -> str:
         """How the replica stands."""
-        return self.replica.rooms.following.state
+        return self.replica.components.ha_replica.state
 
 
 def logs(effects: list[Effect], event: str) -> list[Log]:
@@ -154,17 +154,19 @@ def logs(effects: list[Effect], event: str) -> list[Log]:
     return [effect for effect in effects if isinstance(effect, Log) and effect.event == event]
 
 
-def log_bytes(desk: BrokerDesk) -> bytes:
+def log_bytes(harness: BrokerHarness) -> bytes:
     """Return everything in the log of a broker that has one file."""
-    store = desk.store
+    store = harness.store
     return bytes(store.log.files.files[0].view(0, int(store.written)))
 
 
-def make_static(desk: BrokerDesk, topic: str = "S", queues: int = 2) -> None:
+def make_static(harness: BrokerHarness, topic: str = "S", queues: int = 2) -> None:
     """Give a broker a static topic, all of whose queues it leads."""
     config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
-    desk.rooms.topics.put(config, desk.now_ms)
-    homes = {number: first_home(number, "broker-a", number) for number in range(queues)}
-    mapping = TopicMapping(topic=topic, broker="broker-a", scope="__global__", epoch=EPOCH, total=queues, queues=homes)
-    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms, config=config)
-    desk.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it
+    harness.components.topics.put(config, harness.now_ms)
+    queues_created = {number: new_logical_queue(number, "broker-a", number) for number in range(queues)}
+    mapping = TopicMapping(
+        topic=topic, broker="broker-a", scope="__global__", epoch=EPOCH, total=queues, queues=queues_created
+    )
+    harness.components.mappings.change(mapping, now_ms=harness.now_ms, config=config)
+    harness.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it

@@ -19,10 +19,10 @@ class ScriptedGroup:
     def __init__(self, server: ScriptedServer, *, queues: int = 1, end: int = 0) -> None:
         self.end = dict.fromkeys(range(queues), end)
         self.committed: dict[int, int] = {}
-        self.given_back: list[tuple[int, int]] = []
+        self.sent_back: list[tuple[int, int]] = []
         self.locked: set[int] = set()
-        self.others: list[str] = []
-        self.grants_locks = True
+        self.other_members: list[str] = []
+        self.is_lock_granted = True
         self._members: set[str] = set()
         server.serve_topic("t", queues=queues)
         server.answers |= {
@@ -31,7 +31,7 @@ class ScriptedGroup:
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
             RequestCode.PULL_MESSAGE: self._pull,
-            RequestCode.CONSUMER_SEND_MSG_BACK: self._take_back,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
@@ -51,7 +51,7 @@ class ScriptedGroup:
         return response(command)
 
     def _list(self, command: Command) -> Command:
-        return response(command, body=json.dumps({"consumerIdList": [*self._members, *self.others]}).encode())
+        return response(command, body=json.dumps({"consumerIdList": [*self._members, *self.other_members]}).encode())
 
     def _query(self, command: Command) -> Command:
         offset = self.committed.get(int(command.fields["queueId"]))
@@ -71,14 +71,14 @@ class ScriptedGroup:
         fields = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(end), "nextBeginOffset": str(last)}
         return response(command, fields=fields, body=body)
 
-    def _take_back(self, command: Command) -> Command:
-        self.given_back.append((int(command.fields["offset"]), int(command.fields["delayLevel"])))
+    def _send_back(self, command: Command) -> Command:
+        self.sent_back.append((int(command.fields["offset"]), int(command.fields["delayLevel"])))
         return response(command)
 
     def _lock(self, command: Command) -> Command:
-        asked: list[dict[str, Any]] = json.loads(command.body)["mqSet"] if self.grants_locks else []
-        self.locked |= {queue["queueId"] for queue in asked}
-        return response(command, body=json.dumps({"lockOKMQSet": asked}).encode())
+        requested: list[dict[str, Any]] = json.loads(command.body)["mqSet"] if self.is_lock_granted else []
+        self.locked |= {queue["queueId"] for queue in requested}
+        return response(command, body=json.dumps({"lockOKMQSet": requested}).encode())
 
     def _unlock(self, command: Command) -> Command:
         self.locked -= {queue["queueId"] for queue in json.loads(command.body)["mqSet"]}

@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from holdfast.admin.cluster_access import Header, Reach
+from holdfast.admin.cluster_access import ClusterAccess, Header
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -22,7 +22,7 @@ NAME_SERVER = "namesrv:9876"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScriptedRequest:
     """One request."""
 
     address: str
@@ -32,17 +32,17 @@ class Asked:
 
 
 Reply = dict[str, str] | bytes | int | HoldfastError | Command
-Script = Callable[[Asked], Reply]
+Script = Callable[[ScriptedRequest], Reply]
 
 
 @dataclass
-class ScriptedReach(Reach):
+class ScriptedReach(ClusterAccess):
     """Answers what the script says; a code without a line gets 3, as from a server that does not know it."""
 
     brokers_by_name: dict[str, str] = field(default_factory=lambda: {"broker-a": "a:1"})
     clusters: dict[str, str] = field(default_factory=dict)  # of those that are not in "c"
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ScriptedRequest] = field(default_factory=list)
     scripts: dict[RequestCode, Script] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,36 +60,36 @@ class ScriptedReach(Reach):
         self.scripts[code] = script
         return self
 
-    def of(self, code: RequestCode) -> list[Asked]:
+    def requests_of(self, code: RequestCode) -> list[ScriptedRequest]:
         """Return every request of that code so far."""
-        return [asked for asked in self.asked if asked.code == code]
+        return [request for request in self.requests if request.code == code]
 
-    async def ask(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+    async def invoke(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
         """Answer from the script; a refusal is raised."""
-        answer = self._reply(Asked(address, code, _fields(header), body))
+        answer = self._reply(ScriptedRequest(address, code, _fields(header), body))
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(answer.code, answer.remark or "", address=address)
         return answer
 
-    async def ask_anything(
+    async def invoke_unchecked(
         self, address: str, code: RequestCode, header: Header, *, timeout_s: float | None = None
     ) -> Command:
         """Answer from the script, refusals too."""
         del timeout_s
-        return self._reply(Asked(address, code, _fields(header)))
+        return self._reply(ScriptedRequest(address, code, _fields(header)))
 
-    async def ask_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+    async def invoke_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
         """Answer from the script."""
-        return await self.ask(self.preferred or NAME_SERVER, code, header, body)
+        return await self.invoke(self.preferred_name_server or NAME_SERVER, code, header, body)
 
-    async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
+    async def invoke_all_name_servers(self, code: RequestCode, header: Header) -> None:
         """Take note."""
-        await self.ask(NAME_SERVER, code, header)
+        await self.invoke(NAME_SERVER, code, header)
 
-    def _reply(self, asked: Asked) -> Command:
-        self.asked.append(asked)
-        script = self.scripts.get(asked.code)
-        reply = 3 if script is None else script(asked)
+    def _reply(self, request: ScriptedRequest) -> Command:
+        self.requests.append(request)
+        script = self.scripts.get(request.code)
+        reply = 3 if script is None else script(request)
         if isinstance(reply, HoldfastError):
             raise reply
         if isinstance(reply, Command):
@@ -100,16 +100,16 @@ class ScriptedReach(Reach):
             return Command(code=0, body=reply)
         return Command(code=0, fields=reply)
 
-    def _cluster_info(self, asked: Asked) -> Reply:
-        del asked
+    def _cluster_info(self, request: ScriptedRequest) -> Reply:
+        del request
         table = {
             name: {"cluster": self.clusters.get(name, "c"), "brokerName": name, "brokerAddrs": {"0": address}}
             for name, address in self.brokers_by_name.items()
         }
         return _json({"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}})
 
-    def _route(self, asked: Asked) -> Reply:
-        hosts = self.topics.get(asked.fields["topic"])
+    def _route(self, request: ScriptedRequest) -> Reply:
+        hosts = self.topics.get(request.fields["topic"])
         if hosts is None:
             return ResponseCode.TOPIC_NOT_EXIST
         return _json(

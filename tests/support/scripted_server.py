@@ -19,18 +19,18 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command, response
 from holdfast.wire.frames.frame import split_frames
 
-Answer = Callable[[Command], Command | None]
+AnswerScript = Callable[[Command], Command | None]
 
 
 class ScriptedServer:
     """Listens on a free port of loopback while the block lasts."""
 
     def __init__(self) -> None:
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, AnswerScript] = {}
         self.requests: list[Command] = []
         self.reads: list[int] = []
         self.address = ""
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -67,14 +67,14 @@ class ScriptedServer:
         self.answers[code] = lambda command: response(command, with_code, remark)
 
     def serve_topic(
-        self, topic: str, *, queues: int = 1, others: dict[str, str] | None = None, others_in: str = "c"
+        self, topic: str, *, queues: int = 1, other_brokers: dict[str, str] | None = None, other_cluster: str = "c"
     ) -> None:
         """Be name server and broker `broker-a` of *topic*; *others* are more, name -> address, of a cluster."""
-        brokers = {"broker-a": self.address, **(others or {})}
+        brokers = {"broker-a": self.address, **(other_brokers or {})}
         route = Route(
             broker_datas=[
                 BrokerData(
-                    cluster="c" if name == "broker-a" else others_in, broker_name=name, broker_addrs={0: address}
+                    cluster="c" if name == "broker-a" else other_cluster, broker_name=name, broker_addrs={0: address}
                 )
                 for name, address in brokers.items()
             ],
@@ -98,24 +98,24 @@ class ScriptedServer:
         script = self.answers.get(command.code)
         return response(command, 3, "not scripted") if script is None else script(command)
 
-    def heard_of(self, code: int) -> list[Command]:
+    def requests_of(self, code: int) -> list[Command]:
         """Return the requests of one code so far."""
         return [command for command in self.requests if command.code == code and not command.is_response]
 
-    async def heard(self, code: int, count: int = 1) -> list[Command]:
+    async def wait_for_requests(self, code: int, count: int = 1) -> list[Command]:
         """Return the requests of one code once there are *count*."""
-        async with self._news:
-            await self._news.wait_for(lambda: len(self.heard_of(code)) >= count)
-        return self.heard_of(code)
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.requests_of(code)) >= count)
+        return self.requests_of(code)
 
-    async def answered(self, opaque: int) -> Command:
+    async def wait_for_answer(self, opaque: int) -> Command:
         """Return what a client answered to our own request *opaque*."""
 
         def found() -> list[Command]:
             return [command for command in self.requests if command.is_response and command.opaque == opaque]
 
-        async with self._news:
-            await self._news.wait_for(found)
+        async with self._changed:
+            await self._changed.wait_for(found)
         return found()[0]
 
     def push(self, command: Command) -> None:
@@ -134,23 +134,23 @@ class ScriptedServer:
         try:
             while data := await reader.read(1 << 20):
                 unread += data
-                frames, taken = split_frames(memoryview(unread))
+                frames, consumed = split_frames(memoryview(unread))
                 self.reads.append(len(frames))
                 for frame in frames:
-                    await self._take(decode_command(frame), writer)
+                    await self._handle(decode_command(frame), writer)
                 del frames
-                unread = unread[taken:]
+                unread = unread[consumed:]
         except ConnectionError:
             pass  # the test dropped it
         finally:
             self._writers.discard(writer)
             writer.close()
 
-    async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, command: Command, writer: asyncio.StreamWriter) -> None:
         if not command.is_response:
             answer = self.answer(command)
             if answer is not None and not command.is_one_way:
                 writer.write(encode_command(answer))
-        async with self._news:
+        async with self._changed:
             self.requests.append(command)
-            self._news.notify_all()
+            self._changed.notify_all()

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.support.cluster import Broker, Processes
-from tests.support.operator import Operator
+from tests.support.cluster import BrokerProcess, Processes
+from tests.support.operator import HoldfastCommand
 
 from holdfast.admin.moves import FINISHED
 from holdfast.admin.operations import Admin
@@ -28,7 +28,7 @@ _SETTINGS: dict[str, object] = {
 }
 
 
-class Stage:
+class ProcessCluster:
     """A name server and brokers that can be killed and started again where they were."""
 
     def __init__(self, processes: Processes, *, flush: str = "async", settings: Mapping[str, object]) -> None:
@@ -36,8 +36,8 @@ class Stage:
         self.flush = flush
         self.settings = _SETTINGS | settings
         self.namesrv = processes.start_name_server()
-        self.operator = Operator(self.namesrv)
-        self.brokers: dict[str, Broker] = {}
+        self.operator = HoldfastCommand(self.namesrv)
+        self.brokers: dict[str, BrokerProcess] = {}
 
     async def start(self, *names: str) -> None:
         """Start brokers, each on its own port and data if it ran before."""
@@ -54,8 +54,8 @@ class Stage:
 
     async def create(self, *brokers: str, queues: int = QUEUES) -> None:
         """Make the topic, led by *brokers*."""
-        words = ["--logical-queues", str(queues), "--brokers", ",".join(brokers)]
-        await self.operator.run("topic", "create", TOPIC, *words)
+        arguments = ["--logical-queues", str(queues), "--brokers", ",".join(brokers)]
+        await self.operator.run("topic", "create", TOPIC, *arguments)
 
     def kill(self, name: str) -> None:
         """Let a broker, or the name server, die without warning."""
@@ -63,7 +63,7 @@ class Stage:
         os.kill(child.pid, signal.SIGKILL)
         child.kill()
 
-    async def revive(self, name: str) -> None:
+    async def restart(self, name: str) -> None:
         """Start again what was killed."""
         if name in self.brokers:
             await self.start(name)
@@ -71,40 +71,40 @@ class Stage:
             port = int(self.namesrv.rpartition(":")[2])
             await asyncio.to_thread(self.processes.start_name_server, port=port)
 
-    async def move_somehow(self, admin: Admin, *targets: str) -> None:
+    async def try_to_move(self, admin: Admin, *targets: str) -> None:
         """Order the move of the whole topic, and do not care what becomes of the order."""
         try:
             await admin.moves.start(await admin.moves.plan_topic(TOPIC, targets))
         except HoldfastError:
             return
 
-    async def settled(self, admin: Admin) -> None:
+    async def wait_for_moves(self, admin: Admin) -> None:
         """Return once no move is under way and the mapping is whole."""
         while True:
             try:
                 moves = await admin.moves.list()
-                topic = (await admin.static.read(topic=TOPIC)).get_topic(TOPIC)
+                topic = (await admin.static_topics.read(topic=TOPIC)).get_topic(TOPIC)
             except HoldfastError:
                 await asyncio.sleep(0.1)
                 continue
             prepared = [queue.queue for queue in topic.merged.queues.values() if queue.prepared is not None]
-            if all(move.state in FINISHED for move in moves) and topic.merged.complete and not prepared:
+            if all(move.state in FINISHED for move in moves) and topic.merged.is_complete and not prepared:
                 return
             await asyncio.sleep(0.1)  # brokers finish by themselves and tell nobody
 
-    async def leads(self) -> Counter[str]:
+    async def count_leaders(self) -> Counter[str]:
         """Return how many queues each broker leads."""
         return Counter((await self.operator.leaders(TOPIC)).values())
 
 
 @asynccontextmanager
-async def on_stage(
+async def process_cluster(
     folder: Path, *, flush: str = "async", settings: Mapping[str, object] = MappingProxyType({})
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ProcessCluster]:
     """Provide a stage of real processes; when its user fails, the output of the processes is printed."""
     with Processes(folder) as processes:
         try:
-            yield Stage(processes, flush=flush, settings=settings)
+            yield ProcessCluster(processes, flush=flush, settings=settings)
         except BaseException:
-            sys.stdout.write(processes.said() + "\n")
+            sys.stdout.write(processes.last_lines() + "\n")
             raise

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import a_registration, a_topic, register
 
 from holdfast.machine.events import ChannelId
@@ -15,10 +15,10 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, encode_command
 
 JAVA_5 = 413
-NOBODY = "__syslo__none__"
+NO_LEADER = "__syslo__none__"
 
 
-def a_home(broker: str, queue_id: int = 0, *, generation: int = 0, first: int = 0, end: int = -1) -> Segment:
+def a_segment(broker: str, queue_id: int = 0, *, generation: int = 0, first: int = 0, end: int = -1) -> Segment:
     """Return one home of a logical queue."""
     return Segment(generation=generation, broker=broker, queue_id=queue_id, first=first, end=end)
 
@@ -33,7 +33,7 @@ def a_report(
     scope: str = GLOBAL,
 ) -> dict[str, Any]:
     """Return what one of our brokers registers."""
-    logical = {number: LogicalQueue(number, tuple(homes)) for number, homes in queues.items()}
+    logical = {number: LogicalQueue(number, tuple(segments)) for number, segments in queues.items()}
     mapping = TopicMapping(topic=topic, broker=broker, scope=scope, epoch=epoch, total=total, queues=logical)
     return to_plain(to_info(mapping))
 
@@ -53,9 +53,9 @@ def a_java_report(
     }
 
 
-def leads(broker: str, *numbers: int, total: int = 2, epoch: int = 1, scope: str = GLOBAL) -> dict[str, Any]:
+def a_leader_report(broker: str, *numbers: int, total: int = 2, epoch: int = 1, scope: str = GLOBAL) -> dict[str, Any]:
     """Return the report of a broker that leads *numbers* since ever, each in a physical queue of the same number."""
-    queues = {number: [a_home(broker, number)] for number in numbers}
+    queues = {number: [a_segment(broker, number)] for number in numbers}
     return a_report(broker, queues, total=total, epoch=epoch, scope=scope)
 
 
@@ -65,7 +65,7 @@ def address_of(name: str) -> str:
 
 
 def register_static(
-    server: Conversation,
+    server: MachineHarness,
     name: str,
     *reports: dict[str, Any],
     queues: int = 4,
@@ -79,28 +79,28 @@ def register_static(
     return register(server, name, address_of(name), body=body, channel=channel, clusterName=cluster)
 
 
-def ask_aware(server: Conversation, topic: str = "orders", *, channel: ChannelId | None = None) -> Command:
+def request_aware(server: MachineHarness, topic: str = "orders", *, channel: ChannelId | None = None) -> Command:
     """Ask for a route as our own clients do."""
     fields = {"topic": topic, "hf.mapping": "1"}
-    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
 
 
-def ask_as(
-    server: Conversation,
+def request_as(
+    server: MachineHarness,
     language: str,
     version: int,
     topic: str = "orders",
     *,
     channel: ChannelId | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Command:
     """Ask for a route as a client of that language and version does."""
     channel = server.open() if channel is None else channel
     request = server.request(
-        RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, language=language, version=version, **how
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, language=language, version=version, **options
     )
     server.receive(channel, encode_command(request))
-    (answer,) = server.answers(channel)
+    (answer,) = server.pop_answers(channel)
     return answer
 
 
@@ -118,12 +118,12 @@ def java_leaders(body: bytes) -> dict[int, str]:
         for number in map(int, part["currIdMap"]):
             if number not in found or found[number][0] <= part["epoch"]:
                 found[number] = (part["epoch"], part["bname"])
-    return {number: found[number][1] if number in found else NOBODY for number in range(total)}
+    return {number: found[number][1] if number in found else NO_LEADER for number in range(total)}
 
 
-def leaders(server: Conversation, topic: str = "orders") -> dict[int, str] | str | None:
+def leaders(server: MachineHarness, topic: str = "orders") -> dict[int, str] | str | None:
     """Return what an aware client is told: who leads what, or why it is busy, or None when there is no such topic."""
-    answer = ask_aware(server, topic)
+    answer = request_aware(server, topic)
     if answer.code == 0:
         return java_leaders(answer.body)
     assert answer.code in {2, 17}

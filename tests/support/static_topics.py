@@ -14,7 +14,7 @@ from holdfast.wire.frames.command import Command, response
 MOCK = "__syslo__global__"
 
 
-def logical(number: int, topic: str = "t") -> MessageQueue:
+def logical_queue(number: int, topic: str = "t") -> MessageQueue:
     """Return a logical queue as clients name it."""
     return MessageQueue(topic, MOCK, number)
 
@@ -29,11 +29,11 @@ def a_record(
         scope=scope,
         epoch=epoch,
         total=total,
-        queues={number: LogicalQueue(number, (_home(broker, number, told),)) for number, told in leads.items()},
+        queues={number: LogicalQueue(number, (_segment(broker, number, told),)) for number, told in leads.items()},
     )
 
 
-def _home(broker: str, number: int, generation: int | None) -> Segment:
+def _segment(broker: str, number: int, generation: int | None) -> Segment:
     if generation is None:
         return Segment(generation=-1, broker=broker, queue_id=number)
     return Segment(generation=generation, broker=broker, queue_id=number, first=0)
@@ -41,12 +41,15 @@ def _home(broker: str, number: int, generation: int | None) -> Segment:
 
 def a_static_route(*records: TopicMapping, addresses: Mapping[str, str] | None = None) -> Route:
     """Return the route of a static topic. Brokers listen at their name and port 1, or where *addresses* say."""
-    known = {record.broker: f"{record.broker}:1" for record in records} if addresses is None else addresses
+    broker_addresses = {record.broker: f"{record.broker}:1" for record in records} if addresses is None else addresses
     return Route(
         broker_datas=[
-            BrokerData(cluster="c", broker_name=name, broker_addrs={0: address}) for name, address in known.items()
+            BrokerData(cluster="c", broker_name=name, broker_addrs={0: address})
+            for name, address in broker_addresses.items()
         ],
-        queue_datas=[QueueData(broker_name=name, read_queues=4, write_queues=4, permission=6) for name in known],
+        queue_datas=[
+            QueueData(broker_name=name, read_queues=4, write_queues=4, permission=6) for name in broker_addresses
+        ],
         mappings={record.broker: record for record in records},
     )
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from tests.support.stores import HOST, NOW_MS, SMALL, keep_house
+from tests.support.stores import HOST, NOW_MS, SMALL, run_housekeeping
 
 from holdfast.broker.mapping.mapping_journal import MappingChange, MappingSnapshot
 from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.cluster.mapping import Home
+from holdfast.wire.cluster.mapping import WireSegment
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.inner_batch import wrap_items
 
@@ -22,7 +22,7 @@ FILES: StoreOptions = msgspec.structs.replace(
 PREPARED = 0x4
 
 
-class Folder:
+class StoreFolderBuilder:
     """A store that is written to, and then looked at."""
 
     def __init__(self, root: Path, *, topics: tuple[str, ...] = ("orders", "clicks"), batched: str = "batched") -> None:
@@ -45,32 +45,32 @@ class Folder:
         topic: str = "orders",
         queue: int = 0,
         tags: str = "",
-        more: str = "",
+        extra_properties: str = "",
         flag: int = 0,
         now_ms: int = NOW_MS,
         born_ms: int | None = None,
     ) -> tuple[int, int]:
         """Store one message; return its position and offset."""
-        properties = ((f"TAGS\x01{tags}\x02" if tags else "") + more).encode()
+        properties = ((f"TAGS\x01{tags}\x02" if tags else "") + extra_properties).encode()
         code = java_hash(tags) if tags else 0
         log = self.store.queue(topic, queue)
         born = now_ms if born_ms is None else born_ms
-        placed = self.store.stage(log, body, properties, 0, flag, born, HOST, code, now_ms)
+        stored = self.store.stage(log, body, properties, 0, flag, born, HOST, code, now_ms)
         self.store.write()
         self.store.confirm(self.store.written)
-        return placed
+        return stored
 
     def append_batch(self, bodies: list[bytes], *, topic: str = "batched", now_ms: int = NOW_MS) -> tuple[int, int]:
         """Store one record with many messages; return its position and the first offset."""
         items = encode_items([(0, body, f"KEYS\x01k{number}\x02".encode()) for number, body in enumerate(bodies)])
         batch = wrap_items(items, len(bodies), "id")
         log = self.store.queue(topic, 0)
-        placed = self.store.stage(
+        stored = self.store.stage(
             log, batch.body, batch.properties.encode(), 0, batch.sys_flag, now_ms, HOST, 0, now_ms
         )
         self.store.write()
         self.store.confirm(self.store.written)
-        return placed
+        return stored
 
     def fill(self, count: int = 60) -> None:
         """Store messages of every kind."""
@@ -85,22 +85,24 @@ class Folder:
             if number % 10 == 0:
                 self.append_batch([b"one", b"two", b"three"], now_ms=NOW_MS + number)
 
-    def settle(self) -> None:
+    def advance_checkpoint(self) -> None:
         """Let the mark of a live broker move to the end of its log."""
         self._now_ms += 60_000
-        keep_house(self.store, self._now_ms)
+        run_housekeeping(self.store, self._now_ms)
 
     def close(self) -> None:
         """End in order."""
         self.store.close(NOW_MS + 1000)
 
-    def map(self, topic: str, homes: dict[int, list[Home]], *, epoch: int = 1, owner: str | None = None) -> None:
+    def write_mapping(
+        self, topic: str, segments: dict[int, list[WireSegment]], *, epoch: int = 1, owner: str | None = None
+    ) -> None:
         """Record logical queues, in our file; and, if somebody is said to own them, in Java's."""
-        change = MappingChange(topic=topic, epoch=epoch, total=len(homes), queues=homes, is_whole=True)
+        change = MappingChange(topic=topic, epoch=epoch, total=len(segments), queues=segments, is_whole=True)
         snapshot = MappingSnapshot(position=self.store.written, topics={topic: change})
         self.disk.replace("config/holdfastMapping.json", msgspec.json.encode(snapshot))
         if owner is not None:
-            detail = {"bname": owner, "topic": topic, "totalQueues": len(homes), "hostedQueues": {}}
+            detail = {"bname": owner, "topic": topic, "totalQueues": len(segments), "hostedQueues": {}}
             java = {"topicQueueMappingInfoMap": {topic: detail}}
             self.disk.replace("config/topicQueueMapping.json", msgspec.json.encode(java))
 
@@ -116,9 +118,9 @@ class Folder:
         return self.root / "consumequeue" / topic / str(queue) / f"{start:020d}", at - start
 
 
-def overwrite(place: tuple[Path, int], data: bytes, *, skip: int = 0) -> bytes:
+def overwrite(file_and_byte: tuple[Path, int], data: bytes, *, skip: int = 0) -> bytes:
     """Change some bytes of a file; return what was there."""
-    path, at = place
+    path, at = file_and_byte
     with path.open("r+b") as file:
         file.seek(at + skip)
         before = file.read(len(data))
@@ -127,8 +129,8 @@ def overwrite(place: tuple[Path, int], data: bytes, *, skip: int = 0) -> bytes:
     return before
 
 
-def flip(place: tuple[Path, int], *, skip: int = 0) -> None:
+def flip(file_and_byte: tuple[Path, int], *, skip: int = 0) -> None:
     """Flip one bit of a file."""
-    path, at = place
+    path, at = file_and_byte
     byte = path.read_bytes()[at + skip]
-    overwrite(place, bytes([byte ^ 0x10]), skip=skip)
+    overwrite(file_and_byte, bytes([byte ^ 0x10]), skip=skip)

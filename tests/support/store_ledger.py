@@ -27,8 +27,8 @@ SMALL = StoreOptions(
     body_size_max=4096,
 )
 HOST = bytes((127, 0, 0, 1, 0, 0, 48, 57))
-BATCHED = "batched"
-QUEUES = [("orders", 0), ("orders", 1), ("a" * 130, 0), (BATCHED, 0)]
+BATCH_TOPIC = "batched"
+QUEUES = [("orders", 0), ("orders", 1), ("a" * 130, 0), (BATCH_TOPIC, 0)]
 TOPICS = b'{"topicConfigTable":{"batched":{"attributes":{"queue.type":"BatchCQ"}}}}'
 INNER_BATCH = 0x40 | 0x80
 START_MS = 1_700_000_000_000
@@ -38,7 +38,7 @@ QueueName = tuple[str, int]
 _PROPERTIES = re.compile(rb"UNIQ_KEY\x01\d+\x02KEYS\x01k\d j\x02(INNER_NUM\x01\d+\x02INNER_BASE\x01\d+\x02)?")
 
 
-class Ledger:
+class StoreLedger:
     """What was confirmed: (queue, offset) -> body; and of batches, how many messages."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Ledger:
         self.counts: dict[tuple[QueueName, int], int] = {}
         self.ends: dict[QueueName, int] = {}
 
-    def note(self, name: QueueName, offset: int, body: bytes, count: int = 1) -> None:
+    def record(self, name: QueueName, offset: int, body: bytes, count: int = 1) -> None:
         """Write down a promise."""
         self.bodies[name, offset] = body
         self.counts[name, offset] = count
@@ -60,7 +60,9 @@ def fresh_disk() -> SimDisk:
     return disk
 
 
-def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int, *, is_synced: bool = True) -> None:
+def append_some(
+    store: MessageStore, ledger: StoreLedger, random: Random, now_ms: int, *, is_synced: bool = True
+) -> None:
     """One event under sync flush: stage a few records, write, sync, confirm; only then are they promised."""
     promised = []
     for _ in range(random.randint(1, 4)):
@@ -68,7 +70,7 @@ def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int
         body = random.randbytes(random.choice((0, 10, 200, 900)))
         properties = b"UNIQ_KEY\x01%d\x02KEYS\x01k%d j\x02" % (random.getrandbits(60), random.randrange(9))
         count, flag = 1, 0
-        if name[0] == BATCHED and random.random() < 0.8:
+        if name[0] == BATCH_TOPIC and random.random() < 0.8:
             count, flag = random.choice((1, 2, 50)), INNER_BATCH
             properties += b"INNER_NUM\x01%d\x02" % count
         _, offset = store.stage(store.queue(*name), body, properties, 0, flag, now_ms, HOST, 7, now_ms)
@@ -78,7 +80,7 @@ def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int
         file.sync()
     store.confirm(store.written)
     for name, offset, body, count in promised:
-        ledger.note(name, offset, body, count)
+        ledger.record(name, offset, body, count)
 
 
 def housekeep(store: MessageStore, now_ms: int) -> None:
@@ -91,12 +93,12 @@ def housekeep(store: MessageStore, now_ms: int) -> None:
             store.checkpoint(now_ms)
         if work.read is not None:
             work.read.file.read(work.read.start, work.read.end)
-            store.warmed()
-        if not work.behind and not work.files and work.read is None:
+            store.note_warmed()
+        if not work.has_more_work and not work.files and work.read is None:
             return
 
 
-def run_script(disk: SimDisk, ledger: Ledger, random: Random, *, steps: int = 14) -> None:
+def run_script(disk: SimDisk, ledger: StoreLedger, random: Random, *, steps: int = 14) -> None:
     """Open, append, keep house, now and then end in order and open again; then end in order."""
     now_ms = START_MS + 1000 * len(ledger.bodies)
     store = MessageStore.open(disk, SMALL, now_ms)
@@ -110,7 +112,7 @@ def run_script(disk: SimDisk, ledger: Ledger, random: Random, *, steps: int = 14
     store.close(now_ms)
 
 
-def check(store: MessageStore, ledger: Ledger) -> None:
+def check(store: MessageStore, ledger: StoreLedger) -> None:
     """Everything promised is there, every entry leads to its message, and positions rise along every queue."""
     for (name, offset), body in ledger.bodies.items():
         queue = store.find_queue(*name)
@@ -121,10 +123,10 @@ def check(store: MessageStore, ledger: Ledger) -> None:
             assert record is not None
             assert (record.topic, record.queue_id, record.offset, record.body) == (*name, offset, body)
     for queue in store.list_queues():
-        assert queue.is_batched == (queue.topic == BATCHED)
+        assert queue.is_batched == (queue.topic == BATCH_TOPIC)
         last = -1
         count = queue.offset_max - queue.offset_min
-        _, spans = queue.stretch(queue.offset_min, count)
+        _, spans = queue.read_range(queue.offset_min, count)
         firsts = range(queue.offset_min, queue.offset_max) if spans is None else [first for first, _ in spans]
         for offset, (position, size, _) in zip(firsts, queue.entries(queue.offset_min, count), strict=True):
             if size == BLANK_ENTRY_SIZE:
@@ -138,7 +140,7 @@ def check(store: MessageStore, ledger: Ledger) -> None:
 
 def check_keys(store: MessageStore) -> None:
     """Every message that is there is found by each of its keys, once."""
-    assert not store.index_behind
+    assert not store.index_lag_bytes
     expected: dict[tuple[str, str], set[int]] = {}
     for queue in store.list_queues():
         for position, size, _ in queue.entries(queue.offset_min, queue.offset_max - queue.offset_min):

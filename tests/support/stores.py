@@ -46,10 +46,10 @@ def batched_disk(*topics: str) -> SimDisk:
 def append_batch(store: MessageStore, count: int, *, now_ms: int = NOW_MS, body: bytes = b"items") -> tuple[int, int]:
     """Stage, write and confirm one record that says to hold *count* messages; return its position and offset."""
     properties = b"UNIQ_KEY\x01u\x02INNER_NUM\x01%d" % count
-    placed = store.stage(store.queue("orders", 0), body, properties, 0, INNER_BATCH, now_ms, HOST, 0, now_ms)
+    stored = store.stage(store.queue("orders", 0), body, properties, 0, INNER_BATCH, now_ms, HOST, 0, now_ms)
     store.write()
     store.confirm(store.written)
-    return placed
+    return stored
 
 
 def stage(
@@ -72,10 +72,10 @@ def stage(
 
 def append(store: MessageStore, body: bytes = b"body", **fields: object) -> tuple[int, int]:
     """Stage, write and confirm one record; return its position and offset."""
-    placed = stage(store, body, **fields)  # type: ignore[arg-type]
+    stored = stage(store, body, **fields)  # type: ignore[arg-type]
     store.write()
     store.confirm(store.written)
-    return placed
+    return stored
 
 
 def bodies(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> list[bytes | None]:
@@ -100,7 +100,7 @@ def overwrite(disk: Disk, path: str, at: int, data: bytes) -> None:
     file.sync()
 
 
-def keep_house(store: MessageStore, now_ms: int = NOW_MS) -> None:
+def run_housekeeping(store: MessageStore, now_ms: int = NOW_MS) -> None:
     """Do all that is due, syncs included."""
     while True:
         work = store.housekeep(now_ms)
@@ -110,8 +110,8 @@ def keep_house(store: MessageStore, now_ms: int = NOW_MS) -> None:
             store.checkpoint(now_ms)
         if work.read is not None:
             work.read.file.read(work.read.start, work.read.end)
-            store.warmed()
-        if not work.behind and not work.files and work.read is None:
+            store.note_warmed()
+        if not work.has_more_work and not work.files and work.read is None:
             return
 
 
@@ -120,21 +120,21 @@ def finish(
 ) -> _Result:
     """Give *steps* every byte that they ask for, by *read* if given, and return their result."""
     try:
-        wanted = next(steps)
+        needed = next(steps)
         while True:
-            wanted = steps.send(read(wanted) if read is not None else _read(store, wanted))
+            needed = steps.send(read(needed) if read is not None else _read(store, needed))
     except StopIteration as stop:
         result: _Result = stop.value
         return result
 
 
-def finish_blind(store: MessageStore, disk: SimDisk, steps: Steps[_Result]) -> tuple[_Result, int]:
+def finish_without_reads(store: MessageStore, disk: SimDisk, steps: Steps[_Result]) -> tuple[_Result, int]:
     """Do the same on a disk that may be read between the steps only; return how often that was done, too."""
 
     def forbid(call: str, path: str) -> None:
         assert call != "read", f"{path} is read where others wait"
 
-    asked = 0
+    read_count = 0
     data: bytes | None = None
     try:
         while True:
@@ -142,9 +142,9 @@ def finish_blind(store: MessageStore, disk: SimDisk, steps: Steps[_Result]) -> t
             read = next(steps) if data is None else steps.send(data)
             disk.before = None
             data = _read(store, read)
-            asked += 1
+            read_count += 1
     except StopIteration as stop:
-        return stop.value, asked
+        return stop.value, read_count
     finally:
         disk.before = None
 

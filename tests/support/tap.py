@@ -22,14 +22,14 @@ class Tap:
 
     Attributes:
         address: Where clients connect.
-        asked: What clients asked so far.
+        requests: What clients asked so far.
         answers: What the server answered.
         pushed: What the server sent without being asked.
     """
 
     def __init__(self, server: str) -> None:
         self.address = ""
-        self.asked: list[Command] = []
+        self.requests: list[Command] = []
         self.answers: list[Command] = []
         self.pushed: list[Command] = []
         self._host, _, self._port = server.rpartition(":")
@@ -54,10 +54,10 @@ class Tap:
         self._listens.set()
         await self._stopped.wait()
         server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        other_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in other_tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*other_tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -66,26 +66,26 @@ class Tap:
             writer.close()
             return
         await asyncio.gather(
-            self._pass_on(reader, server_writer, is_server=False), self._pass_on(server_reader, writer, is_server=True)
+            self._relay(reader, server_writer, is_server=False), self._relay(server_reader, writer, is_server=True)
         )
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_server: bool) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_server: bool) -> None:
         unread = b""
         try:
             while data := await reader.read(1 << 16):
                 writer.write(data)
-                frames, taken = split_frames(memoryview(unread + data))
+                frames, consumed = split_frames(memoryview(unread + data))
                 for command in map(decode_command, frames):
-                    self._keep(command, is_server=is_server)
-                unread = (unread + data)[taken:]
+                    self._record(command, is_server=is_server)
+                unread = (unread + data)[consumed:]
         except ConnectionError:
             pass  # one end died: the other one hears of it by the close
         finally:
             writer.close()
 
-    def _keep(self, command: Command, *, is_server: bool) -> None:
+    def _record(self, command: Command, *, is_server: bool) -> None:
         if not is_server:
-            self.asked.append(command)
+            self.requests.append(command)
         elif command.is_response:
             self.answers.append(command)
         else:

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import address_of, leads, register_static
+from tests.support.static_reports import a_leader_report, address_of, register_static
 
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -15,19 +15,23 @@ JAVA_5 = {"language": "JAVA", "version": 513}
 OLD = {"language": "JAVA", "version": 401}
 
 
-def ask(server: Conversation, topic: str, unit: str = "", *, how: dict[str, Any] | None = None, **more: str) -> Command:
+def request_unit_route(
+    server: MachineHarness, topic: str, unit: str = "", *, client: dict[str, Any] | None = None, **extra_fields: str
+) -> Command:
     """Ask for a route, as a client of a unit does, if one is named."""
-    fields = {"topic": topic, **({"scope": unit} if unit else {}), **more}
+    fields = {"topic": topic, **({"scope": unit} if unit else {}), **extra_fields}
     channel = server.open()
-    server.receive(channel, encode_command(server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, **(how or {}))))
-    (answer,) = server.answers(channel)
+    server.receive(
+        channel, encode_command(server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, **(client or {})))
+    )
+    (answer,) = server.pop_answers(channel)
     return answer
 
 
-def ask_ours(server: Conversation, topic: str, unit: str = "", group: str = "") -> Command:
+def request_aware_route(server: MachineHarness, topic: str, unit: str = "", group: str = "") -> Command:
     """Do the same as our own clients do."""
-    more = {"hf.mapping": "1", **({"hf.group": group} if group else {})}
-    return ask(server, topic, unit, **more)
+    extra_fields = {"hf.mapping": "1", **({"hf.group": group} if group else {})}
+    return request_unit_route(server, topic, unit, **extra_fields)
 
 
 def hosts(answer: Command) -> list[str]:
@@ -36,7 +40,7 @@ def hosts(answer: Command) -> list[str]:
     return sorted({data.broker_name for data in decode_route(answer.body).queue_datas})
 
 
-def two_units(*topics: str, **options: Any) -> Conversation:
+def two_units(*topics: str, **options: Any) -> MachineHarness:
     """Return a name server with broker a in east and broker b in west, both with *topics*."""
     server = a_name_server(**options)
     for name, cluster in (("a", "east"), ("b", "west")):
@@ -45,25 +49,25 @@ def two_units(*topics: str, **options: Any) -> Conversation:
     return server
 
 
-def two_static_units() -> Conversation:
+def two_static_units() -> MachineHarness:
     """Return one with a static topic in each: two queues in east, three in west."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1, epoch=7, scope="east"), cluster="east")
-    register_static(server, "b", leads("b", 0, 1, 2, total=3, scope="west"), cluster="west")
+    register_static(server, "a", a_leader_report("a", 0, 1, epoch=7, scope="east"), cluster="east")
+    register_static(server, "b", a_leader_report("b", 0, 1, 2, total=3, scope="west"), cluster="west")
     return server
 
 
 def java_publish(body: bytes) -> list[tuple[str, int]]:
     """Return the queues that a Java 5 producer takes for its own, as its client works them out."""
-    told = json.loads(body)
-    if order := told.get("orderTopicConf"):
+    route = json.loads(body)
+    if order := route.get("orderTopicConf"):
         pairs = [item.split(":") for item in order.split(";")]
         return [(name, number) for name, count in pairs for number in range(int(count))]
-    if told.get("topicQueueMappingByBroker"):
+    if route.get("topicQueueMappingByBroker"):
         return java_subscribe(body)
     return [
         (data["brokerName"], number)
-        for data in told["queueDatas"]
+        for data in route["queueDatas"]
         if data["perm"] & 2
         for number in range(data["writeQueueNums"])
     ]
@@ -71,14 +75,14 @@ def java_publish(body: bytes) -> list[tuple[str, int]]:
 
 def java_subscribe(body: bytes) -> list[tuple[str, int]]:
     """Return the queues that a Java 5 consumer shares out."""
-    told = json.loads(body)
-    parts = (told.get("topicQueueMappingByBroker") or {}).values()
+    route = json.loads(body)
+    parts = (route.get("topicQueueMappingByBroker") or {}).values()
     if parts:
         totals = {part["scope"]: part["totalQueues"] for part in parts}
         return sorted((mock_name(scope), number) for scope, total in totals.items() for number in range(total))
     return [
         (data["brokerName"], number)
-        for data in told["queueDatas"]
+        for data in route["queueDatas"]
         if data["perm"] & 4
         for number in range(data["readQueueNums"])
     ]

@@ -55,7 +55,7 @@ class Peer:
         self._writer.close()
         await self._writer.wait_closed()
 
-    async def ask(
+    async def call(
         self, code: int, fields: Mapping[str, str] | None = None, *, body: bytes = b"", serializer: int = JSON
     ) -> Command:
         """Send one request and return its answer. What the server sent before it has been received then, too."""
@@ -65,48 +65,48 @@ class Peer:
         self._writer.write(encode_command(command))
         return await answer
 
-    def tell_one_way(self, code: int, fields: Mapping[str, str]) -> None:
+    def send_one_way(self, code: int, fields: Mapping[str, str]) -> None:
         """Send a request that gets no answer."""
         command = Command(code=code, opaque=next(self._opaques), fields=dict(fields), flag=ONE_WAY)
         self._writer.write(encode_command(command))
 
     # As a client.
 
-    async def ask_route(self, topic: str, **fields: str) -> Command:
+    async def request_route(self, topic: str, **fields: str) -> Command:
         """Ask for a route as clients do that know of no watching."""
-        return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **fields})
+        return await self.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **fields})
 
     async def watch(self, *topics: str) -> Command:
         """Ask for the routes of *topics* and for their changes; return the last answer."""
         for topic in topics:
-            answer = await self.ask_route(topic, watch="true")
+            answer = await self.request_route(topic, watch="true")
             assert answer.fields.get(WATCHING_FIELD) == "true", answer
         return answer
 
     async def unwatch(self, *topics: str) -> Command:
         """Say that the changes of *topics* are of no more interest; return the answer."""
-        return await self.ask(UNWATCH, {TOPICS_FIELD: ";".join(topics)})
+        return await self.call(UNWATCH, {TOPICS_FIELD: ";".join(topics)})
 
-    async def told(self) -> set[str]:
+    async def next_notice(self) -> set[str]:
         """Return the topics of the next notice, once it has come."""
         return set(topics_of(await self._unread.get()))
 
-    async def told_until(self, topic: str) -> set[str]:
+    async def notices_until(self, topic: str) -> set[str]:
         """Return the topics of all notices up to the first that names *topic*."""
-        topics = await self.told()
+        topics = await self.next_notice()
         while topic not in topics:
-            topics |= await self.told()
+            topics |= await self.next_notice()
         return topics
 
-    async def untold(self) -> bool:
+    async def has_no_notice(self) -> bool:
         """Say whether no notice is unread, once everything has come that was sent until now."""
-        await self.ask_route("nobody-has-this-topic")
+        await self.request_route("nobody-has-this-topic")
         return self._unread.empty()
 
-    async def forget_notices(self) -> None:
+    async def discard_notices(self) -> None:
         """Take all notices that were sent until now for read."""
-        while not await self.untold():
-            await self.told()
+        while not await self.has_no_notice():
+            await self.next_notice()
 
     # As a broker or an operator.
 
@@ -120,23 +120,23 @@ class Peer:
     ) -> None:
         """Register as broker *name* with exactly these topics, in a version of its own."""
         body = a_registration(*topics, counter=next(self._versions), mappings=mappings or {})
-        answer = await self.ask(
+        answer = await self.call(
             RequestCode.REGISTER_BROKER, registration_fields(name, address, body, **fields), body=body
         )
         assert (answer.code, answer.remark) == (0, None)
 
     async def unregister(self, name: str = "a", address: str = ADDRESS) -> None:
         """Say good-bye as a broker does."""
-        await self.order(RequestCode.UNREGISTER_BROKER, **heartbeat_fields(name, address))
+        await self.call_successfully(RequestCode.UNREGISTER_BROKER, **heartbeat_fields(name, address))
 
     async def push_state(self) -> PushState:
         """Return what the name server tells of its watchers."""
-        answer = await self.order(RequestCode.GET_PUSH_STATE)
+        answer = await self.call_successfully(RequestCode.GET_PUSH_STATE)
         return decode_push_state(answer.body)
 
-    async def order(self, code: int, **fields: str) -> Command:
+    async def call_successfully(self, code: int, **fields: str) -> Command:
         """Have the name server do something; return the answer, which is a success."""
-        answer = await self.ask(code, fields)
+        answer = await self.call(code, fields)
         assert answer.code == 0, answer
         return answer
 
@@ -144,10 +144,10 @@ class Peer:
         unread = b""
         while data := await reader.read(1 << 20):
             unread += data
-            frames, taken = split_frames(memoryview(unread))
+            frames, consumed = split_frames(memoryview(unread))
             commands = [decode_command(frame) for frame in frames]
             del frames
-            unread = unread[taken:]
+            unread = unread[consumed:]
             for command in commands:
                 if command.is_response:
                     self._answers.pop(command.opaque).set_result(command)
@@ -159,7 +159,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Peer]:
+async def connect_peer(address: str) -> AsyncIterator[Peer]:
     """Connect to a server, and disconnect at the end."""
     host, port = address.rsplit(":", 1)
     peer = Peer(*await asyncio.open_connection(host, int(port)))
@@ -169,7 +169,7 @@ async def connected(address: str) -> AsyncIterator[Peer]:
         await peer.close()
 
 
-class PushingServer:
+class NameServerHarness:
     """A name server that listens, and what it told its operator.
 
     Attributes:
@@ -212,15 +212,15 @@ class PushingServer:
         """Return the next line that is logged."""
         return await self._logged.get()
 
-    def other_logs(self) -> list[Log]:
+    def unread_logs(self) -> list[Log]:
         """Return the lines that were logged and not looked at yet."""
         return [self._logged.get_nowait() for _ in range(self._logged.qsize())]
 
 
 @asynccontextmanager
-async def pushing(**options: Any) -> AsyncIterator[PushingServer]:
+async def running_name_server(**options: Any) -> AsyncIterator[NameServerHarness]:
     """Run a name server on a free port."""
-    server = PushingServer(NameServerOptions(listen="127.0.0.1:0", **options))
+    server = NameServerHarness(NameServerOptions(listen="127.0.0.1:0", **options))
     await server.service.start()
     try:
         yield server

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tests.support.inner_batches import BATCHED, Item
+from tests.support.inner_batches import BATCH_ATTRIBUTES, Item
 
 from holdfast import ClusterClient
 from holdfast.wire.frames.codes import RequestCode
@@ -20,26 +20,26 @@ from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
 from holdfast.wire.requests.send import SendFields
 
-ATTRIBUTES = "".join(f"+{name}={value}" for name, value in BATCHED.items())
+ATTRIBUTES = "".join(f"+{name}={value}" for name, value in BATCH_ATTRIBUTES.items())
 
 
-def a_whole_batch(topic: str, batch: Sequence[Item], *, codec: Codec | None = None, queue: int = 0) -> Command:
+def an_inner_batch(topic: str, batch: Sequence[Item], *, codec: Codec | None = None, queue: int = 0) -> Command:
     """Return the request that sends *batch* as one record. The ids of its messages must follow each other."""
     body = encode_items([(item.flag, item.body, item.properties) for item in batch])
     keys = [item.keys for item in batch if item.keys]
     tags = [item.tags for item in batch]
     batch_id = f"{int(batch[0].unique_key, 16) - 1:032X}"
-    whole = wrap_items(body, len(batch), batch_id, keys=keys, tags=tags, codec=codec, ids_follow=True)
+    record = wrap_items(body, len(batch), batch_id, keys=keys, tags=tags, codec=codec, has_sequential_ids=True)
     fields = SendFields(
         producer_group="batches",
         topic=topic,
         queue_id=queue,
-        sys_flag=whole.sys_flag,
+        sys_flag=record.sys_flag,
         born_timestamp=1_700_000_000_000,
         flag=0,
-        properties=whole.properties,
+        properties=record.properties,
     )
-    return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=whole.body)
+    return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=record.body)
 
 
 def send_commands(namesrv: str, address: str, commands: Sequence[Command]) -> list[Command]:

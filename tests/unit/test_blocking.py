@@ -9,7 +9,7 @@ from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import blocking
-from holdfast.client.produce.batch_lines import KEEP_BYTES, Batching
+from holdfast.client.produce.batch_lines import MESSAGE_OVERHEAD_BYTES, Batching
 from holdfast.model.errors import LocalProtocolError, ProducerFull, SendFailed
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
@@ -47,9 +47,9 @@ def test_a_producer_sends(server: ScriptedServer):
         thread.start()
         thread.join()
 
-    bodies = [command.body for command in server.heard_of(RequestCode.SEND_MESSAGE_V2)]
+    bodies = [command.body for command in server.requests_of(RequestCode.SEND_MESSAGE_V2)]
     assert {b"one", b"one way", b"from a thread"} <= set(bodies)
-    outcomes = [command.fields["commitOrRollback"] for command in server.heard_of(RequestCode.END_TRANSACTION)]
+    outcomes = [command.fields["commitOrRollback"] for command in server.requests_of(RequestCode.END_TRANSACTION)]
     assert outcomes == ["8", "12"]
 
 
@@ -102,7 +102,7 @@ def test_what_was_taken_from_a_thread_is_not_refused_later(server: ScriptedServe
     server.serve_topic("t")
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
         server.on(code, **STORED)
-    room = 10 * (1000 + KEEP_BYTES)
+    room = 10 * (1000 + MESSAGE_OVERHEAD_BYTES)
     with blocking.Producer(server.namesrv, "p", batching=Batching(waiting_bytes_max=room)) as producer:
 
         def give() -> list[Future[SendResult]]:
@@ -137,7 +137,7 @@ def test_a_loop_consumes(server: ScriptedServer):
                 consumer.ack(message)
                 consumer.close()
     assert taken == [b"0/0", b"0/1", b"0/2"]
-    assert (group.given_back, group.committed) == ([(1, 0)], {0: 3})
+    assert (group.sent_back, group.committed) == ([(1, 0)], {0: 3})
 
 
 def test_a_listener_runs_in_a_thread(server: ScriptedServer):
@@ -282,11 +282,11 @@ def test_a_transaction_can_be_decided_early(server: ScriptedServer):
     with blocking.Producer(server.namesrv) as producer:
         with producer.transaction(Message("t", b"x")) as transaction:
             transaction.roll_back()
-            assert len(server.heard_of(RequestCode.END_TRANSACTION)) == 1
+            assert len(server.requests_of(RequestCode.END_TRANSACTION)) == 1
         with producer.transaction(Message("t", b"x")) as transaction:
             assert transaction.commit().queue == transaction.queue == QUEUE
 
-    outcomes = [command.fields["commitOrRollback"] for command in server.heard_of(RequestCode.END_TRANSACTION)]
+    outcomes = [command.fields["commitOrRollback"] for command in server.requests_of(RequestCode.END_TRANSACTION)]
     assert outcomes == ["12", "8"]
 
 

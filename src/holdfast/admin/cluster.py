@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, ClusterAccess, NotFound, body_of, gather
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.cluster.route import Table
@@ -61,12 +61,12 @@ class ClusterDescription(msgspec.Struct, frozen=True):
 class Cluster:
     """Operations on clusters and brokers."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
 
     async def statuses(self) -> list[BrokerStatus]:
         """Return the status of every broker, including brokers that do not answer."""
-        return await gather(await self._reach.brokers(), self._status)
+        return await gather(await self._access.brokers(), self._status)
 
     async def describe_broker(self, name: str) -> list[BrokerDescription]:
         """Return the master of *name* and its replicas, by id.
@@ -74,7 +74,7 @@ class Cluster:
         Raises:
             NotFound: there is no such broker; the text lists the known ones.
         """
-        known = await self._reach.brokers()
+        known = await self._access.brokers()
         found = [broker for broker in known if name in {broker.name, broker.address}]
         if not found:
             names = sorted({broker.name for broker in known})
@@ -83,18 +83,18 @@ class Cluster:
 
     async def describe(self) -> ClusterDescription:
         """Return every cluster that the name server knows, with its brokers and totals."""
-        info = await self._reach.cluster_info()
+        info = await self._access.cluster_info()
         statuses = await self.statuses()
-        answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self._access.invoke_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = body_of(answer, dict[str, object]).get("topicList")
         return ClusterDescription(
-            list(self._reach.name_servers),
+            list(self._access.name_servers),
             {cluster: sorted(names) for cluster, names in sorted(info.cluster_addr_table.items())},
             statuses,
             len(topics) if isinstance(topics, list) else 0,
             sum(status.puts_per_second or 0.0 for status in statuses),
             sum(status.gets_per_second or 0.0 for status in statuses),
-            await find_route_push(self._reach),
+            await find_route_push(self._access),
         )
 
     async def _status(self, broker: Broker) -> BrokerStatus:
@@ -106,11 +106,11 @@ class Cluster:
 
     async def _describe(self, broker: Broker) -> BrokerDescription:
         runtime = await self._runtime(broker)
-        answer = await self._reach.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        answer = await self._access.invoke(broker.address, RequestCode.GET_BROKER_CONFIG)
         return BrokerDescription(_to_status(broker, runtime), runtime, parse_settings(answer.body))
 
     async def _runtime(self, broker: Broker) -> dict[str, str]:
-        answer = await self._reach.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._access.invoke(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return dict(sorted(body_of(answer, Table).table.items()))
 
 
@@ -133,8 +133,8 @@ def _to_status(broker: Broker, runtime: dict[str, str]) -> BrokerStatus:
         puts_today=_difference(runtime, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
         gets_today=_difference(runtime, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
         disk_used_percent=None if ratio is None or ratio < 0 else round(100 * ratio, 1),
-        up_since_ms=_whole(runtime, "bootTimestamp"),
-        leads=_whole(runtime, "logicalQueuesLed"),
+        up_since_ms=_integer(runtime, "bootTimestamp"),
+        leads=_integer(runtime, "logicalQueuesLed"),
         draining=runtime.get("draining") == "true",
         replication=_replication(runtime),
     )
@@ -147,8 +147,8 @@ def _replication(runtime: dict[str, str]) -> str | None:
     if "replicas" not in runtime:
         return None
     text = f"{runtime.get('replicasInSync', '0')} of {runtime['replicas']} in sync"
-    behind = runtime.get("replicasBehind")
-    return f"{text}; behind: {behind}" if behind else text
+    lagging = runtime.get("replicasBehind")
+    return f"{text}; behind: {lagging}" if lagging else text
 
 
 def _number(runtime: dict[str, str], name: str) -> float | None:
@@ -159,11 +159,11 @@ def _number(runtime: dict[str, str], name: str) -> float | None:
         return None
 
 
-def _whole(runtime: dict[str, str], name: str) -> int | None:
+def _integer(runtime: dict[str, str], name: str) -> int | None:
     number = runtime.get(name, "")
     return int(number) if number.isdecimal() else None
 
 
 def _difference(runtime: dict[str, str], now: str, before: str) -> int | None:
-    now_count, before_count = _whole(runtime, now), _whole(runtime, before)
+    now_count, before_count = _integer(runtime, now), _integer(runtime, before)
     return None if now_count is None or before_count is None else now_count - before_count

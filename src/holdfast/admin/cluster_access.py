@@ -18,9 +18,16 @@ from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
-from holdfast.model.spelling_hint import did_you_mean, nearest
-from holdfast.wire.cluster.mapping import Info
-from holdfast.wire.cluster.route import LEFT_FIELD, REPORTS_FIELD, ClusterInfo, LeftBroker, TopicList, decode_route
+from holdfast.model.spelling_hint import did_you_mean, hint_suffix
+from holdfast.wire.cluster.mapping import MappingInfo
+from holdfast.wire.cluster.route import (
+    DEPARTED_FIELD,
+    REPORTS_FIELD,
+    ClusterInfo,
+    DepartedBroker,
+    TopicList,
+    decode_route,
+)
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -30,7 +37,7 @@ from holdfast.wire.frames.fields import from_fields, to_fields
 # How many servers or topics are queried concurrently; more only makes all of them slower.
 IN_FLIGHT_MAX: Final = 64
 # On a route query: we read mappings, and want the real brokers of a static topic instead of its logical broker name.
-_KNOWS_MAPPINGS: Final = {"hf.mapping": "1"}
+_MAPPING_AWARE: Final = {"hf.mapping": "1"}
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -68,10 +75,10 @@ class Broker(msgspec.Struct, frozen=True):
 class _MappedRoute(msgspec.Struct, frozen=True, rename="camel"):
     """The mapping rows in a route: broker name to the mapping that this broker registered for a static topic."""
 
-    topic_queue_mapping_by_broker: dict[str, Info] | None = None
+    topic_queue_mapping_by_broker: dict[str, MappingInfo] | None = None
 
 
-class Reach:
+class ClusterAccess:
     """Connections to one cluster.
 
     Args:
@@ -81,7 +88,7 @@ class Reach:
     """
 
     unit: str | None = None
-    preferred: str | None = None  # the name server to query first
+    preferred_name_server: str | None = None  # the name server to query first
 
     def __init__(self, namesrv: str, *, timeout_s: float, unit: str | None = None) -> None:
         self.unit = unit
@@ -97,7 +104,7 @@ class Reach:
     async def __aexit__(self, *error: object) -> None:
         await self._client.close()
 
-    async def ask(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+    async def invoke(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
         """Return the answer of the server at *address*.
 
         Raises:
@@ -106,7 +113,7 @@ class Reach:
         """
         return await self._client.invoke(address, _command(code, header, body))
 
-    async def ask_anything(
+    async def invoke_unchecked(
         self, address: str, code: RequestCode, header: Header, *, timeout_s: float | None = None
     ) -> Command:
         """Return the answer of the server at *address*, whatever its code.
@@ -116,16 +123,16 @@ class Reach:
         """
         return await self._client.ask(address, _command(code, header), timeout_s)
 
-    async def ask_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+    async def invoke_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
         """Return the answer of the first name server that gives one.
 
         Raises:
             BrokerRefused: it answered with a failure code.
             NameServerUnreachable: no name server answers.
         """
-        if self.preferred is not None:
+        if self.preferred_name_server is not None:
             with contextlib.suppress(ConnectionLost, RequestTimeout):
-                return await self.ask(self.preferred, code, header, body)
+                return await self.invoke(self.preferred_name_server, code, header, body)
         try:
             answer = await self._client.ask_name_server(_command(code, header, body))
         except (ConnectionLost, RequestTimeout) as error:
@@ -134,21 +141,21 @@ class Reach:
             raise BrokerRefused(answer.code, answer.remark or "")
         return answer
 
-    async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
+    async def invoke_all_name_servers(self, code: RequestCode, header: Header) -> None:
         """Send a request to every name server, because they do not talk to each other."""
         await self._client.every_name_server(_command(code, header))
 
-    async def tell_name_servers(self, code: RequestCode, header: Header) -> dict[str, HoldfastError]:
+    async def try_all_name_servers(self, code: RequestCode, header: Header) -> dict[str, HoldfastError]:
         """Send a request to every name server; return the errors of those that failed, by address."""
 
-        async def tell(address: str) -> HoldfastError | None:
+        async def attempt(address: str) -> HoldfastError | None:
             try:
-                await self.ask(address, code, header)
+                await self.invoke(address, code, header)
             except HoldfastError as error:
                 return error
             return None
 
-        failures = zip(self.name_servers, await gather(self.name_servers, tell), strict=True)
+        failures = zip(self.name_servers, await gather(self.name_servers, attempt), strict=True)
         return {address: error for address, error in failures if error is not None}
 
     async def mark_deleted(self, topic: str, fields: Mapping[str, str], brokers: Iterable[str]) -> None:
@@ -157,18 +164,20 @@ class Reach:
         Raises:
             PartlyDone: a name server did not receive the deletion.
         """
-        silent = await self.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        silent = await self.try_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
         if not silent:
             return
         marked = ", ".join(address for address in self.name_servers if address not in silent) or "no name server"
         missing = ", ".join(silent)
-        why = "; ".join(str(error) for error in silent.values())
-        one = next(iter(silent))
+        reasons = "; ".join(str(error) for error in silent.values())
+        first_missing = next(iter(silent))
         raise PartlyDone(
             f"topic {topic} is deleted at {', '.join(sorted(brokers)) or 'no broker'} and marked as deleted at"
-            f" {marked}, but not at {missing} ({why}). Brokers report the deletion to it when it is back; if `holdfast"
-            f" topic route {topic} --namesrv {one}` still shows the topic then, run `holdfast topic delete {topic}"
-            f" --namesrv {one}`"
+            f" {marked}, but not at {missing} ({reasons}). Brokers report the deletion to it when it is back; if "
+            "`holdfast"
+            f" topic route {topic} --namesrv {first_missing}` still shows the topic then, run `holdfast topic delete "
+            f"{topic}"
+            f" --namesrv {first_missing}`"
         )
 
     @property
@@ -187,24 +196,26 @@ class Reach:
 
     async def find_route(self, topic: str) -> Route | None:
         """Return the route of *topic*, or None if no broker serves it. A static topic's route has its real brokers."""
-        found = await self.find_route_and_rows(topic)
+        found = await self.find_route_and_reports(topic)
         return None if found is None else found[0]
 
-    async def find_rows(self, topic: str) -> dict[str, Info]:
+    async def find_route_reports(self, topic: str) -> dict[str, MappingInfo]:
         """Return the mappings that brokers, dead ones too, registered for a static topic; empty for other topics."""
-        found = await self.find_route_and_rows(topic)
+        found = await self.find_route_and_reports(topic)
         return {} if found is None else found[1]
 
-    async def find_route_and_rows(self, topic: str, *, unit: str | None = None) -> tuple[Route, dict[str, Info]] | None:
+    async def find_route_and_reports(
+        self, topic: str, *, unit: str | None = None
+    ) -> tuple[Route, dict[str, MappingInfo]] | None:
         """Return the route of *topic* and, for a static topic, its registered mappings; None if no broker serves it.
 
         The result is limited to *unit*, or to the unit of this object if *unit* is left out.
         """
-        seen = unit or self.unit
-        found = await self._query_route(topic, seen)
-        return found if found is None or seen is None else _narrow(*found, seen)
+        effective_unit = unit or self.unit
+        found = await self._query_route(topic, effective_unit)
+        return found if found is None or effective_unit is None else _narrow(*found, effective_unit)
 
-    async def get_told_route(self, topic: str) -> Route:
+    async def get_client_route(self, topic: str) -> Route:
         """Return the route that a client of this unit receives, including queues of other units that are open to it.
 
         Raises:
@@ -212,42 +223,44 @@ class Reach:
         """
         found = await self._query_route(topic, self.unit)
         if found is None:
-            raise await self._no_topic(topic)
+            raise await self._topic_not_found(topic)
         return found[0]
 
-    async def _query_route(self, topic: str, unit: str | None) -> tuple[Route, dict[str, Info]] | None:
-        fields = {"topic": topic, **_KNOWS_MAPPINGS, **({SCOPE_FIELD: unit} if unit else {})}
+    async def _query_route(self, topic: str, unit: str | None) -> tuple[Route, dict[str, MappingInfo]] | None:
+        fields = {"topic": topic, **_MAPPING_AWARE, **({SCOPE_FIELD: unit} if unit else {})}
         try:
-            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            answer = await self.invoke_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
         return decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
 
-    async def find_reports(self, topic: str) -> dict[str, Info]:
+    async def find_reports(self, topic: str) -> dict[str, MappingInfo]:
         """Return every registered mapping of a static topic that is still valid, of live and dead brokers."""
-        fields = {"topic": topic, **_KNOWS_MAPPINGS, REPORTS_FIELD: "1"}
+        fields = {"topic": topic, **_MAPPING_AWARE, REPORTS_FIELD: "1"}
         try:
-            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            answer = await self.invoke_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return {}
             raise
-        rows = body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
-        return {name: row for name, row in rows.items() if self.unit is None or covers(row.scope, self.unit)}
+        reports = body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
+        return {
+            name: report for name, report in reports.items() if self.unit is None or covers(report.scope, self.unit)
+        }
 
-    def within(self, unit: str | None) -> Self:
+    def for_unit(self, unit: str | None) -> Self:
         """Return a copy on the same connections that is limited to one unit; None removes the limit."""
-        lens = copy.copy(self)
-        lens.unit = unit
-        return lens
+        access = copy.copy(self)
+        access.unit = unit
+        return access
 
-    def by_way_of(self, name_server: str) -> Self:
+    def preferring(self, name_server: str) -> Self:
         """Return a copy on the same connections that queries this name server first, as long as it answers."""
-        lens = copy.copy(self)
-        lens.preferred = name_server
-        return lens
+        access = copy.copy(self)
+        access.preferred_name_server = name_server
+        return access
 
     async def get_route(self, topic: str) -> Route:
         """Return the route of *topic*.
@@ -255,46 +268,53 @@ class Reach:
         Raises:
             RouteNotFound: no broker serves it.
         """
-        return (await self.get_route_and_rows(topic))[0]
+        return (await self.get_route_and_reports(topic))[0]
 
-    async def get_route_and_rows(self, topic: str) -> tuple[Route, dict[str, Info]]:
+    async def get_route_and_reports(self, topic: str) -> tuple[Route, dict[str, MappingInfo]]:
         """Return the route of *topic* and, for a static topic, its registered mappings.
 
         Raises:
             RouteNotFound: no broker serves it.
         """
-        found = await self.find_route_and_rows(topic)
+        found = await self.find_route_and_reports(topic)
         if found is None:
-            raise await self._no_topic(topic)
+            raise await self._topic_not_found(topic)
         return found
 
-    async def _no_topic(self, topic: str) -> RouteNotFound:
-        answer = await self.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    async def _topic_not_found(self, topic: str) -> RouteNotFound:
+        answer = await self.invoke_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         hint = did_you_mean(topic, body_of(answer, TopicList).topic_list)
         return RouteNotFound(f"topic {topic!r} does not exist; {hint or '`holdfast topic list` shows those that do'}")
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every broker that the name server knows."""
-        answer = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await self.invoke_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return java_json.decode(answer.body, ClusterInfo)
 
-    async def find_left(self, topics: Sequence[str]) -> dict[str, LeftBroker]:
+    async def find_left_brokers(self, topics: Sequence[str]) -> dict[str, DepartedBroker]:
         """Return the brokers of this unit that left and did not return, with their queues of *topics*.
 
         A name server knows the brokers that left since it started; Java's name servers know none.
         """
         body = java_json.encode(topics)
 
-        async def ask(address: str) -> ClusterInfo:
+        async def query(address: str) -> ClusterInfo:
             try:
-                answer = await self.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, {LEFT_FIELD: "1"}, body)
+                answer = await self.invoke(address, RequestCode.GET_BROKER_CLUSTER_INFO, {DEPARTED_FIELD: "1"}, body)
             except (ConnectionLost, RequestTimeout):
                 return ClusterInfo()
             return java_json.decode(answer.body, ClusterInfo)
 
-        answers = await gather(self.name_servers if self.preferred is None else (self.preferred,), ask)
-        here = {name for info in answers for name in info.broker_addr_table}
-        found = {name: left for info in answers for name, left in info.left_brokers.items() if name not in here}
+        answers = await gather(
+            self.name_servers if self.preferred_name_server is None else (self.preferred_name_server,), query
+        )
+        registered = {name for info in answers for name in info.broker_addr_table}
+        found = {
+            name: left_broker
+            for info in answers
+            for name, left_broker in info.left_brokers.items()
+            if name not in registered
+        }
         return {name: found[name] for name in sorted(found) if self.unit in {None, found[name].cluster}}
 
     async def brokers(self) -> list[Broker]:
@@ -320,7 +340,7 @@ class Reach:
             raise NotFound("the name server knows no broker; is one running?")
         return masters
 
-    async def readers(self) -> list[Broker]:
+    async def readable_brokers(self) -> list[Broker]:
         """Return one readable process for each broker name of this unit: the master, or a replica while it is down.
 
         Raises:
@@ -348,27 +368,31 @@ class Reach:
             masters = [broker for broker in masters if broker.cluster == cluster]
             if not masters:
                 raise NotFound(f"no cluster {cluster!r}; there is {', '.join(known)}")
-        wanted = set(names or ())
-        missing = wanted - {broker.name for broker in masters}
+        requested = set(names or ())
+        missing = requested - {broker.name for broker in masters}
         if missing:
-            raise NotFound(f"no broker {min(missing)!r}{nearest(min(missing), [broker.name for broker in masters])}")
-        return [broker for broker in masters if not wanted or broker.name in wanted]
+            raise NotFound(
+                f"no broker {min(missing)!r}{hint_suffix(min(missing), [broker.name for broker in masters])}"
+            )
+        return [broker for broker in masters if not requested or broker.name in requested]
 
 
-def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]] | None:
+def _narrow(route: Route, reports: dict[str, MappingInfo], unit: str) -> tuple[Route, dict[str, MappingInfo]] | None:
     """Return the part of a route that belongs to *unit*, without open queues of other units; None if it is empty."""
-    own = {name: row for name, row in rows.items() if covers(row.scope, unit)}
-    brokers = [data for data in route.broker_datas if data.broker_name in own or (not rows and data.cluster == unit)]
-    if not brokers and not own:
+    own_reports = {name: report for name, report in reports.items() if covers(report.scope, unit)}
+    brokers = [
+        data for data in route.broker_datas if data.broker_name in own_reports or (not reports and data.cluster == unit)
+    ]
+    if not brokers and not own_reports:
         return None
     names = {data.broker_name for data in brokers}
     narrowed = msgspec.structs.replace(
         route,
         broker_datas=brokers,
         queue_datas=[data for data in route.queue_datas if data.broker_name in names],
-        mappings={name: record for name, record in route.mappings.items() if name in own},
+        mappings={name: record for name, record in route.mappings.items() if name in own_reports},
     )
-    return narrowed, own
+    return narrowed, own_reports
 
 
 async def gather(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Result]]) -> list[_Result]:

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.cluster_access import Reach
+from holdfast.admin.cluster_access import ClusterAccess
 from holdfast.config import UpOptions
 from holdfast.model.errors import ConfigError, HoldfastError, RequestTimeout
 from holdfast.runtime.address import split_address
@@ -85,42 +85,42 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         return _spec(broker.name, [*words, *extra])
 
 
-def plan_cluster(options: UpOptions, folder: Path, held: contextlib.ExitStack) -> ClusterPlan:
+def plan_cluster(options: UpOptions, folder: Path, reserved_ports: contextlib.ExitStack) -> ClusterPlan:
     """Return the cluster that `holdfast up` with *options* starts.
 
     Args:
         options: How many brokers, and where they listen.
         folder: The data folder.
-        held: Holds the ports that are picked here until it is closed.
+        reserved_ports: Holds the ports that are picked here until it is closed.
 
     Raises:
         ConfigError: a port is taken; the text says which and what to do.
     """
-    present = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
-    count = options.brokers or len(present) or DEFAULT_BROKERS
+    existing = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
+    count = options.brokers or len(existing) or DEFAULT_BROKERS
     names = broker_names(count)
     default = "127.0.0.1:0" if options.base_port == 0 else DEFAULT_NAMESRV
     host, port = split_address(options.namesrv or default)
-    ports = _choose_ports(host, options.base_port, count, held)
+    ports = _choose_ports(host, options.base_port, count, reserved_ports)
     if port == 0:
-        port = _find_free(host, 1, held)[0]
+        port = _find_free(host, 1, reserved_ports)[0]
     elif not _is_free(host, port):
         raise ConfigError(
             f"port {port} is taken: is a cluster running already? If not, choose another with --namesrv HOST:PORT"
         )
-    reached = _reached(host)
+    dialled_host = _dialled_host(host)
     metrics_of_namesrv, *metrics_of_brokers = _metrics_addresses(host, options.metrics_port, 1 + count)
     return ClusterPlan(
         folder=str(folder),
-        namesrv=_join(reached, port),
+        namesrv=_join(dialled_host, port),
         namesrv_listen=_join(host, port),
         brokers=[
-            BrokerPlan(name, _join(host, port), _join(reached, port), str(folder / name), metrics)
+            BrokerPlan(name, _join(host, port), _join(dialled_host, port), str(folder / name), metrics)
             for name, port, metrics in zip(names, ports, metrics_of_brokers, strict=True)
         ],
         metrics=metrics_of_namesrv,
         flush=options.flush,
-        idle=[name for name in present if name not in names],
+        idle=[name for name in existing if name not in names],
     )
 
 
@@ -136,18 +136,18 @@ async def wait_until_registered(plan: ClusterPlan) -> None:
     Raises:
         RequestTimeout: one of them does not appear.
     """
-    wanted = {broker.name for broker in plan.brokers}
+    expected = {broker.name for broker in plan.brokers}
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _REGISTERED_TIMEOUT_S
-    async with Reach(plan.namesrv, timeout_s=_REGISTERED_TIMEOUT_S) as reach:
+    async with ClusterAccess(plan.namesrv, timeout_s=_REGISTERED_TIMEOUT_S) as access:
         while True:
-            known: set[str] = set()
+            registered: set[str] = set()
             with contextlib.suppress(HoldfastError):
-                known = {broker.name for broker in await reach.brokers()}
-            if wanted <= known:
+                registered = {broker.name for broker in await access.brokers()}
+            if expected <= registered:
                 return
             if loop.time() > deadline_s:
-                raise RequestTimeout(f"{min(wanted - known)} runs but has not registered with {plan.namesrv}")
+                raise RequestTimeout(f"{min(expected - registered)} runs but has not registered with {plan.namesrv}")
             await asyncio.sleep(_PAUSE_S)  # a name server does not report new brokers: poll
 
 
@@ -155,12 +155,12 @@ def _spec(name: str, words: Sequence[str]) -> ChildSpec:
     return ChildSpec(name, (sys.executable, "-m", "holdfast", "serve", *words, "--json", "--with-parent"))
 
 
-def _choose_ports(host: str, base_port: int, count: int, held: contextlib.ExitStack) -> list[int]:
+def _choose_ports(host: str, base_port: int, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
     if base_port == 0:
-        return _find_free(host, count, held)
+        return _find_free(host, count, reserved_ports)
     ports = [base_port + PORT_STEP * number for number in range(count)]
     for name, port in zip(broker_names(count), ports, strict=True):
-        if not all(_is_free(host, each) for each in _block(port)):
+        if not all(_is_free(host, each) for each in _bound_ports(port)):
             raise ConfigError(
                 f"port {port} (or {port - 2}) of {name} is taken: stop the process that uses it, or choose another"
                 " with --base-port N (0 picks free ones)"
@@ -177,42 +177,42 @@ def _metrics_addresses(host: str, first_port: int | None, count: int) -> list[st
     return [_join(host, port) for port in range(first_port, first_port + count)]
 
 
-def _block(port: int) -> tuple[int, ...]:
+def _bound_ports(port: int) -> tuple[int, ...]:
     """Return the ports that a broker on *port* binds."""
     return (port - 2, port)
 
 
-def _find_free(host: str, count: int, held: contextlib.ExitStack) -> list[int]:
+def _find_free(host: str, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
     """Return *count* ports that are free together with their neighbours; *held* holds all of them."""
     start = random.randrange(len(_FREE_PORTS))
     found: list[int] = []
     for base in (*_FREE_PORTS[start:], *_FREE_PORTS[:start]):
         port = base + 4
-        with contextlib.suppress(OSError), contextlib.ExitStack() as block:
-            for each in (*_block(port), port + 1):
-                block.enter_context(_hold(host, each))
-            held.enter_context(block.pop_all())
+        with contextlib.suppress(OSError), contextlib.ExitStack() as reservations:
+            for each in (*_bound_ports(port), port + 1):
+                reservations.enter_context(_reserve_port(host, each))
+            reserved_ports.enter_context(reservations.pop_all())
             found.append(port)
             if len(found) == count:
                 return found
     raise ConfigError(f"no {count} free ports between {_FREE_PORTS.start} and {_FREE_PORTS.stop}")
 
 
-def _hold(host: str, port: int) -> socket.socket:
+def _reserve_port(host: str, port: int) -> socket.socket:
     """Return a socket that occupies *port*, but leaves it to a server that binds it with SO_REUSEADDR, as ours do.
 
     Raises:
         OSError: the port is taken or held.
     """
-    holder = socket.socket(_family(host))
+    reservation = socket.socket(_family(host))
     try:
-        holder.bind((host, port))
+        reservation.bind((host, port))
     except OSError:
-        holder.close()
+        reservation.close()
         raise
     # Only after the bind: with the option, that would succeed on a port that another process holds.
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return holder
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return reservation
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -233,7 +233,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _reached(host: str) -> str:
+def _dialled_host(host: str) -> str:
     """Return the host that other machines dial when a server listens on *host*."""
     return find_own_host() if host in _WILDCARDS else host
 

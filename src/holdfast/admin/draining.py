@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.cluster import parse_settings
-from holdfast.admin.cluster_access import Broker, NotAllowed, Reach, body_of, gather, header_of
-from holdfast.admin.moves import FINISHED, require_another
-from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopics
+from holdfast.admin.cluster_access import Broker, ClusterAccess, NotAllowed, body_of, gather, header_of
+from holdfast.admin.moves import FINISHED, require_other_broker
+from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, StaticTopics
 from holdfast.admin.topics import QueueState, Topics, kind_of
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue
@@ -26,7 +26,7 @@ from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, S
 from holdfast.wire.cluster.registration import REMOVED_FIELD
 from holdfast.wire.cluster.registration import Topics as TopicTable
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.moves import DiscardOrder, DrainOrder, ForgetOrder, encode_body
+from holdfast.wire.requests.moves import DiscardRequest, DrainRequest, ForgetBrokerRequest, encode_body
 from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields
 
 _HOUR_MS: Final = 3_600_000
@@ -34,7 +34,7 @@ _TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 _PAUSE_S: Final = 2.0
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
+class RemovalBlocker(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why a broker is still needed.
 
     Attributes:
@@ -52,7 +52,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-class Home(msgspec.Struct, frozen=True, kw_only=True):
+class DrainedSegment(msgspec.Struct, frozen=True, kw_only=True):
     """A closed segment on the broker that is being drained."""
 
     topic: str
@@ -74,7 +74,7 @@ class Draining:
     """Operations that drain and remove brokers.
 
     Args:
-        reach: The cluster.
+        access: The cluster.
         static: Reads mappings.
         topics: Reads topics.
         sleep: How to wait; tests pass a function that returns at once.
@@ -82,35 +82,39 @@ class Draining:
 
     def __init__(
         self,
-        reach: Reach,
+        access: ClusterAccess,
         static: StaticTopics,
         topics: Topics,
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._reach = reach
+        self._access = access
         self._static = static
         self._topics = topics
         self._sleep = sleep
 
-    async def holds(self, broker: str) -> list[Hold]:
+    async def find_blockers(self, broker: str) -> list[RemovalBlocker]:
         """Return the reasons why *broker* is still needed; an empty list when it can be removed.
 
         Raises:
             NotFound: there is no such broker.
             NotAllowed: it does not answer.
         """
-        view = (await self._static.read()).around(broker)
-        holder = view.get_holder(broker)
-        if holder.fault is not None:
-            raise NotAllowed(f"{broker} does not answer ({holder.fault}): whether it is still needed is unknown")
-        retention_ms = await self._retention_ms(holder)
-        found = [*_leads(view, broker), *_moves(view, broker), *_records(view, broker, retention_ms)]
-        found += await self._waiting(holder)
-        found += await self._normal_topics(view, holder, retention_ms)
-        return found
+        view = (await self._static.read()).for_broker(broker)
+        mappings = view.get_broker(broker)
+        if mappings.fault is not None:
+            raise NotAllowed(f"{broker} does not answer ({mappings.fault}): whether it is still needed is unknown")
+        retention_ms = await self._retention_ms(mappings)
+        blockers = [
+            *_leader_blockers(view, broker),
+            *_move_blockers(view, broker),
+            *_record_blockers(view, broker, retention_ms),
+        ]
+        blockers += await self._find_waiting_messages(mappings)
+        blockers += await self._find_topic_blockers(view, mappings, retention_ms)
+        return blockers
 
-    async def mark(self, broker: str, *, draining: bool) -> None:
+    async def set_draining(self, broker: str, *, draining: bool) -> None:
         """Set or clear the draining mark of *broker*. A draining broker gets queues only by orders that name it.
 
         The broker persists the mark.
@@ -118,31 +122,37 @@ class Draining:
         Raises:
             NotFound: there is no such broker.
         """
-        (found,) = await self._reach.masters(names=[broker])
-        await self._reach.ask(found.address, RequestCode.SET_DRAINING, body=encode_body(DrainOrder(draining=draining)))
+        (found,) = await self._access.masters(names=[broker])
+        await self._access.invoke(
+            found.address, RequestCode.SET_DRAINING, body=encode_body(DrainRequest(draining=draining))
+        )
 
-    async def wait(
-        self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None, *, groups: Sequence[str] = ()
-    ) -> list[Home]:
+    async def wait_until_removable(
+        self,
+        broker: str,
+        on_change: Callable[[Sequence[RemovalBlocker]], None] = lambda _: None,
+        *,
+        groups: Sequence[str] = (),
+    ) -> list[DrainedSegment]:
         """Wait until *broker* is no longer needed. Call *told* with the remaining reasons each time they change.
 
         Meanwhile discard each closed segment as soon as all of *groups* have consumed it. Return those segments.
         """
-        last: list[Hold] | None = None
-        dropped: list[Home] = []
+        last: list[RemovalBlocker] | None = None
+        discarded: list[DrainedSegment] = []
         while True:
-            dropped += (await self.discard_consumed(broker, groups))[0]
-            found = await self.holds(broker)
-            if found != last:
-                told(found)
-            if not found:
-                return dropped
-            last = found
+            discarded += (await self.discard_consumed(broker, groups))[0]
+            blockers = await self.find_blockers(broker)
+            if blockers != last:
+                on_change(blockers)
+            if not blockers:
+                return discarded
+            last = blockers
             await self._sleep(_PAUSE_S)
 
     async def discard_consumed(
         self, broker: str, groups: Sequence[str], *, dry_run: bool = False
-    ) -> tuple[list[Home], list[Home]]:
+    ) -> tuple[list[DrainedSegment], list[DrainedSegment]]:
         """Expire the closed segments on *broker* that all of *groups* have consumed.
 
         Return the expired segments and the kept ones. Without a group nothing is expired.
@@ -151,32 +161,32 @@ class Draining:
             NotFound: there is no such broker.
             NotAllowed: a broker that is needed for this does not answer, or does not support it.
         """
-        dropped: list[Home] = []
-        kept: list[Home] = []
+        discarded: list[DrainedSegment] = []
+        kept: list[DrainedSegment] = []
         if not groups:
-            return dropped, kept  # Without groups, no group can vouch that a segment is consumed.
-        view = (await self._static.read()).around(broker)
+            return discarded, kept  # Without groups, no group can vouch that a segment is consumed.
+        view = (await self._static.read()).for_broker(broker)
         view.require_ready([broker])
-        for topic, queue, segment in _closed_homes(view, broker):
+        for topic, queue, segment in _closed_segments(view, broker):
             view.require_ready([queue.leader.broker])
-            reason = await self._why_kept(view, topic, queue, segment, groups)
-            (kept if reason else dropped).append(
-                Home(
+            reason = await self._keep_reason(view, topic, queue, segment, groups)
+            (kept if reason else discarded).append(
+                DrainedSegment(
                     topic=topic,
                     queue=queue.queue,
                     generation=segment.generation,
                     first=segment.first,
-                    last=segment.last,
+                    last=segment.logical_end,
                     last_ms=segment.last_ms,
                     kept_for=reason,
                 )
             )
             if not reason and not dry_run:
-                order = DiscardOrder(topic=topic, queue=queue.queue, generation=segment.generation)
+                order = DiscardRequest(topic=topic, queue=queue.queue, generation=segment.generation)
                 for name in (queue.leader.broker, broker):
-                    address = view.holders[name].address
-                    await self._reach.ask(address, RequestCode.DISCARD_SEGMENTS, body=encode_body(order))
-        return dropped, kept
+                    address = view.brokers[name].address
+                    await self._access.invoke(address, RequestCode.DISCARD_SEGMENTS, body=encode_body(order))
+        return discarded, kept
 
     async def remove(self, broker: str, *, force: bool = False) -> list[str]:
         """Remove *broker* from all records; return the brokers that forgot it. Its process can then be stopped.
@@ -188,130 +198,142 @@ class Draining:
         Raises:
             NotAllowed: it is still needed; the text says for what.
         """
-        view = (await self._static.read()).around(broker)
-        is_dead = broker not in view.holders or view.holders[broker].fault is not None
+        view = (await self._static.read()).for_broker(broker)
+        is_dead = broker not in view.brokers or view.brokers[broker].fault is not None
         if is_dead and not force:
-            if broker not in view.lost:
-                view.get_holder(broker)
+            if broker not in view.lost_brokers:
+                view.get_broker(broker)
             raise NotAllowed(
                 f"{broker} does not answer: whether delayed, half or retried messages wait in it is unknown. Start it,"
                 " or give them up with --force"
             )
-        require_another(view, broker)
-        held = [*_leads(view, broker), *_records(view, broker, None)] if is_dead else await self.holds(broker)
+        require_other_broker(view, broker)
+        held = (
+            [*_leader_blockers(view, broker), *_record_blockers(view, broker, None)]
+            if is_dead
+            else await self.find_blockers(broker)
+        )
         if held:
-            what = "; ".join(hold_text(hold) for hold in held[:3])
+            reasons = "; ".join(blocker_text(blocker) for blocker in held[:3])
             more = f"; and {len(held) - 3} more" if len(held) > 3 else ""
-            raise NotAllowed(f"{broker} is still needed: {what}{more}. `holdfast broker drain {broker} --wait` ends it")
-        others = [holder for name, holder in view.holders.items() if name != broker and holder.is_ready]
-        body = encode_body(ForgetOrder(broker=broker))
+            raise NotAllowed(
+                f"{broker} is still needed: {reasons}{more}. `holdfast broker drain {broker} --wait` ends it"
+            )
+        other_brokers = [mappings for name, mappings in view.brokers.items() if name != broker and mappings.is_ready]
+        body = encode_body(ForgetBrokerRequest(broker=broker))
         # The others first: if one of them refuses, the broker is still registered.
-        await gather(others, lambda holder: self._reach.ask(holder.address, RequestCode.FORGET_BROKER, body=body))
+        await gather(
+            other_brokers, lambda mappings: self._access.invoke(mappings.address, RequestCode.FORGET_BROKER, body=body)
+        )
         # The broker keeps its own records: without them it would store sends of stale clients as a normal topic's.
-        await self._unregister(broker, view.holders.get(broker))
-        return [holder.name for holder in others]
+        await self._unregister(broker, view.brokers.get(broker))
+        return [mappings.name for mappings in other_brokers]
 
-    async def _unregister(self, broker: str, holder: Holder | None) -> None:
+    async def _unregister(self, broker: str, mappings: BrokerMappings | None) -> None:
         # Unregister the broker even if the name server has dropped it: it still counts the broker as down.
         fields = {
             "brokerName": broker,
-            "brokerAddr": "" if holder is None else holder.address,
-            "clusterName": "" if holder is None else holder.cluster,
+            "brokerAddr": "" if mappings is None else mappings.address,
+            "clusterName": "" if mappings is None else mappings.cluster,
             "brokerId": str(MASTER_ID),
             REMOVED_FIELD: "true",
         }
-        await self._reach.ask_all_name_servers(RequestCode.UNREGISTER_BROKER, fields)
+        await self._access.invoke_all_name_servers(RequestCode.UNREGISTER_BROKER, fields)
 
-    async def _why_kept(
+    async def _keep_reason(
         self, view: ClusterMappings, topic: str, queue: LogicalQueue, segment: Segment, groups: Sequence[str]
     ) -> str:
         """Return why a closed segment must stay; an empty string when all groups have consumed it."""
-        if segment.last is None:
+        if segment.logical_end is None:
             return "its end is unknown"
         for group in groups:
-            committed = await self._committed(view.holders[queue.leader.broker], group, topic, queue.queue)
+            committed = await self._find_committed(view.brokers[queue.leader.broker], group, topic, queue.queue)
             if committed is None:
                 return f"{group} has not consumed it"
-            if committed < segment.last:
-                return f"{group} is at {committed}, the segment ends at {segment.last}"
+            if committed < segment.logical_end:
+                return f"{group} is at {committed}, the segment ends at {segment.logical_end}"
         return ""
 
-    async def _committed(self, holder: Holder, group: str, topic: str, queue: int) -> int | None:
+    async def _find_committed(self, mappings: BrokerMappings, group: str, topic: str, queue: int) -> int | None:
         header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
         try:
-            answer = await self._reach.ask(holder.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            answer = await self._access.invoke(mappings.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
         return header_of(answer, OffsetAnswer).offset
 
-    async def _retention_ms(self, holder: Holder) -> int | None:
-        answer = await self._reach.ask(holder.address, RequestCode.GET_BROKER_CONFIG)
+    async def _retention_ms(self, mappings: BrokerMappings) -> int | None:
+        answer = await self._access.invoke(mappings.address, RequestCode.GET_BROKER_CONFIG)
         hours = parse_settings(answer.body).get("fileReservedTime", "")
         return int(hours) * _HOUR_MS if hours.isdecimal() else None
 
     # Messages that wait inside the broker.
 
-    async def _waiting(self, holder: Holder) -> list[Hold]:
-        answer = await self._reach.ask(holder.address, RequestCode.GET_ALL_DELAY_OFFSET)
+    async def _find_waiting_messages(self, mappings: BrokerMappings) -> list[RemovalBlocker]:
+        answer = await self._access.invoke(mappings.address, RequestCode.GET_ALL_DELAY_OFFSET)
         delivered = body_of(answer, _DelayBody).offset_table
         delayed = sum(
             max(0, state.offset_max - delivered.get(state.queue + 1, state.offset_min))
-            for state in await self._states(holder, SCHEDULE_TOPIC)
+            for state in await self._queue_states(mappings, SCHEDULE_TOPIC)
         )
         half = 0
-        for state in await self._states(holder, HALF_TOPIC):
-            decided = await self._committed(holder, _TRANSACTION_GROUP, HALF_TOPIC, state.queue)
+        for state in await self._queue_states(mappings, HALF_TOPIC):
+            decided = await self._find_committed(mappings, _TRANSACTION_GROUP, HALF_TOPIC, state.queue)
             half += max(0, state.offset_max - (state.offset_min if decided is None else decided))
         found = []
         if delayed:
             remedy = "they are delivered when they are due, in at most two hours"
-            found.append(Hold(kind="delayed", name="delayed message", count=delayed, remedy=remedy))
+            found.append(RemovalBlocker(kind="delayed", name="delayed message", count=delayed, remedy=remedy))
         if half:
             remedy = "their producers commit or roll them back, or the broker asks the producers"
-            found.append(Hold(kind="half", name="open transaction", count=half, remedy=remedy))
+            found.append(RemovalBlocker(kind="half", name="open transaction", count=half, remedy=remedy))
         return found
 
-    async def _normal_topics(self, view: ClusterMappings, holder: Holder, retention_ms: int | None) -> list[Hold]:
-        answer = await self._reach.ask(holder.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    async def _find_topic_blockers(
+        self, view: ClusterMappings, mappings: BrokerMappings, retention_ms: int | None
+    ) -> list[RemovalBlocker]:
+        answer = await self._access.invoke(mappings.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         configs = body_of(answer, TopicTable).topic_config_table
-        own = {*view.holders, *(each.cluster for each in view.holders.values())}
-        wanted = [
+        own_names = {*view.brokers, *(each.cluster for each in view.brokers.values())}
+        user_topics = [
             config
             for name, config in sorted(configs.items())
-            if name not in view.topics and kind_of(name, own) != "system"
+            if name not in view.topics and kind_of(name, own_names) != "system"
         ]
 
-        async def find_hold(config: TopicConfig) -> Hold | None:
-            states = await self._states(holder, config.name)
+        async def find_blocker(config: TopicConfig) -> RemovalBlocker | None:
+            states = await self._queue_states(mappings, config.name)
             if config.name.startswith(RETRY_PREFIX):
-                return await self._retried(holder, config.name, states)
+                return await self._find_retry_blocker(mappings, config.name, states)
             count = sum(state.messages for state in states)
             newest_ms = max((state.last_stored_ms or 0 for state in states), default=0)
             until_ms = newest_ms + retention_ms if newest_ms and retention_ms is not None else None
             if config.name.startswith(DEAD_LETTER_PREFIX):
                 remedy = "read them and delete the topic, or wait for retention"
                 return (
-                    Hold(kind="dead-letter", name=config.name, count=count, until_ms=until_ms, remedy=remedy)
+                    RemovalBlocker(kind="dead-letter", name=config.name, count=count, until_ms=until_ms, remedy=remedy)
                     if count
                     else None
                 )
-            return _normal_topic(holder.name, config, count, until_ms)
+            return _topic_blocker(mappings.name, config, count, until_ms)
 
-        return [hold for hold in await gather(wanted, find_hold) if hold is not None]
+        return [blocker for blocker in await gather(user_topics, find_blocker) if blocker is not None]
 
-    async def _retried(self, holder: Holder, topic: str, states: Iterable[QueueState]) -> Hold | None:
+    async def _find_retry_blocker(
+        self, mappings: BrokerMappings, topic: str, states: Iterable[QueueState]
+    ) -> RemovalBlocker | None:
         group = topic.removeprefix(RETRY_PREFIX)
         unconsumed = 0
         for state in states:
-            committed = await self._committed(holder, group, topic, state.queue)
+            committed = await self._find_committed(mappings, group, topic, state.queue)
             unconsumed += max(0, state.offset_max - max(state.offset_min, committed or 0))
         remedy = f"start consumers of {group}"
-        return Hold(kind="retry", name=group, count=unconsumed, remedy=remedy) if unconsumed else None
+        return RemovalBlocker(kind="retry", name=group, count=unconsumed, remedy=remedy) if unconsumed else None
 
-    async def _states(self, holder: Holder, topic: str) -> list[QueueState]:
-        broker = Broker(holder.name, holder.cluster, MASTER_ID, holder.address)
+    async def _queue_states(self, mappings: BrokerMappings, topic: str) -> list[QueueState]:
+        broker = Broker(mappings.name, mappings.cluster, MASTER_ID, mappings.address)
         try:
             return await self._topics.queue_states(broker, topic)
         except BrokerRefused as refusal:
@@ -320,49 +342,51 @@ class Draining:
             raise
 
 
-def hold_text(hold: Hold) -> str:
+def blocker_text(blocker: RemovalBlocker) -> str:
     """Return a short sentence that describes a hold."""
-    are, wait = ("is", "waits") if hold.count == 1 else ("are", "wait")
-    match hold.kind:
+    are, wait = ("is", "waits") if blocker.count == 1 else ("are", "wait")
+    match blocker.kind:
         case "leads":
-            return f"it leads {_count(hold, 'logical queue')} of {hold.name}"
+            return f"it leads {_count_text(blocker, 'logical queue')} of {blocker.name}"
         case "move":
-            return f"{_count(hold, 'queue')} of {hold.name} {are} being moved"
+            return f"{_count_text(blocker, 'queue')} of {blocker.name} {are} being moved"
         case "records":
-            return f"{_count(hold, 'message')} of {hold.name} {are} in its old segments"
+            return f"{_count_text(blocker, 'message')} of {blocker.name} {are} in its old segments"
         case "delayed" | "half":
-            return f"{_count(hold, hold.name)} {wait} in it"
+            return f"{_count_text(blocker, blocker.name)} {wait} in it"
         case "retry":
-            return f"{_count(hold, 'message')} {wait} to be retried by {hold.name}"
+            return f"{_count_text(blocker, 'message')} {wait} to be retried by {blocker.name}"
         case "dead-letter":
-            return f"{_count(hold, 'dead letter')} in {hold.name}"
-    return f"the normal topic {hold.name} with {_count(hold, 'message')}"
+            return f"{_count_text(blocker, 'dead letter')} in {blocker.name}"
+    return f"the normal topic {blocker.name} with {_count_text(blocker, 'message')}"
 
 
-def _count(hold: Hold, noun: str) -> str:
-    return f"{hold.count:,} {noun}" if hold.count == 1 else f"{hold.count:,} {noun}s"
+def _count_text(blocker: RemovalBlocker, noun: str) -> str:
+    return f"{blocker.count:,} {noun}" if blocker.count == 1 else f"{blocker.count:,} {noun}s"
 
 
-def _leads(view: ClusterMappings, broker: str) -> list[Hold]:
+def _leader_blockers(view: ClusterMappings, broker: str) -> list[RemovalBlocker]:
     return [
-        Hold(kind="leads", name=topic, count=count, remedy=f"holdfast broker drain {broker}")
+        RemovalBlocker(kind="leads", name=topic, count=count, remedy=f"holdfast broker drain {broker}")
         for topic, leaders in sorted(view.leaders.items())
         if (count := sum(leader == broker for leader in leaders.values()))
     ]
 
 
-def _moves(view: ClusterMappings, broker: str) -> list[Hold]:
+def _move_blockers(view: ClusterMappings, broker: str) -> list[RemovalBlocker]:
     return [
-        Hold(kind="move", name=move.topic, count=len(move.queues), remedy=f"holdfast move list (id {move.id})")
+        RemovalBlocker(
+            kind="move", name=move.topic, count=len(move.queues), remedy=f"holdfast move list (id {move.id})"
+        )
         for move in view.moves
         if move.state not in FINISHED and broker in {move.source, move.target}
     ]
 
 
-def _records(view: ClusterMappings, broker: str, retention_ms: int | None) -> list[Hold]:
+def _record_blockers(view: ClusterMappings, broker: str, retention_ms: int | None) -> list[RemovalBlocker]:
     """Return one hold for each topic with closed segments that are still readable."""
     by_topic: dict[str, list[Segment]] = {}
-    for topic, _, segment in _closed_homes(view, broker):
+    for topic, _, segment in _closed_segments(view, broker):
         by_topic.setdefault(topic, []).append(segment)
     found = []
     for topic, segments in sorted(by_topic.items()):
@@ -374,11 +398,11 @@ def _records(view: ClusterMappings, broker: str, retention_ms: int | None) -> li
         remedy = "wait for retention, or drain with --discard-consumed GROUP"
         if unknown:
             remedy = f"its end is unknown: start {broker}, or `holdfast queue abandon {topic} QUEUE`"
-        found.append(Hold(kind="records", name=topic, count=count, until_ms=until_ms, remedy=remedy))
+        found.append(RemovalBlocker(kind="records", name=topic, count=count, until_ms=until_ms, remedy=remedy))
     return found
 
 
-def _closed_homes(view: ClusterMappings, broker: str) -> list[tuple[str, LogicalQueue, Segment]]:
+def _closed_segments(view: ClusterMappings, broker: str) -> list[tuple[str, LogicalQueue, Segment]]:
     return [
         (name, queue, segment)
         for name, topic in sorted(view.topics.items())
@@ -388,17 +412,19 @@ def _closed_homes(view: ClusterMappings, broker: str) -> list[tuple[str, Logical
     ]
 
 
-def _normal_topic(broker: str, config: TopicConfig, count: int, until_ms: int | None) -> Hold | None:
+def _topic_blocker(broker: str, config: TopicConfig, count: int, until_ms: int | None) -> RemovalBlocker | None:
     is_writable = bool(config.permission & Permission.WRITE) and config.write_queues > 0
     if is_writable:
         remedy = f"holdfast topic update {config.name} --brokers {broker} --permission r, or make it static"
-        return Hold(kind="topic", name=config.name, count=count, remedy=remedy)
+        return RemovalBlocker(kind="topic", name=config.name, count=count, remedy=remedy)
     remedy = "wait for retention, or delete the topic"
-    return Hold(kind="topic", name=config.name, count=count, until_ms=until_ms, remedy=remedy) if count else None
+    return (
+        RemovalBlocker(kind="topic", name=config.name, count=count, until_ms=until_ms, remedy=remedy) if count else None
+    )
 
 
-def latest(holds: Collection[Hold]) -> int | None:
+def latest_end_ms(holds: Collection[RemovalBlocker]) -> int | None:
     """Return when the last of *holds* ends without any action; None if that is unknown for one of them."""
-    times = [hold.until_ms for hold in holds]
+    times = [blocker.until_ms for blocker in holds]
     known = [time_ms for time_ms in times if time_ms is not None]
     return max(known, default=None) if len(known) == len(times) else None

@@ -11,47 +11,47 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.admin.cluster_access import Reach, body_of, gather
-from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
+from holdfast.admin.cluster_access import ClusterAccess, body_of, gather
+from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, members_of
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
-from holdfast.model.floor import floor_of, highest
+from holdfast.model.floor import floor_of, highest_floor
 from holdfast.wire.cluster.mapping import from_floors
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.moves import FloorQuestion, QueueFloors, encode_body
+from holdfast.wire.requests.moves import FloorQuery, QueueFloors, encode_body
 
 
 async def find_starts(
-    reach: Reach, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
+    access: ClusterAccess, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
 ) -> dict[int, KnownStart]:
     """Return where each of *queues* may begin, from the knowledge of all brokers of the topic's scope."""
     if not queues:
         return {}
-    question = FloorQuestion(topic=topic.name, queues=sorted(queues))
+    question = FloorQuery(topic=topic.name, queues=sorted(queues))
 
-    async def ask(holder: Holder) -> tuple[str, QueueFloors | None]:
+    async def query(mappings: BrokerMappings) -> tuple[str, QueueFloors | None]:
         try:
-            answer = await reach.ask(holder.address, RequestCode.FIND_FLOORS, body=encode_body(question))
+            answer = await access.invoke(mappings.address, RequestCode.FIND_FLOORS, body=encode_body(question))
         except (ConnectionLost, RequestTimeout):
-            return holder.name, None
+            return mappings.name, None
         except BrokerRefused as refusal:
-            is_strange = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            return holder.name, QueueFloors() if is_strange else None
-        return holder.name, body_of(answer, QueueFloors)
+            is_unsupported = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return mappings.name, QueueFloors() if is_unsupported else None
+        return mappings.name, body_of(answer, QueueFloors)
 
     members = members_of(view, topic.merged.scope)
-    alive = [holder for holder in members.values() if holder.fault is None]
-    answers = {name: answer for name, answer in await gather(alive, ask) if answer is not None}
+    alive = [mappings for mappings in members.values() if mappings.fault is None]
+    answers = {name: answer for name, answer in await gather(alive, query) if answer is not None}
     return {number: _find_start(topic, number, answers, members) for number in queues}
 
 
 def _find_start(
     topic: StaticTopic, number: int, answers: dict[str, QueueFloors], members: Collection[str]
 ) -> KnownStart:
-    reported = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
-    floors = [*(from_floors({number: floor})[number] for floor in reported)]
+    reported_floors = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
+    floors = [*(from_floors({number: floor})[number] for floor in reported_floors)]
     floors += [record.floors[number] for record in topic.records.values() if number in record.floors]
     floors += [floor_of(record.queues[number]) for record in topic.records.values() if number in record.queues]
-    floor = highest(floors)
+    floor = highest_floor(floors)
     silent = {*members, *topic.records, *floor.brokers} - answers.keys()
     return KnownStart(floor=floor, silent=sorted(silent))

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.admin.cluster_access import NotAllowed, Reach, body_of, gather, header_of
-from holdfast.admin.moves import MovePlan, drain_moves, get_leader, require_another
+from holdfast.admin.cluster_access import ClusterAccess, NotAllowed, body_of, gather, header_of
+from holdfast.admin.moves import MovePlan, drain_moves, get_leader, require_other_broker
 from holdfast.admin.previews import preview_moves
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import leader_planning
@@ -26,11 +26,18 @@ from holdfast.model.segment import Segment
 from holdfast.wire.cluster.mapping import to_extras
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.admin import GroupNames
-from holdfast.wire.requests.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body, read_copied
+from holdfast.wire.requests.moves import (
+    AbandonRequest,
+    ForceRequest,
+    Move,
+    QueueSegments,
+    encode_body,
+    read_copied_bytes,
+)
 from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields
 
 
-class Abandoning(msgspec.Struct, frozen=True, kw_only=True):
+class AbandonPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan to abandon the rest of a segment on a dead broker.
 
     Attributes:
@@ -49,17 +56,17 @@ class Abandoning(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class Forcing:
+class ForcedMoveOperations:
     """Operations on queues whose leader is dead.
 
     Args:
-        reach: The cluster.
+        access: The cluster.
         topics: Reads mappings.
         now_ms: Returns the local time.
     """
 
-    def __init__(self, reach: Reach, topics: StaticTopics, now_ms: Callable[[], int]) -> None:
-        self._reach = reach
+    def __init__(self, access: ClusterAccess, topics: StaticTopics, now_ms: Callable[[], int]) -> None:
+        self._access = access
         self._topics = topics
         self._now_ms = now_ms
 
@@ -72,8 +79,10 @@ class Forcing:
         """
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
-        view.require_inside(view.get_topic(topic), [target])
-        return self._plan(view, [leader_planning.Move(topic, queue, leader, target)], even_if_alive=even_if_alive)
+        view.require_in_scope(view.get_topic(topic), [target])
+        return self._plan(
+            view, [leader_planning.PlannedMove(topic, queue, leader, target)], even_if_alive=even_if_alive
+        )
 
     async def plan_topic(self, topic: str, targets: Sequence[str], *, even_if_alive: bool = False) -> MovePlan:
         """Return the forced moves of the queues of *topic* whose leaders are dead; the others stay.
@@ -84,8 +93,8 @@ class Forcing:
         """
         view = await self._read(None)
         leaders = view.get_topic(topic).merged.leaders
-        view.require_inside(view.get_topic(topic), targets)
-        dead = {leader for leader in leaders.values() if even_if_alive or not _answers(view, leader)} - {*targets}
+        view.require_in_scope(view.get_topic(topic), targets)
+        dead = {leader for leader in leaders.values() if even_if_alive or not _is_answering(view, leader)} - {*targets}
         if not dead:
             raise NotAllowed(f"every leader of {topic} answers: move it without --force, so that no offset is skipped")
         moves = [
@@ -99,25 +108,25 @@ class Forcing:
         Raises:
             NotAllowed: it answers, or no other broker can lead its queues.
         """
-        view = (await self._read(None)).around(broker)
-        require_another(view, broker)
+        view = (await self._read(None)).for_broker(broker)
+        require_other_broker(view, broker)
         moves = drain_moves(view, broker)
-        if not moves and broker not in view.holders:
-            view.get_holder(broker)
+        if not moves and broker not in view.brokers:
+            view.get_broker(broker)
         return self._plan(view, moves, even_if_alive=even_if_alive)
 
     async def force(self, plan: MovePlan) -> list[Move]:
         """Open the queues of *plan* at their targets. A move that its target refuses gets the state `refused`."""
 
-        async def order(item: tuple[str, ForceOrder]) -> Move:
+        async def order(item: tuple[str, ForceRequest]) -> Move:
             target, body = item
             numbers = [queue.queue for queue in body.queues]
             source = plan.view.leaders[body.topic.name][numbers[0]]
             state, reason, copied = "done", "forced", None
             try:
-                address = plan.view.holders[target].address
-                answer = await self._reach.ask(address, RequestCode.FORCE_QUEUES, body=encode_body(body))
-                copied = read_copied(answer)
+                address = plan.view.brokers[target].address
+                answer = await self._access.invoke(address, RequestCode.FORCE_QUEUES, body=encode_body(body))
+                copied = read_copied_bytes(answer)
             except HoldfastError as error:
                 state, reason = "refused", str(error)
             return Move(
@@ -133,7 +142,7 @@ class Forcing:
 
         return await gather(to_force_orders(plan.view, plan.moves, self._now_ms()), order)
 
-    async def plan_abandon(self, topic: str, queue: int, *, end: int | None = None) -> Abandoning:
+    async def plan_abandon(self, topic: str, queue: int, *, end: int | None = None) -> AbandonPlan:
         """Return the plan to abandon the rest of a segment on a dead broker.
 
         Args:
@@ -149,64 +158,72 @@ class Forcing:
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
         view.require_ready([leader])
-        home = view.get_topic(topic).merged.queues[queue].unresolved
-        if home is None:
+        segment = view.get_topic(topic).merged.queues[queue].unresolved
+        if segment is None:
             raise NotAllowed(f"logical queue {queue} of {topic} waits for no dead broker: there is nothing to abandon")
-        if _answers(view, home.broker):
-            raise NotAllowed(f"{home.broker} is back and will report where its segment ends: nothing needs abandoning")
-        address = view.holders[leader].address
-        following = view.get_topic(topic).merged.queues[queue].after(home)
+        if _is_answering(view, segment.broker):
+            raise NotAllowed(
+                f"{segment.broker} is back and will report where its segment ends: nothing needs abandoning"
+            )
+        address = view.brokers[leader].address
+        next_segment = view.get_topic(topic).merged.queues[queue].segment_after(segment)
         if end is None:
-            end = await self._copied(topic, home)
-        known = await self._consumed(topic, queue, address, home, following) if end is None else end
-        return Abandoning(
+            end = await self._find_replica_end(topic, segment)
+        segment_end = (
+            await self._find_consumed_end(topic, queue, address, segment, next_segment) if end is None else end
+        )
+        return AbandonPlan(
             topic=topic,
             queue=queue,
-            generation=home.generation,
-            broker=home.broker,
-            first=home.first,
-            end=known,
+            generation=segment.generation,
+            broker=segment.broker,
+            first=segment.first,
+            end=segment_end,
             leader=leader,
             address=address,
         )
 
-    async def abandon(self, plan: Abandoning) -> None:
+    async def abandon(self, plan: AbandonPlan) -> None:
         """Fix the end of a dead broker's segment. Readers continue after it; messages past it are lost to them."""
-        body = AbandonOrder(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
-        await self._reach.ask(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
+        body = AbandonRequest(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
+        await self._access.invoke(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
 
-    async def _copied(self, topic: str, home: Segment) -> int | None:
+    async def _find_replica_end(self, topic: str, segment: Segment) -> int | None:
         """Return where *home* ends at a replica of its broker; None if no replica answers."""
-        header = {"topic": topic, "queueId": str(home.queue_id), "lo": "false"}
-        for broker in await self._reach.brokers():
-            if broker.name == home.broker and broker.id != MASTER_ID:
+        header = {"topic": topic, "queueId": str(segment.queue_id), "lo": "false"}
+        for broker in await self._access.brokers():
+            if broker.name == segment.broker and broker.id != MASTER_ID:
                 with suppress(HoldfastError):
-                    answer = await self._reach.ask(broker.address, RequestCode.GET_MAX_OFFSET, header)
-                    return home.to_logical(max(home.start, header_of(answer, OffsetAnswer).offset))
+                    answer = await self._access.invoke(broker.address, RequestCode.GET_MAX_OFFSET, header)
+                    return segment.to_logical(max(segment.start, header_of(answer, OffsetAnswer).offset))
         return None
 
-    async def _consumed(self, topic: str, queue: int, address: str, home: Segment, following: Segment | None) -> int:
+    async def _find_consumed_end(
+        self, topic: str, queue: int, address: str, segment: Segment, next_segment: Segment | None
+    ) -> int:
         """Return the highest offset inside *home* up to which any group has consumed."""
-        answer = await self._reach.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        seen = [home.first]
+        answer = await self._access.invoke(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        candidates = [segment.first]
         for group in body_of(answer, GroupNames).group_list:
             header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
             try:
                 committed = header_of(
-                    await self._reach.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
+                    await self._access.invoke(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
                 )
             except BrokerRefused:
                 continue  # This group never committed.
-            seen.append(committed.offset)
-        limit = None if following is None else following.first
-        return max(offset for offset in seen if limit is None or offset < limit)
+            candidates.append(committed.offset)
+        limit = None if next_segment is None else next_segment.first
+        return max(offset for offset in candidates if limit is None or offset < limit)
 
     async def _read(self, topic: str | None) -> ClusterMappings:
         await self._topics.require_support()
-        return await self._topics.read(topic=topic, thorough=topic is None)
+        return await self._topics.read(topic=topic, includes_dead=topic is None)
 
-    def _plan(self, view: ClusterMappings, moves: list[leader_planning.Move], *, even_if_alive: bool) -> MovePlan:
-        alive = sorted({str(move.source) for move in moves if _answers(view, str(move.source))})
+    def _plan(
+        self, view: ClusterMappings, moves: list[leader_planning.PlannedMove], *, even_if_alive: bool
+    ) -> MovePlan:
+        alive = sorted({str(move.source) for move in moves if _is_answering(view, str(move.source))})
         if alive and not even_if_alive:
             raise NotAllowed(
                 f"{', '.join(alive)} answers: move its queues without --force, so that no offset is skipped. To force"
@@ -219,8 +236,8 @@ class Forcing:
 
 
 def to_force_orders(
-    view: ClusterMappings, moves: Iterable[leader_planning.Move], now_ms: int
-) -> list[tuple[str, ForceOrder]]:
+    view: ClusterMappings, moves: Iterable[leader_planning.PlannedMove], now_ms: int
+) -> list[tuple[str, ForceRequest]]:
     """Return one target and order for each topic and target, with the last known segments of every queue."""
     groups: dict[tuple[str, str], list[int]] = {}
     for move in moves:
@@ -228,21 +245,21 @@ def to_force_orders(
     return [(target, _to_order(view, topic, queues, now_ms)) for (topic, target), queues in sorted(groups.items())]
 
 
-def _to_order(view: ClusterMappings, name: str, queues: Collection[int], now_ms: int) -> ForceOrder:
+def _to_order(view: ClusterMappings, name: str, queues: Collection[int], now_ms: int) -> ForceRequest:
     topic = view.topics[name]
     record = next(iter(topic.records.values()))
-    known = to_extras(
+    extras = to_extras(
         msgspec.structs.replace(record, queues={number: topic.merged.queues[number] for number in queues})
     )
-    return ForceOrder(
+    return ForceRequest(
         topic=topic.config,
         scope=topic.merged.scope,
         epoch=next_epoch(topic.merged.epoch, now_ms),
         total=topic.merged.total,
-        queues=[QueueHomes(queue=number, homes=known.queues[number]) for number in sorted(queues)],
+        queues=[QueueSegments(queue=number, homes=extras.queues[number]) for number in sorted(queues)],
     )
 
 
-def _answers(view: ClusterMappings, broker: str) -> bool:
-    holder = view.holders.get(broker)
-    return holder is not None and holder.fault is None
+def _is_answering(view: ClusterMappings, broker: str) -> bool:
+    mappings = view.brokers.get(broker)
+    return mappings is not None and mappings.fault is None

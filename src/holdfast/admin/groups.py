@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, ClusterAccess, NotFound, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
@@ -159,12 +159,12 @@ class _ConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
 class Groups:
     """Operations on consumer groups."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
 
     async def configs(self) -> dict[str, dict[str, GroupConfig]]:
         """Return the configuration of every group, by group and broker."""
-        brokers = await self._reach.readers()
+        brokers = await self._access.readable_brokers()
         found: dict[str, dict[str, GroupConfig]] = {}
         for broker, table in zip(brokers, await gather(brokers, self._table), strict=True):
             for name, config in table.items():
@@ -173,7 +173,7 @@ class Groups:
 
     async def summaries(self, *, with_system: bool = False) -> list[GroupSummary]:
         """Return the groups that users created; with *with_system*, all groups."""
-        brokers = await self._reach.readers()
+        brokers = await self._access.readable_brokers()
         names = [name for name in await self.configs() if with_system or not name.startswith(SYSTEM_PREFIXES)]
         found = await gather(names, lambda name: self._connections(brokers, name))
         return [_summary(name, connections) for name, connections in zip(names, found, strict=True)]
@@ -185,7 +185,7 @@ class Groups:
             NotFound: no broker knows the group.
         """
         configs = await self._get_configs(name)
-        connections = await self._connections(await self._reach.readers(), name)
+        connections = await self._connections(await self._access.readable_brokers(), name)
         summary = _summary(name, connections)
         lag = await self.lag(name)
         return GroupDescription(
@@ -207,7 +207,7 @@ class Groups:
 
     async def members(self, name: str) -> list[Member]:
         """Return the members of group *name* that are online."""
-        return _members(await self._connections(await self._reach.readers(), name))
+        return _members(await self._connections(await self._access.readable_brokers(), name))
 
     async def lag(self, name: str, topic: str | None = None) -> GroupLag:
         """Return the lag of group *name* in one topic, or in all topics that it consumes.
@@ -215,37 +215,39 @@ class Groups:
         Raises:
             NotFound: no broker knows the group.
         """
-        listed = await self._reach.readers()
+        listed = await self._access.readable_brokers()
         tables = dict(zip(listed, await gather(listed, self._table_if_up), strict=True))
         brokers = [broker for broker, table in tables.items() if table is not None]
         silent = [broker for broker, table in tables.items() if table is None]
         # A group may not consume from other clusters at all: its clients may belong to a unit.
         clusters = {broker.cluster for broker, table in tables.items() if name in (table or ())}
         if not clusters:
-            others = {each for table in tables.values() for each in table or ()}
-            return await self._lag_at_down_brokers(name, topic, silent, others)
-        asked = [broker for broker in brokers if broker.cluster in clusters]
-        found = await self._stats_of(name, asked, topic)
+            known_groups = {each for table in tables.values() for each in table or ()}
+            return await self._lag_at_down_brokers(name, topic, silent, known_groups)
+        queried = [broker for broker in brokers if broker.cluster in clusters]
+        found = await self._stats_of(name, queried, topic)
         # During a move, or after a forced one, two brokers may answer for a queue: the newer leader knows a higher end.
         queues: dict[tuple[str, str, int], QueueLag] = {}
         for each in (_queue_lag(key, pair) for stats in found for key, pair in stats.offset_table.items()):
             known = queues.get((each.topic, each.broker, each.queue))
             if known is None or known.end < each.end:
                 queues[each.topic, each.broker, each.queue] = each
-        rows = [queues[place] for place in sorted(queues)]
+        rows = [queues[queue_key] for queue_key in sorted(queues)]
         retries = [row for row in rows if row.topic.startswith(RETRY_PREFIX)]
         subscribed = [row for row in rows if not row.topic.startswith(RETRY_PREFIX)]
         topics = sorted({row.topic for row in rows} if topic is None else {topic})
         alive = {broker.name for broker in brokers}
-        places = topics if topic is not None else sorted({*topics, retry_topic(name)})
-        down = await self._down_normal(places, silent, clusters)
+        checked_topics = topics if topic is not None else sorted({*topics, retry_topic(name)})
+        down = await self._find_down_queues(checked_topics, silent, clusters)
         return GroupLag(
             group=name,
             lag=sum(row.lag for row in subscribed),
             consumes_per_second=sum(stats.consume_tps for stats in found),
             queues=subscribed,
             unknown=[
-                queue for part in await gather(topics, lambda each: self._down_logical(each, alive)) for queue in part
+                queue
+                for part in await gather(topics, lambda each: self._find_down_logical_queues(each, alive))
+                for queue in part
             ],
             down=down,
             retry_lag=sum(row.lag for row in retries),
@@ -253,7 +255,7 @@ class Groups:
         )
 
     async def _lag_at_down_brokers(
-        self, name: str, topic: str | None, silent: Sequence[Broker], known: Collection[str]
+        self, name: str, topic: str | None, silent: Sequence[Broker], known_groups: Collection[str]
     ) -> GroupLag:
         """Return the lag of a group that only brokers that are down know: only queues that are not counted.
 
@@ -261,13 +263,13 @@ class Groups:
             NotFound: there is no sign that the group exists.
         """
         retries = retry_topic(name)
-        down = await self._down_normal([retries] if topic is None else [retries, topic], silent)
-        having = {each.broker for each in down if each.topic == retries}
-        if not having:
-            raise await self._unknown(name, known, silent)
-        return GroupLag(name, None, 0.0, [], down=[each for each in down if each.broker in having])
+        down = await self._find_down_queues([retries] if topic is None else [retries, topic], silent)
+        group_brokers = {each.broker for each in down if each.topic == retries}
+        if not group_brokers:
+            raise await self._group_not_found(name, known_groups, silent)
+        return GroupLag(name, None, 0.0, [], down=[each for each in down if each.broker in group_brokers])
 
-    async def _down_normal(
+    async def _find_down_queues(
         self, topics: Sequence[str], silent: Sequence[Broker], clusters: Container[str] | None = None
     ) -> list[DownQueues]:
         """Return the queues of *topics* at brokers that are down, without logical queues.
@@ -277,17 +279,17 @@ class Groups:
             silent: Brokers that the name server lists although they do not answer.
             clusters: Consider only these clusters; None for all.
         """
-        left = await self._reach.find_left(topics)
+        left_brokers = await self._access.find_left_brokers(topics)
         found = [
             DownQueues(topic, name, count)
-            for name, broker in left.items()
+            for name, broker in left_brokers.items()
             if clusters is None or broker.cluster in clusters
             for topic, count in sorted(broker.read_queues.items())
         ]
         names = {broker.name for broker in silent if clusters is None or broker.cluster in clusters}
         for topic in topics if names else ():
-            route, rows = await self._reach.find_route_and_rows(topic) or (Route(), {})
-            if not rows:
+            route, reports = await self._access.find_route_and_reports(topic) or (Route(), {})
+            if not reports:
                 queues = [data for data in route.queue_datas if data.broker_name in names]
                 found += [DownQueues(topic, data.broker_name, data.read_queues) for data in queues]
         return found
@@ -308,13 +310,13 @@ class Groups:
         missing = [(broker, each) for broker in brokers for each in sorted(topics - consumed[broker.name])]
         return found + await gather(missing, lambda pair: self._consume_stats(pair[0], name, pair[1]))
 
-    async def _down_logical(self, topic: str, alive: Container[str]) -> list[DownQueue]:
+    async def _find_down_logical_queues(self, topic: str, alive: Container[str]) -> list[DownQueue]:
         """Return the logical queues of *topic* whose leader is down."""
         try:
-            rows = await self._reach.find_rows(topic)
+            reports = await self._access.find_route_reports(topic)
         except BrokerRefused:
             return []  # The name server withholds the topic, so its leaders are unknown.
-        found = merge_scopes({name: from_info(row) for name, row in rows.items()}).values()
+        found = merge_scopes({name: from_info(report) for name, report in reports.items()}).values()
         return [
             DownQueue(topic, queue, leader)
             for merged in found
@@ -330,11 +332,13 @@ class Groups:
         """
         if fault := find_group_fault(config):
             raise ConfigError(fault)
-        masters = await self._reach.masters(cluster=cluster, names=brokers)
+        masters = await self._access.masters(cluster=cluster, names=brokers)
         body = java_json.encode(config)
         await gather(
             masters,
-            lambda broker: self._reach.ask(broker.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body),
+            lambda broker: self._access.invoke(
+                broker.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body
+            ),
         )
         return [broker.name for broker in masters]
 
@@ -344,20 +348,20 @@ class Groups:
         Raises:
             NotFound: no broker knows the group.
         """
-        having = await self._get_configs(name)
-        masters = [broker for broker in await self._reach.masters() if broker.name in having]
+        configs = await self._get_configs(name)
+        masters = [broker for broker in await self._access.masters() if broker.name in configs]
         fields = {"groupName": name, "cleanOffset": "false" if keep_offsets else "true"}
         await gather(
             masters,
-            lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields),
+            lambda broker: self._access.invoke(broker.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields),
         )
         retry = {"topic": retry_topic(name)}
-        if await self._reach.find_route(retry_topic(name)) is not None:
+        if await self._access.find_route(retry_topic(name)) is not None:
             await gather(
                 masters,
-                lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, retry),
+                lambda broker: self._access.invoke(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, retry),
             )
-            await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, retry)
+            await self._access.invoke_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, retry)
         return [broker.name for broker in masters]
 
     async def check_exists(self, name: str) -> None:
@@ -371,20 +375,22 @@ class Groups:
     async def _get_configs(self, name: str) -> dict[str, GroupConfig]:
         known = await self.configs()
         if name not in known:
-            raise await self._unknown(name, known, [])
+            raise await self._group_not_found(name, known, [])
         return known[name]
 
-    async def _unknown(self, name: str, known: Collection[str], silent: Sequence[Broker]) -> NotFound:
+    async def _group_not_found(self, name: str, known_groups: Collection[str], silent: Sequence[Broker]) -> NotFound:
         """Return the error for a group that no live broker knows."""
-        hint = did_you_mean(name, known) or "`holdfast group list` shows those that do"
-        down = sorted({*await self._reach.find_left([]), *(broker.name for broker in silent)})
+        hint = did_you_mean(name, known_groups) or "`holdfast group list` shows those that do"
+        down = sorted({*await self._access.find_left_brokers([]), *(broker.name for broker in silent)})
         if not down:
             return NotFound(f"group {name!r} does not exist; {hint}")
-        which = f"{', '.join(down)} {'is' if len(down) == 1 else 'are'} down"
-        return NotFound(f"no broker that is up knows group {name!r}, and {which}: start it, if it may know it; {hint}")
+        down_text = f"{', '.join(down)} {'is' if len(down) == 1 else 'are'} down"
+        return NotFound(
+            f"no broker that is up knows group {name!r}, and {down_text}: start it, if it may know it; {hint}"
+        )
 
     async def _table(self, broker: Broker) -> dict[str, GroupConfig]:
-        answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        answer = await self._access.invoke(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return body_of(answer, _GroupTable).subscription_group_table
 
     async def _table_if_up(self, broker: Broker) -> dict[str, GroupConfig] | None:
@@ -394,22 +400,22 @@ class Groups:
             return None
 
     async def _connections(self, brokers: Sequence[Broker], name: str) -> list[_Connections]:
-        async def ask(broker: Broker) -> _Connections:
+        async def query(broker: Broker) -> _Connections:
             fields = {"consumerGroup": name}
             try:
-                answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+                answer = await self._access.invoke(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
             except BrokerRefused as refusal:
                 if refusal.code in {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR}:
                     return _Connections()  # no member is connected to this broker
                 raise
             return body_of(answer, _Connections)
 
-        return await gather(brokers, ask)
+        return await gather(brokers, query)
 
     async def _consume_stats(self, broker: Broker, name: str, topic: str | None) -> _ConsumeStats:
         # Ask for the logical queues of static topics: a physical queue has only its own segment of the offsets.
         fields = {"consumerGroup": name, "lo": "true"} | ({} if topic is None else {"topic": topic})
-        answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUME_STATS, fields)
+        answer = await self._access.invoke(broker.address, RequestCode.GET_CONSUME_STATS, fields)
         return body_of(answer, _ConsumeStats)
 
 

@@ -4,7 +4,7 @@
         await admin.topics.summaries()
         await admin.groups.lag("billing")
         await admin.messages.by_key("orders", "order-17")
-        (await admin.static.read()).leaders
+        (await admin.static_topics.read()).leaders
 
 All results are frozen values that encode directly as JSON. The caller decides about printing, confirmation and retries.
 """
@@ -15,9 +15,9 @@ import time
 from typing import Final, Self
 
 from holdfast.admin.cluster import Cluster
-from holdfast.admin.cluster_access import Reach
+from holdfast.admin.cluster_access import ClusterAccess
 from holdfast.admin.draining import Draining
-from holdfast.admin.forcing import Forcing
+from holdfast.admin.forcing import ForcedMoveOperations
 from holdfast.admin.groups import Groups
 from holdfast.admin.messages import Messages
 from holdfast.admin.moves import Moves
@@ -45,25 +45,25 @@ class Admin:
     """
 
     def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S, unit: str | None = None) -> None:
-        self.reach = Reach(namesrv, timeout_s=timeout_s, unit=unit)
-        self.topics = Topics(self.reach)
-        self.groups = Groups(self.reach)
-        self.cluster = Cluster(self.reach)
-        self.offsets = Offsets(self.reach)
-        self.messages = Messages(self.reach)
-        self.static = StaticTopics(self.reach)
-        self.changes = StaticChanges(self.reach)
-        self.moves = Moves(self.reach, self.static)
-        self.forcing = Forcing(self.reach, self.static, now_ms)
-        self.draining = Draining(self.reach, self.static, self.topics)
-        self.units = Units(self.reach, now_ms)
+        self.access = ClusterAccess(namesrv, timeout_s=timeout_s, unit=unit)
+        self.topics = Topics(self.access)
+        self.groups = Groups(self.access)
+        self.cluster = Cluster(self.access)
+        self.offsets = Offsets(self.access)
+        self.messages = Messages(self.access)
+        self.static_topics = StaticTopics(self.access)
+        self.static_changes = StaticChanges(self.access)
+        self.moves = Moves(self.access, self.static_topics)
+        self.forced_moves = ForcedMoveOperations(self.access, self.static_topics, now_ms)
+        self.draining = Draining(self.access, self.static_topics, self.topics)
+        self.units = Units(self.access, now_ms)
 
     async def __aenter__(self) -> Self:
-        await self.reach.__aenter__()
+        await self.access.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.reach.__aexit__(*error)
+        await self.access.__aexit__(*error)
 
     async def set_name_servers(self, namesrv: str) -> None:
         """Use other name servers from now on: `host:port;host:port`, or the URL of an address server.
@@ -72,4 +72,4 @@ class Admin:
             ConfigError: *namesrv* is not valid.
             ConnectionLost: the address server does not return a list. The current name servers stay in use.
         """
-        await self.reach.set_name_servers(namesrv)
+        await self.access.set_name_servers(namesrv)

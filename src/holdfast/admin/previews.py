@@ -11,20 +11,20 @@ import msgspec
 
 from holdfast.admin.static_topics import StaticTopic
 from holdfast.model.errors import MappingRefused
-from holdfast.model.leader_planning import Move
-from holdfast.model.mapping import LogicalQueue, Row, table
+from holdfast.model.leader_planning import PlannedMove
+from holdfast.model.mapping import LogicalQueue, MappingRow, mapping_rows
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """The tables of one topic before and after."""
 
     topic: str
-    before: list[Row]
-    after: list[Row]
+    before: list[MappingRow]
+    after: list[MappingRow]
 
 
 def preview_moves(
-    topic: StaticTopic, moves: Iterable[Move], ends: Mapping[int, int], *, forced: bool = False
+    topic: StaticTopic, moves: Iterable[PlannedMove], ends: Mapping[int, int], *, forced: bool = False
 ) -> Preview:
     """Return the tables of *topic* before and after *moves*.
 
@@ -35,25 +35,25 @@ def preview_moves(
         forced: Whether the old leaders are dead.
     """
     queues = dict(topic.merged.queues)
-    fresh: dict[str, int] = {}
+    next_queue_ids: dict[str, int] = {}
     for move in moves:
         if move.topic != topic.name or move.queue not in queues:
             continue
         queue = queues[move.queue]
-        queue_id = queue.reusable(move.target)
+        queue_id = queue.reusable_queue_id(move.target)
         if queue_id is None:
-            queue_id = fresh.get(move.target, topic.next_physical(move.target))
-            fresh[move.target] = queue_id + 1
-        queues[move.queue] = _after(queue, move.target, queue_id, ends.get(move.queue), forced=forced)
+            queue_id = next_queue_ids.get(move.target, topic.next_physical_queue(move.target))
+            next_queue_ids[move.target] = queue_id + 1
+        queues[move.queue] = _apply_move(queue, move.target, queue_id, ends.get(move.queue), forced=forced)
     return preview_queues(topic.name, topic.merged.queues.values(), queues.values())
 
 
 def preview_queues(topic: str, before: Iterable[LogicalQueue], after: Iterable[LogicalQueue]) -> Preview:
     """Return the tables of queues before and after a change."""
-    return Preview(topic=topic, before=table(before), after=table(after))
+    return Preview(topic=topic, before=mapping_rows(before), after=mapping_rows(after))
 
 
-def _after(queue: LogicalQueue, target: str, queue_id: int, end: int | None, *, forced: bool) -> LogicalQueue:
+def _apply_move(queue: LogicalQueue, target: str, queue_id: int, end: int | None, *, forced: bool) -> LogicalQueue:
     if forced:
         return queue.force(target, queue_id, known_end=end)
     prepared = queue.prepare(target, queue_id)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.cluster_access import Reach, gather
+from holdfast.admin.cluster_access import ClusterAccess, gather
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.cluster.push_state import PUSH_KEY, LinkCapacityTold, PushState, ReadingsTold, decode_push_state
+from holdfast.wire.cluster.push_state import (
+    PUSH_KEY,
+    PushState,
+    ReportedLinkCapacity,
+    ReportedReadings,
+    decode_push_state,
+)
 from holdfast.wire.frames.codes import RequestCode
 
 
@@ -30,25 +36,25 @@ class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
     notices_sent: int | None = None
     pace: str | None = None
     reason: str | None = None
-    readings: ReadingsTold | None = None
-    link_capacity: LinkCapacityTold | None = None
+    readings: ReportedReadings | None = None
+    link_capacity: ReportedLinkCapacity | None = None
     fault: str | None = None
 
 
-async def find_route_push(reach: Reach) -> list[RoutePushStatus]:
+async def find_route_push(access: ClusterAccess) -> list[RoutePushStatus]:
     """Return the route push status of every name server, including those that do not answer."""
 
-    async def ask(address: str) -> RoutePushStatus:
+    async def query(address: str) -> RoutePushStatus:
         try:
-            settings = await reach.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+            settings = await access.invoke(address, RequestCode.GET_NAMESRV_CONFIG)
             if f"{PUSH_KEY}=".encode() not in settings.body:
                 return RoutePushStatus(address=address)
-            answer = await reach.ask(address, RequestCode.GET_PUSH_STATE)
+            answer = await access.invoke(address, RequestCode.GET_PUSH_STATE)
             return _to_status(address, decode_push_state(answer.body))
         except HoldfastError as error:
             return RoutePushStatus(address=address, fault=str(error))
 
-    return await gather(reach.name_servers, ask)
+    return await gather(access.name_servers, query)
 
 
 def _to_status(address: str, state: PushState) -> RoutePushStatus:

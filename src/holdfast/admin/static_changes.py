@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from holdfast.admin.cluster_access import Broker, NotAllowed, PartlyDone, Reach, gather, header_of
+from holdfast.admin.cluster_access import Broker, ClusterAccess, NotAllowed, PartlyDone, gather, header_of
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, RecordChange, RepairPlan, TopicPlan, members_of
@@ -21,15 +21,15 @@ from holdfast.model.topic import AUTO_CREATE_TOPIC, Permission, TopicConfig
 from holdfast.wire.cluster import mapping
 from holdfast.wire.cluster.mapping import from_info, to_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.moves import DeleteMappingFields, Stamp, encode_body
+from holdfast.wire.requests.moves import DeleteMappingFields, QueueTotal, encode_body
 from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
 
 _ROUTE_WAIT_S: Final = 10.0
 _ROUTE_PAUSE_S: Final = 0.02
 
-_Item = TypeVar("_Item", RecordChange, tuple[str, Stamp], str)
+_Item = TypeVar("_Item", RecordChange, tuple[str, QueueTotal], str)
 
-Committed = dict[str, dict[int, int]]
+GroupOffsets = dict[str, dict[int, int]]
 """Group to logical queue to committed offset."""
 
 
@@ -40,8 +40,8 @@ class NotShown(RequestTimeout):
 class StaticChanges:
     """Changes of static topics."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
 
     async def apply(self, plan: TopicPlan) -> None:
         """Send every broker its record (513) and wait until the name server shows the complete topic.
@@ -51,8 +51,8 @@ class StaticChanges:
             PartlyDone: only some brokers applied it.
             NotShown: all brokers applied it, but the name server does not show it.
         """
-        await self._tell(plan.topic, plan.changes, lambda change: self._put(plan.config, change))
-        await self._await_shown(plan)
+        await self._apply_to_all(plan.topic, plan.changes, lambda change: self._put(plan.config, change))
+        await self._wait_until_shown(plan)
 
     async def repair(self, plan: RepairPlan, view: ClusterMappings) -> None:
         """Carry out a planned repair of a topic's records.
@@ -60,14 +60,16 @@ class StaticChanges:
         Raises:
             PartlyDone: only some brokers applied it; run it again.
         """
-        if plan.homes is not None:
-            await self.apply(plan.homes)
+        if plan.new_segments is not None:
+            await self.apply(plan.new_segments)
 
-        async def stamp(item: tuple[str, Stamp]) -> None:
-            name, missed = item
-            await self._reach.ask(view.holders[name].address, RequestCode.PUT_STAMP, body=encode_body(missed))
+        async def put_stamp(item: tuple[str, QueueTotal]) -> None:
+            name, missed_stamp = item
+            await self._access.invoke(
+                view.brokers[name].address, RequestCode.PUT_QUEUE_TOTAL, body=encode_body(missed_stamp)
+            )
 
-        await self._tell(plan.topic, list(plan.stamps.items()), stamp)
+        await self._apply_to_all(plan.topic, list(plan.stamps.items()), put_stamp)
 
     async def unset(self, view: ClusterMappings, topic: StaticTopic, queue: int) -> list[str]:
         """Delete the record of one logical queue on every broker that has one; return their names.
@@ -76,17 +78,17 @@ class StaticChanges:
             NotAllowed: no broker records the queue.
             PartlyDone: only some brokers deleted it.
         """
-        having = [name for name, record in topic.records.items() if queue in record.queues]
-        if not having:
+        recording_brokers = [name for name, record in topic.records.items() if queue in record.queues]
+        if not recording_brokers:
             raise NotAllowed(f"no broker records logical queue {queue} of {topic.name}: there is nothing to forget")
-        view.require_ready(having)
+        view.require_ready(recording_brokers)
         header = DeleteMappingFields(topic=topic.name, queue=queue)
-        await self._tell(
+        await self._apply_to_all(
             topic.name,
-            having,
-            lambda name: self._reach.ask(view.holders[name].address, RequestCode.DELETE_MAPPING, header),
+            recording_brokers,
+            lambda name: self._access.invoke(view.brokers[name].address, RequestCode.DELETE_MAPPING, header),
         )
-        return having
+        return recording_brokers
 
     async def delete(self, view: ClusterMappings, topic: StaticTopic, *, force: bool = False) -> list[str]:
         """Delete a static topic with its messages on every broker that records it; return their names.
@@ -102,51 +104,55 @@ class StaticChanges:
             PartlyDone: only some brokers deleted it, or a name server did not receive the deletion.
         """
         members = members_of(view, topic.merged.scope)
-        silent = sorted([*view.lost, *(name for name, holder in members.items() if holder.fault is not None)])
+        silent = sorted(
+            [*view.lost_brokers, *(name for name, mappings in members.items() if mappings.fault is not None)]
+        )
         if silent and not force:
             raise NotAllowed(
                 f"{', '.join(silent)} does not answer and would bring {topic.name} back: start it first, or give up"
                 " its messages with --force"
             )
-        having = [name for name in topic.records if name in view.holders and name not in silent]
+        recording_brokers = [name for name in topic.records if name in view.brokers and name not in silent]
         header = {"topic": topic.name}
 
         async def delete(name: str) -> None:
             try:
-                await self._reach.ask(view.holders[name].address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+                await self._access.invoke(view.brokers[name].address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
             except BrokerRefused as refusal:
                 if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
 
-        await self._tell(topic.name, having, delete)
+        await self._apply_to_all(topic.name, recording_brokers, delete)
         scope = topic.merged.scope
         fields = header if scope == GLOBAL else {**header, "clusterName": scope}
-        await self._reach.mark_deleted(topic.name, fields, having)
-        return having
+        await self._access.mark_deleted(topic.name, fields, recording_brokers)
+        return recording_brokers
 
     async def find_starts(
         self, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
     ) -> dict[int, KnownStart]:
         """Return where each of *queues*, which have no leader, may begin: above every offset that it ever used."""
-        return await find_starts(self._reach, view, topic, queues)
+        return await find_starts(self._access, view, topic, queues)
 
     # Conversion of a normal topic to a static one.
 
     async def withdraw_writes(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
         """Make a normal topic read-only. Clients learn this with their next route."""
-        await gather(hosts.values(), lambda broker: self._permit(broker, configs[broker.name], int(Permission.READ)))
+        await gather(
+            hosts.values(), lambda broker: self._set_permission(broker, configs[broker.name], int(Permission.READ))
+        )
 
     async def restore(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
         """Restore the permissions that a normal topic had before."""
         await gather(
             hosts.values(),
-            lambda broker: self._permit(broker, configs[broker.name], configs[broker.name].permission),
+            lambda broker: self._set_permission(broker, configs[broker.name], configs[broker.name].permission),
         )
 
-    async def read_committed(self, plan: TopicPlan, view: ClusterMappings, groups: Sequence[str]) -> Committed:
+    async def read_committed(self, plan: TopicPlan, view: ClusterMappings, groups: Sequence[str]) -> GroupOffsets:
         """Return the offsets that *groups* committed in a topic before its conversion, by its future logical queues."""
-        homes = [(queue.queue, queue.leader.broker, queue.leader.queue_id) for queue in plan.after]
-        wanted = [(group, *home) for group in groups for home in homes]
+        locations = [(queue.queue, queue.leader.broker, queue.leader.queue_id) for queue in plan.after]
+        queries = [(group, *location) for group in groups for location in locations]
 
         async def find(item: tuple[str, int, str, int]) -> tuple[str, int, int] | None:
             group, number, broker, queue_id = item
@@ -154,58 +160,62 @@ class StaticChanges:
                 consumer_group=group, topic=plan.topic, queue_id=queue_id, set_zero_if_not_found=False
             )
             try:
-                answer = await self._reach.ask(view.holders[broker].address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+                answer = await self._access.invoke(
+                    view.brokers[broker].address, RequestCode.QUERY_CONSUMER_OFFSET, header
+                )
             except BrokerRefused as refusal:
                 if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                     return None
                 raise
             return group, number, header_of(answer, OffsetAnswer).offset
 
-        committed: Committed = {}
-        for found in await gather(wanted, find):
+        committed: GroupOffsets = {}
+        for found in await gather(queries, find):
             if found is not None:
                 committed.setdefault(found[0], {})[found[1]] = found[2]
         return committed
 
-    async def write_committed(self, plan: TopicPlan, view: ClusterMappings, committed: Committed) -> None:
+    async def write_committed(self, plan: TopicPlan, view: ClusterMappings, committed: GroupOffsets) -> None:
         """Commit the offsets from before the conversion, by logical queue, at each queue's leader.
 
         Raises:
             PartlyDone: not all offsets could be committed.
         """
         leaders = {queue.queue: queue.leader.broker for queue in plan.after}
-        wanted = [(group, queue, offset) for group, offsets in committed.items() for queue, offset in offsets.items()]
+        commits = [(group, queue, offset) for group, offsets in committed.items() for queue, offset in offsets.items()]
 
         async def commit(item: tuple[str, int, int]) -> None:
             group, queue, offset = item
             header = UpdateOffsetFields(consumer_group=group, topic=plan.topic, queue_id=queue, commit_offset=offset)
-            await self._reach.ask(view.holders[leaders[queue]].address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            await self._access.invoke(view.brokers[leaders[queue]].address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
         try:
-            await gather(wanted, commit)
+            await gather(commits, commit)
         except HoldfastError as error:
             raise PartlyDone(
                 f"{plan.topic} is static now, but the offsets of some groups were not carried over: {error}. Check with"
                 f" `holdfast group lag GROUP {plan.topic}`, and correct them with `holdfast group reset`"
             ) from error
 
-    async def _permit(self, broker: Broker, config: TopicConfig, permission: int) -> None:
+    async def _set_permission(self, broker: Broker, config: TopicConfig, permission: int) -> None:
         fields = _topic_fields(config, config.write_queues, permission)
-        await self._reach.ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        await self._access.invoke(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     # Sending changes to brokers.
 
     async def _put(self, config: TopicConfig, change: RecordChange) -> None:
         fields = _topic_fields(config, change.queues, config.permission) | {"force": "false"}
         body = mapping.encode(to_detail(change.record))
-        await self._reach.ask(change.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields, body)
+        await self._access.invoke(change.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields, body)
 
-    async def _tell(self, topic: str, items: Sequence[_Item], tell: Callable[[_Item], Awaitable[object]]) -> None:
+    async def _apply_to_all(
+        self, topic: str, items: Sequence[_Item], operation: Callable[[_Item], Awaitable[object]]
+    ) -> None:
         """Call *tell* for all items. If only some fail, raise `PartlyDone`, which names the brokers that succeeded."""
 
         async def attempt(item: _Item) -> HoldfastError | None:
             try:
-                await tell(item)
+                await operation(item)
             except HoldfastError as error:
                 return error
             return None
@@ -218,13 +228,14 @@ class StaticChanges:
         first, error = next(iter(failures.items()))
         if not applied:
             raise error
-        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        more_text = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise PartlyDone(
-            f"{', '.join(applied)} applied the change of {topic}, {first}{others} did not: {error}. The previous state"
+            f"{', '.join(applied)} applied the change of {topic}, {first}{more_text} did not: {error}. The previous "
+            "state"
             f" is still served; run `holdfast queue repair {topic}`"
         )
 
-    async def _await_shown(self, plan: TopicPlan) -> None:
+    async def _wait_until_shown(self, plan: TopicPlan) -> None:
         deadline_s = asyncio.get_running_loop().time() + _ROUTE_WAIT_S
         while not await self._is_shown(plan):
             if asyncio.get_running_loop().time() > deadline_s:
@@ -236,20 +247,20 @@ class StaticChanges:
 
     async def _is_shown(self, plan: TopicPlan) -> bool:
         # Other clusters may have a topic with the same name.
-        reach = self._reach.within(None if plan.scope == GLOBAL else plan.scope)
+        access = self._access.for_unit(None if plan.scope == GLOBAL else plan.scope)
         try:
-            rows = await reach.find_rows(plan.topic)
+            reports = await access.find_route_reports(plan.topic)
         except BrokerRefused as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 raise
             return False  # the name server withholds the route until the topic is complete
-        if not rows:
+        if not reports:
             return False
-        shown = merge({broker: from_info(row) for broker, row in rows.items()})
-        return shown.total == plan.total and shown.complete
+        shown = merge({broker: from_info(report) for broker, report in reports.items()})
+        return shown.total == plan.total and shown.is_complete
 
 
-def _name_of(item: RecordChange | tuple[str, Stamp] | str) -> str:
+def _name_of(item: RecordChange | tuple[str, QueueTotal] | str) -> str:
     if isinstance(item, str):
         return item
     return item.broker if isinstance(item, RecordChange) else item[0]

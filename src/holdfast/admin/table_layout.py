@@ -19,8 +19,8 @@ from rich.cells import cell_len
 GAP: Final = 2
 EMPTY: Final = "-"
 _ELLIPSIS: Final = "…"
-_COMFORT: Final = 24  # a sentence in a column narrower than this is hard to read
-_LEAST: Final = 9
+_COMFORT_WIDTH: Final = 24  # a sentence in a column narrower than this is hard to read
+_LEAST_WIDTH: Final = 9
 
 Align = Literal["left", "right"]
 Flow = Literal["words", "names", "whole", "text"]
@@ -66,27 +66,30 @@ class _Widths(msgspec.Struct, frozen=True):
 
 def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Fitted:
     """Return the part of a table that fits into *width*, and how wide its columns are."""
-    wanted = [_measure(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
+    measured = [_measure(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
     shown = list(range(len(columns)))
-    for at in _spares(columns, rows):
-        if _total([wanted[each].comfort for each in shown]) <= width:
+    for at in _removable_columns(columns, rows):
+        if _total([measured[each].comfort for each in shown]) <= width:
             break
         shown.remove(at)
     for at in sorted(shown, key=lambda at: columns[at].spare):
-        if columns[at].spare >= 0 or _total([_shortest(wanted[each], columns[each]) for each in shown]) <= width:
+        if (
+            columns[at].spare >= 0
+            or _total([_shortest_width(measured[each], columns[each]) for each in shown]) <= width
+        ):
             break
         shown.remove(at)
-    kept = [columns[at] for at in shown]
-    widths = _share([wanted[at] for at in shown], kept, width)
+    kept_columns = [columns[at] for at in shown]
+    widths = _fit_widths([measured[at] for at in shown], kept_columns, width)
     return Fitted(
-        kept,
+        kept_columns,
         [[_shorten(row[at], size, columns[at]) for at, size in zip(shown, widths, strict=True)] for row in rows],
         widths,
         [column.heading for at, column in enumerate(columns) if at not in shown],
     )
 
 
-def _spares(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+def _removable_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the columns that may be left out, in the order in which to leave them out."""
     empty = {at for at in range(len(columns)) if all(row[at] == EMPTY for row in rows)}
     spare = {at for at, column in enumerate(columns) if column.spare > 0}
@@ -97,72 +100,72 @@ def _measure(column: Column, cells: Sequence[str]) -> _Widths:
     texts = (column.heading, *cells)
     natural = max(map(cell_len, texts))
     if column.flow == "text":
-        least = max(cell_len(column.heading), min(natural, _LEAST))
+        least = max(cell_len(column.heading), min(natural, _LEAST_WIDTH))
     elif column.flow == "whole" or column.align == "right":
         least = natural
     else:
         least = max((cell_len(word) for text in texts for word in text.split()), default=0)
-    return _Widths(natural, max(least, min(natural, _COMFORT)), least)
+    return _Widths(natural, max(least, min(natural, _COMFORT_WIDTH)), least)
 
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _share(wanted: Sequence[_Widths], columns: Sequence[Column], width: int) -> list[int]:
+def _fit_widths(measured: Sequence[_Widths], columns: Sequence[Column], width: int) -> list[int]:
     """Return the width of each column."""
-    widths = [each.comfort for each in wanted]
-    _narrow(widths, [each.least for each in wanted], width)
-    _narrow(widths, [_shortest(each, column) for each, column in zip(wanted, columns, strict=True)], width)
-    _widen(widths, [each.natural for each in wanted], width)
+    widths = [each.comfort for each in measured]
+    _narrow(widths, [each.least for each in measured], width)
+    _narrow(widths, [_shortest_width(each, column) for each, column in zip(measured, columns, strict=True)], width)
+    _widen(widths, [each.natural for each in measured], width)
     return widths
 
 
-def _shortest(wanted: _Widths, column: Column) -> int:
+def _shortest_width(measured: _Widths, column: Column) -> int:
     """Return the width below which a column is not even shortened."""
-    return wanted.least if _is_whole(column) or column.flow == "names" else min(wanted.least, _LEAST)
+    return measured.least if _is_unbreakable(column) or column.flow == "names" else min(measured.least, _LEAST_WIDTH)
 
 
-def _is_whole(column: Column) -> bool:
+def _is_unbreakable(column: Column) -> bool:
     return column.flow == "whole" or column.align == "right"
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
     """Narrow the widest columns that exceed their *least* width, until all columns fit or none exceeds it."""
     while (excess := _total(widths) - width) > 0:
-        able = [at for at, size in enumerate(widths) if size > least[at]]
-        if not able:
+        narrowable = [at for at, size in enumerate(widths) if size > least[at]]
+        if not narrowable:
             return
-        widest = max(able, key=lambda at: widths[at])
-        second = max((widths[at] for at in able if widths[at] < widths[widest]), default=0)
+        widest = max(narrowable, key=lambda at: widths[at])
+        second = max((widths[at] for at in narrowable if widths[at] < widths[widest]), default=0)
         widths[widest] -= min(excess, max(1, widths[widest] - max(second, least[widest])))
 
 
 def _widen(widths: list[int], natural: Sequence[int], width: int) -> None:
     """Give the rest of *width* to columns below their natural width, first to those that need the least."""
     while (free := width - _total(widths)) > 0:
-        wanting = [at for at, size in enumerate(widths) if size < natural[at]]
-        if not wanting:
+        too_narrow = [at for at, size in enumerate(widths) if size < natural[at]]
+        if not too_narrow:
             return
-        nearest = min(wanting, key=lambda at: natural[at] - widths[at])
+        nearest = min(too_narrow, key=lambda at: natural[at] - widths[at])
         widths[nearest] += min(free, natural[nearest] - widths[nearest])
 
 
 def _shorten(cell: str, width: int, column: Column) -> str:
     """Return *cell* shortened so that no word of it is wider than its column."""
-    if _is_whole(column) or column.flow == "names" or cell_len(cell) <= width:
+    if _is_unbreakable(column) or column.flow == "names" or cell_len(cell) <= width:
         return cell
     if column.flow == "text":
-        return _head(cell, width - 1) + _ELLIPSIS
-    return " ".join(word if cell_len(word) <= width else _middle_out(word, width) for word in cell.split())
+        return _prefix(cell, width - 1) + _ELLIPSIS
+    return " ".join(word if cell_len(word) <= width else _shorten_middle(word, width) for word in cell.split())
 
 
-def _middle_out(word: str, width: int) -> str:
-    tail = _head(word[::-1], (width - 1) // 2)[::-1]
-    return _head(word, width - 1 - cell_len(tail)) + _ELLIPSIS + tail
+def _shorten_middle(word: str, width: int) -> str:
+    tail = _prefix(word[::-1], (width - 1) // 2)[::-1]
+    return _prefix(word, width - 1 - cell_len(tail)) + _ELLIPSIS + tail
 
 
-def _head(text: str, width: int) -> str:
+def _prefix(text: str, width: int) -> str:
     """Return as much of *text* as fits into *width*: some characters are two columns wide."""
     while cell_len(text) > width:
         text = text[: min(width, len(text) - 1)]

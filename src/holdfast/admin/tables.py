@@ -69,7 +69,7 @@ def names(*headings: str) -> list[Column]:
     return [Column(heading, flow="names") for heading in headings]
 
 
-def cut(*headings: str) -> list[Column]:
+def truncated(*headings: str) -> list[Column]:
     """Return columns of text of any length, which a narrow terminal cuts off at the end."""
     return [Column(heading, flow="text") for heading in headings]
 
@@ -105,7 +105,7 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def count_text(value: Cell) -> str:
+def cell_text(value: Cell) -> str:
     """Return a cell as it is printed."""
     if value is None:
         return EMPTY
@@ -158,14 +158,14 @@ def _print_facts(console: Console, facts: Facts) -> None:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for name, value in facts.pairs:
-        grid.add_row(Text(name), Text(count_text(value)))
+        grid.add_row(Text(name), Text(cell_text(value)))
     console.print(grid)
 
 
 def _print_table(console: Console, table: Table) -> None:
     for row in table.rows:
         assert len(row) == len(table.columns), f"a row of {len(row)} cells does not fit {len(table.columns)} columns"
-    fitted = fit(table.columns, [[count_text(cell) for cell in row] for row in table.rows], console.width)
+    fitted = fit(table.columns, [[cell_text(cell) for cell in row] for row in table.rows], console.width)
     # Print finished lines: rich would crop a line that an id makes too long.
     _print_row(console, fitted, [column.heading for column in fitted.columns], style="bold")
     for cells in fitted.rows:

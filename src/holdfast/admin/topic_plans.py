@@ -17,21 +17,21 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
+from holdfast.admin.static_topics import BrokerMappings, ClusterMappings, StaticTopic
 from holdfast.model.floor import NO_FLOOR, Floor
-from holdfast.model.leader_planning import count_leads, plan_create, plan_grow
+from holdfast.model.leader_planning import count_led_queues, plan_create, plan_grow
 from holdfast.model.mapping import (
     LogicalQueue,
     MergedTopic,
     TopicMapping,
     check,
-    first_home,
     merge,
+    new_logical_queue,
     next_epoch,
 )
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.requests.moves import Stamp
+from holdfast.wire.requests.moves import QueueTotal
 
 
 class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> int:
         """The first offset of its next segment."""
-        return self.floor.next_first(is_certain=not self.silent)
+        return self.floor.next_start(is_certain=not self.silent)
 
     @property
     def generation(self) -> int:
@@ -56,7 +56,7 @@ class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
         return self.floor.next_generation(is_certain=not self.silent)
 
 
-NEW: Final = KnownStart(floor=NO_FLOOR)
+NEW_QUEUE_START: Final = KnownStart(floor=NO_FLOOR)
 """The start of a queue that never had a segment."""
 
 
@@ -101,37 +101,39 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stamps: Broker to the stamp that it missed.
-        homes: New segments for queues without a leader; None if there are none to add.
+        new_segments: New segments for queues without a leader; None if there are none to add.
         faults: Problems that only an operator can solve.
     """
 
     topic: str
-    stamps: dict[str, Stamp]
-    homes: TopicPlan | None
+    stamps: dict[str, QueueTotal]
+    new_segments: TopicPlan | None
     faults: list[str]
 
     @property
-    def given(self) -> list[int]:
+    def opened_queues(self) -> list[int]:
         """The queues that get a segment."""
-        if self.homes is None:
+        if self.new_segments is None:
             return []
-        return sorted({queue.queue for queue in self.homes.after} - {queue.queue for queue in self.homes.before})
+        return sorted(
+            {queue.queue for queue in self.new_segments.after} - {queue.queue for queue in self.new_segments.before}
+        )
 
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.stamps or self.homes)
+        return bool(self.stamps or self.new_segments)
 
 
-def members_of(view: ClusterMappings, scope: str) -> dict[str, Holder]:
+def members_of(view: ClusterMappings, scope: str) -> dict[str, BrokerMappings]:
     """Return the brokers that keep a record of topics of this scope: all, or those of the cluster that it names.
 
     Raises:
         NotAllowed: there is no broker in that scope.
     """
-    found = {name: holder for name, holder in view.holders.items() if covers(scope, holder.cluster)}
+    found = {name: mappings for name, mappings in view.brokers.items() if covers(scope, mappings.cluster)}
     if not found:
-        known = ", ".join(sorted({holder.cluster for holder in view.holders.values()}))
+        known = ", ".join(sorted({mappings.cluster for mappings in view.brokers.values()}))
         raise NotAllowed(f"scope {scope!r} has no broker: a scope is global or the name of a cluster ({known})")
     return found
 
@@ -159,14 +161,15 @@ def create_plan(
         MappingRefused: no topic can have this number of queues.
         NotAllowed, NotFound: a target cannot take part; the text says why.
     """
-    for other in view.find(config.name):
-        if overlap(other.merged.scope, scope):
-            fixed, wanted = to_shown_scope(other.merged.scope), to_shown_scope(scope)
+    for existing in view.find(config.name):
+        if overlap(existing.merged.scope, scope):
+            existing_scope, requested_scope = to_shown_scope(existing.merged.scope), to_shown_scope(scope)
             raise NotAllowed(
-                f"{config.name} is a static topic of {fixed} already: it cannot be one of {wanted} at the same time"
+                f"{config.name} is a static topic of {existing_scope} already: it cannot be one of {requested_scope} "
+                "at the same time"
             )
-    chosen = _choose(view, members_of(view, scope), targets)
-    moves = plan_create(config.name, total, chosen, load=count_leads(view.leaders))
+    chosen = _choose_targets(view, members_of(view, scope), targets)
+    moves = plan_create(config.name, total, chosen, load=count_led_queues(view.leaders))
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), total)
     for move in moves:
         layout.add(move.queue, move.target)
@@ -183,11 +186,11 @@ def grow_plan(
         NotAllowed, NotFound: the topic is incomplete, or a target cannot take part; the text says what to do.
     """
     merged = topic.merged
-    if not merged.complete:
+    if not merged.is_complete:
         raise NotAllowed(
             f"{topic.name} is incomplete ({_first_fault(topic)}): run `holdfast queue repair {topic.name}` first"
         )
-    chosen = _choose(view, members_of(view, merged.scope), targets)
+    chosen = _choose_targets(view, members_of(view, merged.scope), targets)
     plan = _fill(view, topic, merged.leaders, total, chosen, now_ms=now_ms)
     if len(plan.after) == len(plan.before):
         raise NotAllowed(f"{topic.name} has {total} logical queues already: there is nothing to change")
@@ -218,26 +221,27 @@ def convert_plan(
         MappingRefused: *total* is more than a topic can have.
     """
     members = members_of(view, scope)
-    _choose(view, members, hosts)
+    _choose_targets(view, members, hosts)
     count = sum(hosts.values())
-    wanted = count if total is None else total
-    if wanted < count:
+    queue_total = count if total is None else total
+    if queue_total < count:
         raise NotAllowed(
-            f"{config.name} has {count} queues and cannot have {wanted} logical ones: the messages of the others would"
+            f"{config.name} has {count} queues and cannot have {queue_total} logical ones: the messages of the "
+            "others would"
             f" be unreachable. Ask for {count} or more"
         )
-    layout = _Layout(view, config, scope, next_epoch(0, now_ms), wanted)
+    layout = _Layout(view, config, scope, next_epoch(0, now_ms), queue_total)
     leaders: dict[int, str] = {}
     for broker in sorted(hosts):
         for queue_id in range(hosts[broker]):
             layout.add(len(leaders), broker, queue_id=queue_id)
             leaders[len(leaders)] = broker
-    for move in plan_grow(config.name, leaders, wanted, sorted(hosts), load=count_leads(view.leaders)):
+    for move in plan_grow(config.name, leaders, queue_total, sorted(hosts), load=count_led_queues(view.leaders)):
         layout.add(move.queue, move.target)
     return layout.to_plan()
 
 
-def set_plan(  # noqa: PLR0913 - one name for each option
+def assign_plan(  # noqa: PLR0913 - one name for each option
     view: ClusterMappings,
     topic: StaticTopic,
     queue: int,
@@ -279,7 +283,7 @@ def set_plan(  # noqa: PLR0913 - one name for each option
             f"logical queue {queue} of {topic.name} is led by {leader}: `holdfast queue migrate {topic.name} {queue}"
             f" --to {broker}` moves it"
         )
-    _choose(view, members_of(view, merged.scope), [broker])
+    _choose_targets(view, members_of(view, merged.scope), [broker])
     if start.silent and not force:
         raise NotAllowed(
             f"{', '.join(start.silent)} does not answer, and may have held logical queue {queue} of {topic.name}: start"
@@ -298,7 +302,7 @@ def set_plan(  # noqa: PLR0913 - one name for each option
     return layout.to_plan()
 
 
-def unled_queues(topic: StaticTopic) -> list[int]:
+def leaderless_queues(topic: StaticTopic) -> list[int]:
     """Return the queues without a leader, to which a repair may give a segment."""
     total = max(record.total for record in topic.records.values())
     return [number for number in range(total) if number not in topic.merged.queues]
@@ -337,29 +341,36 @@ def repair_plan(
         ),
     ]
     if merged.contradictions:
-        return RepairPlan(topic=topic.name, stamps={}, homes=None, faults=faults)
-    unknown, lost = _sort_unled(topic, merged.unled)
-    faults += [f"no broker leads queue {number}, which went to {broker}: start {broker}" for number, broker in lost]
+        return RepairPlan(topic=topic.name, stamps={}, new_segments=None, faults=faults)
+    unknown, formerly_led = _split_leaderless(topic, merged.unled)
+    faults += [
+        f"no broker leads queue {number}, which went to {broker}: start {broker}" for number, broker in formerly_led
+    ]
     # A broker that is away may lead them: a second leader would use their offsets twice.
-    away = {name for name, holder in members.items() if holder.fault is not None} | {*merged.missing}
-    away |= {name for number in unknown for name in starts[number].silent}
-    homes = None
-    if unknown and away and not force:
+    silent_brokers = {name for name, mappings in members.items() if mappings.fault is not None} | {*merged.missing}
+    silent_brokers |= {name for number in unknown for name in starts[number].silent}
+    new_segments = None
+    if unknown and silent_brokers and not force:
         faults.append(
-            f"no broker that answers leads queues {_numbers(unknown)}: start {', '.join(sorted(away))} first. If it is"
+            f"no broker that answers leads queues {_numbers_text(unknown)}: start "
+            f"{', '.join(sorted(silent_brokers))} first. If it is"
             f" dead for good, `holdfast queue repair {topic.name} --force` opens them elsewhere"
         )
     elif unknown:
-        leaders, chosen = merged.leaders | dict(lost), _choose(view, members, ())
-        begin = {number: msgspec.structs.replace(starts[number], silent=sorted(away)) for number in unknown}
-        homes = _fill(view, agreed, leaders, merged.total, chosen, starts=begin, now_ms=now_ms)
-    stamp = Stamp(topic=topic.config, scope=merged.scope, epoch=merged.epoch, total=merged.total)
-    late = {
+        leaders, chosen = merged.leaders | dict(formerly_led), _choose_targets(view, members, ())
+        queue_starts = {
+            number: msgspec.structs.replace(starts[number], silent=sorted(silent_brokers)) for number in unknown
+        }
+        new_segments = _fill(view, agreed, leaders, merged.total, chosen, starts=queue_starts, now_ms=now_ms)
+    stamp = QueueTotal(topic=topic.config, scope=merged.scope, epoch=merged.epoch, total=merged.total)
+    missed_stamps = {
         name: stamp
-        for name, holder in members.items()
-        if holder.is_ready and not _is_current(topic.records.get(name), merged)
+        for name, mappings in members.items()
+        if mappings.is_ready and not _is_current(topic.records.get(name), merged)
     }
-    return RepairPlan(topic=topic.name, stamps={} if homes else late, homes=homes, faults=faults)
+    return RepairPlan(
+        topic=topic.name, stamps={} if new_segments else missed_stamps, new_segments=new_segments, faults=faults
+    )
 
 
 def _fill(
@@ -378,8 +389,8 @@ def _fill(
     """
     merged = topic.merged
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
-    for move in plan_grow(topic.name, leaders, total, targets, load=_load_beside(view, topic.name)):
-        start = starts.get(move.queue, NEW)
+    for move in plan_grow(topic.name, leaders, total, targets, load=_other_topic_load(view, topic.name)):
+        start = starts.get(move.queue, NEW_QUEUE_START)
         layout.add(move.queue, move.target, first=start.first, generation=start.generation)
     return layout.to_plan()
 
@@ -400,17 +411,17 @@ def _is_current(record: TopicMapping | None, merged: MergedTopic) -> bool:
     return record is not None and (record.epoch, record.total) == (merged.epoch, merged.total)
 
 
-def _sort_unled(topic: StaticTopic, unled: Collection[int]) -> tuple[list[int], list[tuple[int, str]]]:
+def _split_leaderless(topic: StaticTopic, leaderless: Collection[int]) -> tuple[list[int], list[tuple[int, str]]]:
     """Return the queues that no record mentions, and those that had a leader, with its name."""
-    lost: list[tuple[int, str]] = []
-    for number in unled:
+    formerly_led: list[tuple[int, str]] = []
+    for number in leaderless:
         known = [record.queues[number] for record in topic.records.values() if number in record.queues]
         if known:
-            lost.append((number, max(known, key=lambda queue: queue.generation).leader.broker))
-    return [number for number in unled if number not in dict(lost)], lost
+            formerly_led.append((number, max(known, key=lambda queue: queue.generation).leader.broker))
+    return [number for number in leaderless if number not in dict(formerly_led)], formerly_led
 
 
-def share_of_keys_that_stay(before: int, after: int) -> float:
+def stable_key_share(before: int, after: int) -> float:
     """Return the fraction of keys that keep their queue when the number of queues changes.
 
     A key keeps its queue when its hash has the same remainder for both numbers.
@@ -439,17 +450,21 @@ class _Layout:
 
     def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0) -> None:
         """Give a logical queue its only segment; without a *queue_id*, on a physical queue that was never used."""
-        fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical(broker))
+        fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical_queue(broker))
         chosen = fresh if queue_id is None else queue_id
         self._next[broker] = max(fresh, chosen + 1)
-        (home,) = first_home(queue, broker, chosen).segments
-        home = msgspec.structs.replace(home, generation=generation, first=first)
-        self._added.setdefault(broker, []).append(LogicalQueue(queue, (home,)))
+        (segment,) = new_logical_queue(queue, broker, chosen).segments
+        segment = msgspec.structs.replace(segment, generation=generation, first=first)
+        self._added.setdefault(broker, []).append(LogicalQueue(queue, (segment,)))
 
     def to_plan(self) -> TopicPlan:
         """Return the plan; every record in it is valid."""
         members = members_of(self._view, self._stamp.scope)
-        reachable = {name: holder for name, holder in members.items() if holder.fault is None and holder.knows_mappings}
+        reachable = {
+            name: mappings
+            for name, mappings in members.items()
+            if mappings.fault is None and mappings.supports_mappings
+        }
         before = [] if self._topic is None else list(self._topic.merged.queues.values())
         added = [queue for queues in self._added.values() for queue in queues]
         return TopicPlan(
@@ -460,40 +475,42 @@ class _Layout:
             config=self._config,
             before=before,
             after=sorted([*before, *added], key=lambda queue: queue.queue),
-            changes=[self._change(holder) for holder in reachable.values()],
+            changes=[self._change(mappings) for mappings in reachable.values()],
             skipped={
-                name: holder.fault or "it is older than RocketMQ 5.0"
-                for name, holder in members.items()
+                name: mappings.fault or "it is older than RocketMQ 5.0"
+                for name, mappings in members.items()
                 if name not in reachable
             },
         )
 
-    def _change(self, holder: Holder) -> RecordChange:
-        old = None if self._topic is None else self._topic.records.get(holder.name)
+    def _change(self, mappings: BrokerMappings) -> RecordChange:
+        old = None if self._topic is None else self._topic.records.get(mappings.name)
         stamp = msgspec.structs.replace(
-            self._stamp, broker=holder.name, queues={} if old is None else old.decided().queues
+            self._stamp, broker=mappings.name, queues={} if old is None else old.without_prepared().queues
         )
-        record = stamp.put(*self._added.get(holder.name, ()))
-        check(record, owner=holder.name)
-        config = None if self._topic is None else self._topic.configs.get(holder.name)
+        record = stamp.with_queues(*self._added.get(mappings.name, ()))
+        check(record, owner=mappings.name)
+        config = None if self._topic is None else self._topic.configs.get(mappings.name)
         hosted = 0 if config is None else config.write_queues
-        own = max((number + 1 for number in record.used_on(holder.name)), default=0)
+        own_queues = max((number + 1 for number in record.used_queue_ids(mappings.name)), default=0)
         return RecordChange(
-            broker=holder.name,
-            address=holder.address,
-            queues=max(hosted, own, self._next.get(holder.name, 0)),
+            broker=mappings.name,
+            address=mappings.address,
+            queues=max(hosted, own_queues, self._next.get(mappings.name, 0)),
             record=record,
         )
 
 
-def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Collection[str]) -> list[str]:
+def _choose_targets(
+    view: ClusterMappings, members: Mapping[str, BrokerMappings], targets: Collection[str]
+) -> list[str]:
     """Return *targets*, once checked; without targets, all brokers of *members* that can lead queues.
 
     Raises:
         NotAllowed, NotFound: a target, or every broker, cannot lead queues; the text says what to do.
     """
     if not targets:
-        found = [name for name, holder in members.items() if holder.fault is None and holder.knows_mappings]
+        found = [name for name, mappings in members.items() if mappings.fault is None and mappings.supports_mappings]
         if not found:
             raise NotAllowed("no broker that answers can keep logical queues: start one, or upgrade them")
         found = [name for name in found if not members[name].draining]
@@ -501,37 +518,37 @@ def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Colle
             raise NotAllowed("every broker that can lead queues is drained: name one, or `holdfast broker spread` it")
         return found
     for name in targets:
-        holder = view.get_holder(name)
+        mappings = view.get_broker(name)
         if name not in members:
             inside = ", ".join(sorted(members)) or "there is none"
             raise NotAllowed(
-                f"broker {name} is in cluster {holder.cluster}, outside the topic's scope: choose from {inside}"
+                f"broker {name} is in cluster {mappings.cluster}, outside the topic's scope: choose from {inside}"
             )
-        if holder.fault is not None:
-            raise NotAllowed(f"broker {name} does not answer ({holder.fault}): start it, or leave it out")
-        if not holder.knows_mappings:
+        if mappings.fault is not None:
+            raise NotAllowed(f"broker {name} does not answer ({mappings.fault}): start it, or leave it out")
+        if not mappings.supports_mappings:
             raise NotAllowed(
                 f"broker {name} is older than RocketMQ 5.0 and does not support static topics: upgrade it first"
             )
     return list(targets)
 
 
-def _load_beside(view: ClusterMappings, topic: str) -> Mapping[str, int]:
+def _other_topic_load(view: ClusterMappings, topic: str) -> Mapping[str, int]:
     """Return how many queues of other topics each broker leads."""
-    return count_leads({name: leaders for name, leaders in view.leaders.items() if name != topic})
+    return count_led_queues({name: leaders for name, leaders in view.leaders.items() if name != topic})
 
 
 def _fault_of(view: ClusterMappings, name: str) -> str | None:
-    holder = view.holders.get(name)
-    return "the name server does not know it" if holder is None else holder.fault
+    mappings = view.brokers.get(name)
+    return "the name server does not know it" if mappings is None else mappings.fault
 
 
 def _first_fault(topic: StaticTopic) -> str:
     if topic.merged.contradictions:
         return topic.merged.contradictions[0]
-    return f"no broker leads queues {_numbers(topic.merged.unled)}"
+    return f"no broker leads queues {_numbers_text(topic.merged.unled)}"
 
 
-def _numbers(numbers: list[int]) -> str:
+def _numbers_text(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:5]))
     return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"

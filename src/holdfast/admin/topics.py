@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.cluster_access import Broker, NotFound, PartlyDone, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, ClusterAccess, NotFound, PartlyDone, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (
@@ -23,11 +23,11 @@ from holdfast.model.topic import (
     TopicConfig,
     find_name_fault,
 )
-from holdfast.wire.cluster.mapping import Info
+from holdfast.wire.cluster.mapping import MappingInfo
 from holdfast.wire.cluster.registration import Topics as TopicTable
 from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.admin import QueueEnds
+from holdfast.wire.requests.admin import TopicOffsetTable
 
 # System topics of RocketMQ and Holdfast whose names do not follow a system pattern.
 _SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {
@@ -134,43 +134,43 @@ class _GroupListBody(msgspec.Struct, frozen=True, rename="camel"):
 class Topics:
     """Operations on topics."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
 
     async def names(self) -> list[str]:
         """Return the names of all topics, including system topics."""
-        answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self._access.invoke_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(body_of(answer, TopicList).topic_list)
 
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
         """Return the topics that users created; with *with_system*, all topics."""
-        info = await self._reach.cluster_info()
+        info = await self._access.cluster_info()
         own = {*info.cluster_addr_table, *info.broker_addr_table}
         kinds = {name: kind_of(name, own) for name in await self.names()}
-        wanted = [name for name, kind in kinds.items() if with_system or kind == "normal"]
-        found = await gather(wanted, lambda name: self._summary(name, kinds[name]))
-        batched = await self._batched()
+        selected = [name for name, kind in kinds.items() if with_system or kind == "normal"]
+        found = await gather(selected, lambda name: self._summary(name, kinds[name]))
+        batched = await self._find_batch_topics()
         known = [summary for summary in found if summary is not None]
         return [msgspec.structs.replace(summary, batches=summary.name in batched) for summary in known]
 
-    async def _batched(self) -> set[str]:
+    async def _find_batch_topics(self) -> set[str]:
         """Return the topics that are indexed by record on any broker that answers."""
 
-        async def ask(broker: Broker) -> set[str]:
+        async def query(broker: Broker) -> set[str]:
             try:
-                answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                answer = await self._access.invoke(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
             except (BrokerRefused, ConnectionLost, RequestTimeout):
                 return set()
             table = body_of(answer, TopicTable).topic_config_table
             return {name for name, config in table.items() if config.has_batch_index}
 
-        masters = [broker for broker in await self._reach.brokers() if broker.id == MASTER_ID]
-        return set().union(*await gather(masters, ask))
+        masters = [broker for broker in await self._access.brokers() if broker.id == MASTER_ID]
+        return set().union(*await gather(masters, query))
 
     async def _summary(self, name: str, kind: str) -> TopicSummary | None:
         """Return the summary of a topic; None if it was deleted since its name was listed."""
         try:
-            found = await self._reach.find_route_and_rows(name)
+            found = await self._access.find_route_and_reports(name)
         except BrokerRefused as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 raise
@@ -189,12 +189,12 @@ class Topics:
         """
         masters = await self.hosts(name) if hosts is None else hosts
         configs = await gather(masters, lambda broker: self.find_config(broker, name))
-        consumed = await gather(masters, lambda broker: self._consumers(broker, name))
+        consumed = await gather(masters, lambda broker: self._consumer_groups(broker, name))
         states = await gather(masters, lambda broker: self.queue_states(broker, name))
         return TopicDescription(
             name,
             kind_of(name, {name for broker in masters for name in (broker.name, broker.cluster)}),
-            [_host(broker, config) for broker, config in zip(masters, configs, strict=True) if config is not None],
+            [_to_host(broker, config) for broker, config in zip(masters, configs, strict=True) if config is not None],
             sorted({group for groups in consumed for group in groups}),
             [state for broker_states in states for state in broker_states],
             batches=any(config is not None and config.has_batch_index for config in configs),
@@ -206,7 +206,7 @@ class Topics:
         Raises:
             RouteNotFound: there is no such topic.
         """
-        masters = self._masters_of(await self._reach.get_route(name))
+        masters = self._masters_of(await self._access.get_route(name))
         states = [state for part in await gather(masters, lambda b: self.queue_states(b, name)) for state in part]
         puts = await gather(masters, lambda broker: self._rate(broker, "TOPIC_PUT_NUMS", name))
         sizes = await gather(masters, lambda broker: self._rate(broker, "TOPIC_PUT_SIZE", name))
@@ -232,22 +232,24 @@ class Topics:
         fault = find_name_fault(name)
         if fault is not None:
             raise ConfigError(fault)
-        masters = await self._reach.masters(cluster=cluster, names=brokers)
+        masters = await self._access.masters(cluster=cluster, names=brokers)
         changes = []
         for broker, before in zip(
             masters, await gather(masters, lambda broker: self.find_config(broker, name)), strict=True
         ):
             after = before or TopicConfig(name=name, read_queues=8, write_queues=8)
-            wanted = {
+            settings = {
                 "read_queues": queues,
                 "write_queues": queues,
                 "permission": permission,
                 "order": order,
                 "attributes": {**after.attributes, **attributes} if attributes else None,
             }
-            after = msgspec.structs.replace(after, **{key: value for key, value in wanted.items() if value is not None})
+            after = msgspec.structs.replace(
+                after, **{key: value for key, value in settings.items() if value is not None}
+            )
             changes.append(
-                TopicChange(broker.name, None if before is None else _host(broker, before), _host(broker, after))
+                TopicChange(broker.name, None if before is None else _to_host(broker, before), _to_host(broker, after))
             )
         return changes
 
@@ -259,10 +261,10 @@ class Topics:
             RequestTimeout: the brokers have the topic, but the name server does not show it.
         """
         await gather(changes, lambda change: self._put(name, change))
-        await self._fix_order(name, changes)
+        await self._store_order(name, changes)
         deadline_s = asyncio.get_running_loop().time() + _ROUTE_WAIT_S
         while True:
-            if _shows(await self._reach.find_route(name), changes):
+            if _shows(await self._access.find_route(name), changes):
                 return
             if asyncio.get_running_loop().time() > deadline_s:
                 raise RequestTimeout(f"{name} is in place on its brokers, but the name server does not show it yet")
@@ -274,7 +276,7 @@ class Topics:
         Raises:
             RouteNotFound: there is no such topic.
         """
-        return self._masters_of(await self._reach.get_route(name))
+        return self._masters_of(await self._access.get_route(name))
 
     async def delete(self, name: str) -> None:
         """Delete *name* with its messages: on its brokers first, then from the name servers' tables.
@@ -288,7 +290,7 @@ class Topics:
 
         async def delete(broker: Broker) -> None:
             try:
-                await self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
+                await self._access.invoke(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
             except BrokerRefused as refusal:
                 if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
@@ -296,8 +298,8 @@ class Topics:
         hosts = await self.hosts(name)
         await gather(hosts, delete)
         # Without a cluster name, the topic would be deleted for all clusters.
-        of_unit = {"clusterName": self._reach.unit} if self._reach.unit is not None else {}
-        marking = self._reach.mark_deleted(name, {"topic": name, **of_unit}, [broker.name for broker in hosts])
+        of_unit = {"clusterName": self._access.unit} if self._access.unit is not None else {}
+        marking = self._access.mark_deleted(name, {"topic": name, **of_unit}, [broker.name for broker in hosts])
         try:
             await marking
         except PartlyDone:
@@ -307,20 +309,22 @@ class Topics:
         await self._forget_order_of_deleted(name)
 
     async def _forget_order_of_deleted(self, name: str) -> None:
-        if self._reach.unit is None or await self._reach.within(None).find_route(name) is None:
+        if self._access.unit is None or await self._access.for_unit(None).find_route(name) is None:
             await self.forget_order(name)
 
     async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:
         """Return the configuration of topic *name* on *broker*, or None if the broker does not have it."""
         try:
-            answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": name, "lo": "true"})
+            answer = await self._access.invoke(
+                broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": name, "lo": "true"}
+            )
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             # A 4.x broker can only return the configurations of all of its topics.
-            answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            answer = await self._access.invoke(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
             return body_of(answer, TopicTable).topic_config_table.get(name)
         return body_of(answer, TopicConfig)
 
@@ -328,12 +332,12 @@ class Topics:
         """Return the ranges of the queues of *name* on *broker*; empty if the broker does not have the topic."""
         fields = {"topic": name, "lo": "false"}
         try:
-            answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, fields)
+            answer = await self._access.invoke(broker.address, RequestCode.GET_TOPIC_STATS_INFO, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
             raise
-        states = body_of(answer, QueueEnds).rows()
+        states = body_of(answer, TopicOffsetTable).rows()
         return [
             QueueState(
                 queue.broker_name,
@@ -359,32 +363,32 @@ class Topics:
             "order": "true" if after.order else "false",
             "attributes": attributes,
         }
-        await self._reach.ask(after.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        await self._access.invoke(after.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _fix_order(self, name: str, changes: Sequence[TopicChange]) -> None:
+    async def _store_order(self, name: str, changes: Sequence[TopicChange]) -> None:
         """Store the queue counts of an ordered topic, so that keys keep their queues while a broker is away."""
         if any(change.after.order for change in changes):
             counts = ";".join(f"{change.broker}:{change.after.write_queues}" for change in changes)
             fields = {"namespace": _ORDER_NAMESPACE, "key": name, "value": counts}
-            await self._reach.ask_all_name_servers(RequestCode.PUT_KV_CONFIG, fields)
+            await self._access.invoke_all_name_servers(RequestCode.PUT_KV_CONFIG, fields)
         elif any(change.before is not None and change.before.order for change in changes):
             await self.forget_order(name)
 
     async def forget_order(self, name: str) -> None:
         """Delete the stored queue counts of an ordered topic."""
         fields = {"namespace": _ORDER_NAMESPACE, "key": name}
-        await self._reach.ask_all_name_servers(RequestCode.DELETE_KV_CONFIG, fields)
+        await self._access.invoke_all_name_servers(RequestCode.DELETE_KV_CONFIG, fields)
 
     async def _rate(self, broker: Broker, statistic: str, name: str) -> float:
         fields = {"statsName": statistic, "statsKey": name}
         try:
-            answer = await self._reach.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+            answer = await self._access.invoke(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
         except BrokerRefused:
             return 0.0  # the broker has no such statistic yet
         return body_of(answer, _StatsBody).stats_minute.tps
 
-    async def _consumers(self, broker: Broker, name: str) -> Sequence[str]:
-        answer = await self._reach.ask(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": name})
+    async def _consumer_groups(self, broker: Broker, name: str) -> Sequence[str]:
+        answer = await self._access.invoke(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": name})
         return body_of(answer, _GroupListBody).group_list
 
     def _masters_of(self, route: Route) -> list[Broker]:
@@ -430,7 +434,7 @@ def permission_from(text: str) -> int:
     return (Permission.READ if "r" in text else 0) | (Permission.WRITE if "w" in text else 0)
 
 
-def _host(broker: Broker, config: TopicConfig) -> TopicHost:
+def _to_host(broker: Broker, config: TopicConfig) -> TopicHost:
     return TopicHost(
         broker.name,
         broker.address,
@@ -442,14 +446,14 @@ def _host(broker: Broker, config: TopicConfig) -> TopicHost:
     )
 
 
-def _summary(name: str, kind: str, route: Route, rows: Mapping[str, Info]) -> TopicSummary:
+def _summary(name: str, kind: str, route: Route, reports: Mapping[str, MappingInfo]) -> TopicSummary:
     permission = 0
     for data in route.queue_datas:
         permission |= data.permission
-    if rows:
+    if reports:
         # Several clusters may each have a topic with this name.
-        newest = {row.scope: row.total for row in sorted(rows.values(), key=lambda row: row.epoch)}
-        leaders = sorted(broker for broker, row in rows.items() if row.led)
+        newest = {report.scope: report.total for report in sorted(reports.values(), key=lambda report: report.epoch)}
+        leaders = sorted(broker for broker, report in reports.items() if report.led_queues)
         return TopicSummary(name, "static", sum(newest.values()), leaders, permission_text(permission))
     return TopicSummary(
         name,

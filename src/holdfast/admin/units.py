@@ -17,19 +17,27 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.cluster_access import Broker, NameServerUnreachable, NotAllowed, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import (
+    Broker,
+    ClusterAccess,
+    NameServerUnreachable,
+    NotAllowed,
+    NotFound,
+    body_of,
+    gather,
+)
 from holdfast.admin.groups import SYSTEM_PREFIXES, GroupLag, Groups
-from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, DrSwitch, UnitOpening
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, merge
 from holdfast.model.scope import GLOBAL
-from holdfast.model.spelling_hint import nearest
+from holdfast.model.spelling_hint import hint_suffix
 from holdfast.wire.cluster.mapping import from_info
 from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.cluster.units import KnownUnit, UnitState, encode_switch
 from holdfast.wire.frames.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 
-SETTLED_MS: Final = 3_000
+TRUSTED_AGE_MS: Final = 3_000
 """How old a name server must be before its list of brokers is trusted: brokers redial a lost one every second."""
 
 
@@ -45,7 +53,7 @@ class ServerSwitch(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableQueues(msgspec.Struct, frozen=True):
     """Queues of a static topic that cannot be read to their end: a broker with one of their segments is gone."""
 
     topic: str
@@ -79,7 +87,7 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[str]
     openings: list[str] = []
     backlogs: list[GroupBacklog] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableQueues] = []
 
 
 class DisasterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +98,7 @@ class DisasterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: int
-    openings: list[Opening]
+    openings: list[UnitOpening]
     name_servers: list[ServerSwitch]
     is_equal: bool
     units: list[UnitStatus]
@@ -104,13 +112,13 @@ class SwitchChange(msgspec.Struct, frozen=True, kw_only=True):
         missed: Name servers and brokers that did not answer, and why. Brokers inform them when they return.
     """
 
-    before: Switch
-    after: Switch
+    before: DrSwitch
+    after: DrSwitch
     told: list[str]
     missed: dict[str, str]
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _SwitchState(msgspec.Struct, frozen=True):
     """The combined knowledge of all name servers.
 
     Attributes:
@@ -118,7 +126,7 @@ class _Known(msgspec.Struct, frozen=True):
         oldest: The name server that has run longest, and so knows the most.
     """
 
-    switch: Switch
+    switch: DrSwitch
     units: dict[str, KnownUnit]
     servers: list[ServerSwitch]
     wait_ms: int
@@ -129,15 +137,18 @@ class Units:
     """Operations on units."""
 
     def __init__(
-        self, reach: Reach, now_ms: Callable[[], int], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        access: ClusterAccess,
+        now_ms: Callable[[], int],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._reach = reach.within(None)
+        self._access = access.for_unit(None)
         self._now_ms = now_ms
         self._sleep = sleep
 
     # Changing.
 
-    async def open(self, opening: Opening, *, dry_run: bool = False) -> SwitchChange:
+    async def open(self, opening: UnitOpening, *, dry_run: bool = False) -> SwitchChange:
         """Let the consumers of all units read the topics of *opening*.
 
         Raises:
@@ -146,100 +157,100 @@ class Units:
                 support units, or there is no other unit.
             SwitchRefused: it would change nothing.
         """
-        known = await self._read_known()
-        await self._require_sense(known, opening)
+        known = await self._read_state()
+        await self._require_effect(known, opening)
         return await self._change(known.switch, known.switch.open(opening, self._now_ms()), dry_run=dry_run)
 
-    async def close(self, opening: Opening, *, dry_run: bool = False) -> SwitchChange:
+    async def close(self, opening: UnitOpening, *, dry_run: bool = False) -> SwitchChange:
         """Close *opening*, and all narrower openings that it covers.
 
         Raises:
             SwitchRefused: it would change nothing.
             NotAllowed: a name server does not support units.
         """
-        known = await self._read_known()
-        return await self._change(known.switch, known.switch.close(opening, self._now_ms()), dry_run=dry_run)
+        state = await self._read_state()
+        return await self._change(state.switch, state.switch.close(opening, self._now_ms()), dry_run=dry_run)
 
-    async def _change(self, before: Switch, after: Switch, *, dry_run: bool) -> SwitchChange:
-        told: list[str] = []
+    async def _change(self, before: DrSwitch, after: DrSwitch, *, dry_run: bool) -> SwitchChange:
+        notified: list[str] = []
         missed: dict[str, str] = {}
         if dry_run:
-            return SwitchChange(before=before, after=after, told=told, missed=missed)
+            return SwitchChange(before=before, after=after, told=notified, missed=missed)
         body = encode_switch(after)
 
-        async def tell(address: str) -> None:
+        async def notify(address: str) -> None:
             try:
-                await self._reach.ask(address, RequestCode.SET_SWITCH, body=body)
+                await self._access.invoke(address, RequestCode.SET_DR_SWITCH, body=body)
             except (ConnectionLost, RequestTimeout) as error:
                 missed[address] = str(error)
             else:
-                told.append(address)
+                notified.append(address)
 
-        await gather(self._reach.name_servers, tell)
-        if not told:
+        await gather(self._access.name_servers, notify)
+        if not notified:
             raise NameServerUnreachable(next(iter(missed.values()), "there is no name server"))
-        brokers = await self._reach.all_masters()
-        silent = await gather(brokers, lambda broker: self._tell(broker, body))
+        brokers = await self._access.all_masters()
+        silent = await gather(brokers, lambda broker: self._notify_broker(broker, body))
         missed |= {name: fault for name, fault in silent if fault is not None}
-        return SwitchChange(before=before, after=after, told=sorted(told), missed=missed)
+        return SwitchChange(before=before, after=after, told=sorted(notified), missed=missed)
 
-    async def _tell(self, broker: Broker, body: bytes) -> tuple[str, str | None]:
+    async def _notify_broker(self, broker: Broker, body: bytes) -> tuple[str, str | None]:
         """Send the switch to a broker, which passes it to name servers that are away now. Java brokers ignore it.
 
         Return the broker's name and why it failed, or None.
         """
         try:
-            await self._reach.ask(broker.address, RequestCode.SET_SWITCH, body=body)
+            await self._access.invoke(broker.address, RequestCode.SET_DR_SWITCH, body=body)
         except BrokerRefused as refusal:
-            is_strange = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            return broker.name, None if is_strange else str(refusal)
+            is_unsupported = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return broker.name, None if is_unsupported else str(refusal)
         except (ConnectionLost, RequestTimeout) as error:
             return broker.name, str(error)
         return broker.name, None
 
-    async def _require_sense(self, known: _Known, opening: Opening) -> None:
-        if len(known.units) < 2:
-            names = ", ".join(known.units) or "none"
+    async def _require_effect(self, state: _SwitchState, opening: UnitOpening) -> None:
+        if len(state.units) < 2:
+            names = ", ".join(state.units) or "none"
             raise NotAllowed(f"nothing would change: there is no other unit to read from (known: {names})")
-        if opening.unit != EVERY_UNIT and opening.unit not in known.units:
-            raise _no_unit(opening.unit, known)
-        if opening.topic and not await self._has_topic(known, opening):
+        if opening.unit != EVERY_UNIT and opening.unit not in state.units:
+            raise _unit_not_found(opening.unit, state)
+        if opening.topic and not await self._has_topic(state, opening):
             where = "anywhere" if opening.unit == EVERY_UNIT else f"in unit {opening.unit}"
             raise NotFound(f"nothing would change: there is no topic {opening.topic!r} {where}")
         if opening.group:
-            await self._require_told_apart(opening.group)
+            await self._require_identified_members(opening.group)
 
-    async def require(self, unit: str) -> None:
+    async def require_unit(self, unit: str) -> None:
         """Check that *unit* exists.
 
         Raises:
             NotFound: it does not exist; the text suggests the closest name.
         """
         try:
-            known = await self._read_known()
+            state = await self._read_state()
         except NotAllowed:
             return  # An older name server cannot list units.
         # A unit that was opened can still be closed when none of its brokers is left.
-        if known.units and unit not in known.units and unit not in {each.unit for each in known.switch.openings}:
-            raise _no_unit(unit, known)
+        if state.units and unit not in state.units and unit not in {each.unit for each in state.switch.openings}:
+            raise _unit_not_found(unit, state)
 
-    async def _has_topic(self, known: _Known, opening: Opening) -> bool:
-        units = list(known.units) if opening.unit == EVERY_UNIT else [opening.unit]
-        if any(opening.topic in known.units[unit].topics for unit in units):
+    async def _has_topic(self, state: _SwitchState, opening: UnitOpening) -> bool:
+        units = list(state.units) if opening.unit == EVERY_UNIT else [opening.unit]
+        if any(opening.topic in state.units[unit].topics for unit in units):
             return True
-        if any(row.scope == GLOBAL for row in (await self._reach.find_reports(opening.topic)).values()):
+        if any(report.scope == GLOBAL for report in (await self._access.find_reports(opening.topic)).values()):
             raise NotAllowed(
                 f"nothing would change: {opening.topic} is global, so every unit always reads and writes it"
             )
         for unit in units:
-            answer = await self._reach.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": unit})
+            answer = await self._access.invoke_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": unit})
             if opening.topic in body_of(answer, TopicList).topic_list:
                 return True
         return False
 
-    async def _require_told_apart(self, group: str) -> None:
+    async def _require_identified_members(self, group: str) -> None:
         """Check that every member of a group sends its group to name servers: all members must see the same queues."""
-        groups = Groups(self._reach)
+        groups = Groups(self._access)
         await groups.check_exists(group)
         for member in await groups.members(group):
             if member.language != OUR_LANGUAGE:
@@ -256,65 +267,67 @@ class Units:
         Raises:
             NotAllowed: a name server does not support units.
         """
-        known = await self._read_known()
-        versions = {server.version for server in known.servers if server.fault is None}
-        units = await gather(sorted(known.units), lambda name: self._unit(name, known))
+        state = await self._read_state()
+        versions = {server.version for server in state.servers if server.fault is None}
+        units = await gather(sorted(state.units), lambda name: self._unit_status(name, state))
         return DisasterStatus(
-            version=known.switch.version,
-            openings=list(known.switch.openings),
-            name_servers=known.servers,
+            version=state.switch.version,
+            openings=list(state.switch.openings),
+            name_servers=state.servers,
             is_equal=len(versions) == 1,
             units=units,
         )
 
-    async def _unit(self, name: str, known: _Known) -> UnitStatus:
-        openings = [each for each in known.switch.openings if each.unit in {EVERY_UNIT, name}]
+    async def _unit_status(self, name: str, state: _SwitchState) -> UnitStatus:
+        openings = [each for each in state.switch.openings if each.unit in {EVERY_UNIT, name}]
         status = UnitStatus(
-            name=name, brokers=sorted(known.units[name].brokers), openings=[str(each) for each in openings]
+            name=name, brokers=sorted(state.units[name].brokers), openings=[str(each) for each in openings]
         )
         if not openings:
             return status
-        topics = [topic for topic in known.units[name].topics if any(each.names(topic) for each in openings)]
+        topics = [topic for topic in state.units[name].topics if any(each.opens_topic(topic) for each in openings)]
         return msgspec.structs.replace(
             status,
-            backlogs=await self._backlogs(name, openings) if status.brokers else [],
+            backlogs=await self._find_backlogs(name, openings) if status.brokers else [],
             unreadable=[
                 each
-                for found in await gather(topics, lambda topic: self._unreadable(name, topic, status))
+                for found in await gather(topics, lambda topic: self._find_unreadable(name, topic, status))
                 for each in found
             ],
         )
 
-    async def _backlogs(self, unit: str, openings: Sequence[Opening]) -> list[GroupBacklog]:
-        groups = Groups(self._reach.within(unit))
+    async def _find_backlogs(self, unit: str, openings: Sequence[UnitOpening]) -> list[GroupBacklog]:
+        groups = Groups(self._access.for_unit(unit))
         names = [name for name in await groups.configs() if not name.startswith(SYSTEM_PREFIXES)]
         left = [_to_backlog(lag, openings) for lag in await gather(names, groups.lag)]
         return [each for each in left if each.lag or each.unknown]
 
-    async def _unreadable(self, unit: str, topic: str, status: UnitStatus) -> list[Unreadable]:
+    async def _find_unreadable(self, unit: str, topic: str, status: UnitStatus) -> list[UnreadableQueues]:
         """Return the brokers that are gone and still have readable segments of a topic, with the affected queues."""
-        rows = await self._reach.within(unit).find_reports(topic)
-        merged: MergedTopic | None = merge({name: from_info(row) for name, row in rows.items()}) if rows else None
-        gone: dict[str, set[int]] = {}
+        reports = await self._access.for_unit(unit).find_reports(topic)
+        merged: MergedTopic | None = (
+            merge({name: from_info(report) for name, report in reports.items()}) if reports else None
+        )
+        missing_brokers: dict[str, set[int]] = {}
         for number, queue in {} if merged is None else merged.queues.items():
-            for home in queue.readable:
-                if home.broker not in status.brokers:
-                    gone.setdefault(home.broker, set()).add(number)
-        return [Unreadable(topic, broker, sorted(queues)) for broker, queues in sorted(gone.items())]
+            for segment in queue.readable:
+                if segment.broker not in status.brokers:
+                    missing_brokers.setdefault(segment.broker, set()).add(number)
+        return [UnreadableQueues(topic, broker, sorted(queues)) for broker, queues in sorted(missing_brokers.items())]
 
-    async def _read_known(self) -> _Known:
+    async def _read_state(self) -> _SwitchState:
         """Return the knowledge of the name servers, once brokers have had the time to register with one of them."""
-        known = await self._read_known_once()
-        if known.wait_ms > 0:
-            await self._sleep(known.wait_ms / 1000)
-            known = await self._read_known_once()
-        self._reach = self._reach.by_way_of(known.oldest)
-        return known
+        state = await self._read_state_once()
+        if state.wait_ms > 0:
+            await self._sleep(state.wait_ms / 1000)
+            state = await self._read_state_once()
+        self._access = self._access.preferring(state.oldest)
+        return state
 
-    async def _read_known_once(self) -> _Known:
-        servers = await gather(self._reach.name_servers, self._ask)
+    async def _read_state_once(self) -> _SwitchState:
+        servers = await gather(self._access.name_servers, self._query)
         ages = {
-            server.address: SETTLED_MS if state.age_ms is None else state.age_ms
+            server.address: TRUSTED_AGE_MS if state.age_ms is None else state.age_ms
             for server, state in servers
             if state is not None
         }
@@ -328,15 +341,15 @@ class Units:
                 known = units.get(name, KnownUnit())
                 units[name] = KnownUnit(_union(known.brokers, unit.brokers), _union(known.topics, unit.topics))
         if not units:
-            # Brokers answer GET_SWITCH, too. If the address is a broker's, this request fails and says so.
-            await self._reach.cluster_info()
+            # Brokers answer GET_DR_SWITCH, too. If the address is a broker's, this request fails and says so.
+            await self._access.cluster_info()
         oldest = max(ages, key=ages.__getitem__)
-        wait_ms = SETTLED_MS - ages[oldest]
-        return _Known(newest, units, [server for server, _ in servers], wait_ms, oldest)
+        wait_ms = TRUSTED_AGE_MS - ages[oldest]
+        return _SwitchState(newest, units, [server for server, _ in servers], wait_ms, oldest)
 
-    async def _ask(self, address: str) -> tuple[ServerSwitch, UnitState | None]:
+    async def _query(self, address: str) -> tuple[ServerSwitch, UnitState | None]:
         try:
-            answer = await self._reach.ask(address, RequestCode.GET_SWITCH)
+            answer = await self._access.invoke(address, RequestCode.GET_DR_SWITCH)
         except (ConnectionLost, RequestTimeout) as error:
             return ServerSwitch(address=address, fault=str(error)), None
         except BrokerRefused as refusal:
@@ -350,11 +363,11 @@ class Units:
         return ServerSwitch(address=address, version=state.switch.version), state
 
 
-def _to_backlog(lag: GroupLag, openings: Sequence[Opening]) -> GroupBacklog:
+def _to_backlog(lag: GroupLag, openings: Sequence[UnitOpening]) -> GroupBacklog:
     """Return a group's backlog in the topics that are open to it: the other messages wait for their own unit."""
 
     def is_open(topic: str) -> bool:
-        return any(opening.serves(topic, lag.group) for opening in openings)
+        return any(opening.opens_for(topic, lag.group) for opening in openings)
 
     return GroupBacklog(
         lag.group,
@@ -363,8 +376,8 @@ def _to_backlog(lag: GroupLag, openings: Sequence[Opening]) -> GroupBacklog:
     )
 
 
-def _no_unit(name: str, known: _Known) -> NotFound:
-    return NotFound(f"no unit {name!r}{nearest(name, known.units)}")
+def _unit_not_found(name: str, state: _SwitchState) -> NotFound:
+    return NotFound(f"no unit {name!r}{hint_suffix(name, state.units)}")
 
 
 def _union(one: Sequence[str], other: Sequence[str]) -> list[str]:

@@ -15,18 +15,18 @@ from typing import Final, cast
 
 import msgspec
 
-from holdfast.broker.assembly import Rooms
-from holdfast.broker.completion import Outflow
+from holdfast.broker.assembly import Components
+from holdfast.broker.completion import EventCompletion
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Refusal, Request, not_supported
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece
 from holdfast.machine.events import ChannelId, FramesReceived, ReadsReceived
-from holdfast.machine.reads import answer_apart
+from holdfast.machine.reads import handle_isolated
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.replica_log import REPLICA
+from holdfast.store.recovery.replica_log import REPLICA_REFUSAL
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command, response
 from holdfast.wire.frames.fields import BadField
@@ -41,7 +41,7 @@ _HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEN
 # First bytes of a JSON header that the pull decoder accepts. Other spellings use the general path.
 _PEEK_SIZE: Final = 12
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
-_HANDED_OUT_MAX: Final = 32 * 1024 * 1024
+_DELIVERED_SIZE_MAX: Final = 32 * 1024 * 1024
 # Requests that change a broker's tables. A replica refuses them: its next sync with the master would undo the change.
 _MASTER_ONLY: Final = frozenset(
     {
@@ -67,22 +67,24 @@ _MASTER_ONLY: Final = frozenset(
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class Intake:
+class Dispatcher:
     """Decodes frames and passes each request to its handler."""
 
-    def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms, outflow: Outflow) -> None:
+    def __init__(
+        self, options: BrokerOptions, store: MessageStore, components: Components, completion: EventCompletion
+    ) -> None:
         self._options = options
         self._is_replica = options.is_replica
         self._store = store
-        self._rooms = rooms
-        self._outflow = outflow
-        self._static = rooms.mappings.topics()
-        self._led = rooms.pulls.led
-        self._relaying = rooms.relaying
-        self._handlers = rooms.handlers()
+        self._components = components
+        self._completion = completion
+        self._static_topics = components.mappings.topics()
+        self._led_queues = components.pull_handler.led_queues
+        self._relay = components.relay
+        self._handlers = components.handlers()
         self._born_hosts: dict[ChannelId, bytes] = {}
         self._peers: dict[ChannelId, str] = {}
-        self._handed_out = 0  # bytes in the pull answers of the current read
+        self._delivered_size = 0  # bytes in the pull answers of the current read
 
     def open(self, channel: ChannelId, peer: str) -> None:
         """Register a connection."""
@@ -97,14 +99,14 @@ class Intake:
         self._peers.pop(channel, None)
         self._born_hosts.pop(channel, None)
 
-    def take_again(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
+    def replay(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
         """Process a request that was held, or that another broker relayed; return [] if its channel is gone."""
         if channel not in self._peers:
             return []
         frames, _ = split_frames(memoryview(data))
-        return answer_apart(self.take_read, (FramesReceived(channel, frames, now_ms),))
+        return handle_isolated(self.handle_read, (FramesReceived(channel, frames, now_ms),))
 
-    def take_reads(self, event: ReadsReceived) -> list[Effect]:
+    def handle_reads(self, event: ReadsReceived) -> list[Effect]:
         """Process the sends of adjacent reads as one run and every other read separately, all in order."""
         effects: list[Effect] = []
         sends: list[FramesReceived] = []
@@ -116,48 +118,48 @@ class Intake:
                 headers += decoded
                 continue
             if sends:
-                self._take_sends(sends, headers, effects)
+                self._handle_sends(sends, headers, effects)
                 sends, headers = [], []
-            effects += answer_apart(self._take_mixed, (read,))
+            effects += handle_isolated(self._handle_mixed, (read,))
         if sends:
-            self._take_sends(sends, headers, effects)
+            self._handle_sends(sends, headers, effects)
         return effects
 
-    def take_read(self, event: FramesReceived) -> list[Effect]:
+    def handle_read(self, event: FramesReceived) -> list[Effect]:
         """Process the frames of one channel."""
         headers = _decode_sends(event.frames)
         if headers is None:
-            return self._take_mixed(event)
+            return self._handle_mixed(event)
         effects: list[Effect] = []
         self._store_sends([event], headers, effects)
         return effects
 
-    def _take_mixed(self, event: FramesReceived) -> list[Effect]:
+    def _handle_mixed(self, event: FramesReceived) -> list[Effect]:
         """Process the frames of one channel that are not all sends."""
         effects: list[Effect] = []
         answers: list[Piece] = []
         before = self._store.log.written
-        self._handed_out = 0
+        self._delivered_size = 0
         try:
             for frame in event.frames:
-                if not self._take_frame(frame, event, answers, effects):
+                if not self._handle_frame(frame, event, answers, effects):
                     break  # Ignore the rest: a peer with bad headers gets one log line, not one per frame.
         except BaseException:
             # The staged records point into a receive buffer that the next turn overwrites.
             self._store.discard()
-            self._rooms.sinks.roll_back()
+            self._components.sink_progress.roll_back()
             raise
-        self._outflow.write(((event.channel, answers),), effects, event.now_ms, before)
-        if self._rooms.topics.changed:
-            self._rooms.registration.announce_changes(effects)
+        self._completion.write(((event.channel, answers),), effects, event.now_ms, before)
+        if self._components.topics.changed:
+            self._components.registration.announce_changes(effects)
         return effects
 
-    def _take_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
+    def _handle_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
         """Store the sends of *reads* as one run; if that fails, store each read separately to isolate the bad one."""
         try:
             self._store_sends(reads, headers, effects)
         except Exception:  # noqa: BLE001 - raised again by the read that caused it
-            effects += answer_apart(self.take_read, reads)
+            effects += handle_isolated(self.handle_read, reads)
 
     def _store_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
         """Stage and write sends of one or more channels. On any exception, discard everything that was staged."""
@@ -169,13 +171,13 @@ class Intake:
             else:
                 bodies = [frame.body for read in reads for frame in read.frames]
                 born_hosts = [host for read in reads for host in [hosts[read.channel]] * len(read.frames)]
-            answers = self._rooms.sends.take_run(headers, bodies, born_hosts, now_ms)
+            answers = self._components.fast_sends.handle_run(headers, bodies, born_hosts, now_ms)
         except BaseException:
             self._store.discard()
-            self._rooms.sinks.roll_back()
-            self._rooms.sends.away = []
+            self._components.sink_progress.roll_back()
+            self._components.fast_sends.away_indexes = []
             raise
-        if self._rooms.sends.away:
+        if self._components.fast_sends.away_indexes:
             self._divert_sends([(frame, read) for read in reads for frame in read.frames], headers)
         if len(reads) == len(answers):
             outgoing = [(read.channel, [answer]) for read, answer in zip(reads, answers, strict=True)]
@@ -185,45 +187,53 @@ class Intake:
                 end = at + len(read.frames)
                 outgoing.append((read.channel, answers[at:end]))
                 at = end
-        self._outflow.write(outgoing, effects, now_ms, before)
-        if self._rooms.topics.changed:
-            self._rooms.registration.announce_changes(effects)
+        self._completion.write(outgoing, effects, now_ms, before)
+        if self._components.topics.changed:
+            self._components.registration.announce_changes(effects)
 
-    def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
         """Process one frame of a read that is not all sends; return False if it cannot be decoded."""
         if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
-            return self._take_pull(frame, event, answers, effects)
+            return self._handle_pull(frame, event, answers, effects)
         headers = _decode_sends([frame])
         if headers is None:
-            return self._take_general(frame, event, answers, effects)
-        answers += self._rooms.sends.take_run(headers, [frame.body], [self._born_hosts[event.channel]], event.now_ms)
-        if self._rooms.sends.away:
+            return self._handle_general(frame, event, answers, effects)
+        answers += self._components.fast_sends.handle_run(
+            headers, [frame.body], [self._born_hosts[event.channel]], event.now_ms
+        )
+        if self._components.fast_sends.away_indexes:
             self._divert_sends([(frame, event)], headers)
         return True
 
-    def _divert_sends(self, taken: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
+    def _divert_sends(self, run: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
         """Divert those sends of a run that belong to other brokers."""
-        away, self._rooms.sends.away = self._rooms.sends.away or [], []
-        for at in away:
-            frame, read = taken[at]
+        diverted, self._components.fast_sends.away_indexes = self._components.fast_sends.away_indexes or [], []
+        for at in diverted:
+            frame, read = run[at]
             fields = headers[at].fields
-            place, command = (fields.topic, fields.queue_id), decode_command(frame)
-            if place[0] in self._static:
-                self._divert(frame, command, place, read.channel)
+            queue_key, command = (fields.topic, fields.queue_id), decode_command(frame)
+            if queue_key[0] in self._static_topics:
+                self._divert(frame, command, queue_key, read.channel)
             else:
-                self._rooms.new_topics.divert(frame, command, place, read.channel, self._peers[read.channel])
+                self._components.auto_create_guard.divert(
+                    frame, command, queue_key, read.channel, self._peers[read.channel]
+                )
 
-    def _divert(self, frame: Frame, command: Command, place: tuple[str, int], channel: ChannelId) -> None:
-        self._rooms.relaying.divert(frame, command, place, channel, self._peers[channel])
+    def _divert(self, frame: Frame, command: Command, queue_key: tuple[str, int], channel: ChannelId) -> None:
+        self._components.relay.divert(frame, command, queue_key, channel, self._peers[channel])
 
-    def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
         try:
             header = decode_pull(frame.header)
         except _DECODE_ERRORS:
-            return self._take_general(frame, event, answers, effects)
-        place = (header.fields.topic, header.fields.queue_id)
-        if place[0] in self._static and place not in self._led and self._relaying.is_pull_away(header.fields):
-            self._divert(frame, decode_command(frame), place, event.channel)
+            return self._handle_general(frame, event, answers, effects)
+        queue_key = (header.fields.topic, header.fields.queue_id)
+        if (
+            queue_key[0] in self._static_topics
+            and queue_key not in self._led_queues
+            and self._relay.is_pull_away(header.fields)
+        ):
+            self._divert(frame, decode_command(frame), queue_key, event.channel)
             return True
         self._answer_pull(header, JSON, event, answers, effects)
         return True
@@ -240,22 +250,24 @@ class Intake:
 
         One read may hold thousands of pulls, each worth megabytes, from a peer that perhaps never reads the answers.
         """
-        if self._handed_out > _HANDED_OUT_MAX:
-            answers.append(self._rooms.pulls.put_off(header, serializer))
+        if self._delivered_size > _DELIVERED_SIZE_MAX:
+            answers.append(self._components.pull_handler.answer_too_many(header, serializer))
             return
         puller = Puller(event.channel, serializer, event.now_ms)
         # A consumer without a unit reads here whether or not units are open.
-        answering = self._rooms.pulls if header.fields.unit is None else self._rooms.local_reads
-        pulled = answering.take(header, puller)
+        answering = self._components.pull_handler if header.fields.unit is None else self._components.local_reads
+        pulled = answering.handle_pull(header, puller)
         if isinstance(pulled, list):
-            self._handed_out += sum(map(len, pulled))
+            self._delivered_size += sum(map(len, pulled))
             answers += pulled
             return
         if pulled is not None:
-            self._handed_out += self._options.pull_size_max  # Cold: the real size is unknown until it has been read.
-        self._outflow.hand_out(pulled, event.channel, event.now_ms, answers, effects)
+            self._delivered_size += (
+                self._options.pull_size_max
+            )  # Cold: the real size is unknown until it has been read.
+        self._completion.deliver(pulled, event.channel, event.now_ms, answers, effects)
 
-    def _take_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+    def _handle_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
         """Process a request of any kind, or a response to a request of this broker; return False if it is neither."""
         try:
             command = decode_command(frame)
@@ -264,11 +276,11 @@ class Intake:
             effects.append(CloseChannel(event.channel))
             return False
         if command.is_response:
-            called = self._rooms.calls.answered(event.channel, command)
-            if called is None:
-                effects += self._rooms.responded(event.channel, command)
+            outcome = self._components.peer_calls.handle_response(event.channel, command)
+            if outcome is None:
+                effects += self._components.handle_response(event.channel, command)
             else:
-                self._outflow.stepper.called([called], effects, event.now_ms)
+                self._completion.scheduler.complete_calls([outcome], effects, event.now_ms)
             return True
         request = Request(
             command=command,
@@ -278,19 +290,19 @@ class Intake:
             effects=effects,
         )
         try:
-            place = self._relaying.find_away(command) if self._static else None
-            if place is not None:
-                self._divert(frame, command, place, event.channel)
+            queue_key = self._relay.find_away(command) if self._static_topics else None
+            if queue_key is not None:
+                self._divert(frame, command, queue_key, event.channel)
             elif command.code in _SEND_CODES:
                 headers = [send_header(command)]
-                answers += self._rooms.sends.take_run(
+                answers += self._components.fast_sends.handle_run(
                     headers,
                     [command.body],
                     [self._born_hosts[event.channel]],
                     event.now_ms,
                     command.serializer,
                 )
-                if self._rooms.sends.away:
+                if self._components.fast_sends.away_indexes:
                     self._divert_sends([(frame, event)], headers)
             elif command.code in _PULL_CODES:
                 self._answer_pull(pull_header(command), command.serializer, event, answers, effects)
@@ -304,7 +316,7 @@ class Intake:
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
         if self._is_replica and request.command.code in _MASTER_ONLY:
-            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA), answers)
+            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA_REFUSAL), answers)
             return
         handler = self._handlers.get(cast("RequestCode", request.command.code))
         if handler is None:
@@ -320,11 +332,11 @@ class Intake:
             self._answer(request, cast("Answer", ended), pieces)
             # Effects that the handler added after a wait belong to the present event, not to the one long answered.
             later += request.effects
-            self._outflow.write(((request.channel, pieces),), later, request.now_ms)
+            self._completion.write(((request.channel, pieces),), later, request.now_ms)
 
         effects = request.effects
         request.effects = []
-        self._outflow.stepper.run(cast("Procedure[Answer]", result), finish, effects, request.now_ms)
+        self._completion.scheduler.run(cast("Procedure[Answer]", result), finish, effects, request.now_ms)
 
     @staticmethod
     def _answer(request: Request, answer: Answer, answers: list[Piece]) -> None:

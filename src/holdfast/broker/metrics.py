@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
 from holdfast.machine.sample import Sample
@@ -26,24 +26,24 @@ _BY_GROUP: Final = {
 }
 
 
-def broker_samples(options: BrokerOptions, store: MessageStore, rooms: Rooms) -> Iterator[Sample]:
+def broker_samples(options: BrokerOptions, store: MessageStore, components: Components) -> Iterator[Sample]:
     """Yield every metric of the broker with its present value."""
     labels = {"broker": options.name, "cluster": options.cluster, "flush": options.flush}
     yield Sample("broker_info", "gauge", "Always 1; the labels identify the broker.", 1, labels)
-    yield from _traffic(rooms)
+    yield from _traffic(components)
     yield from _store(store)
-    yield from _tables(rooms)
-    yield from rooms.replication.samples()
-    yield from _lag(rooms)
+    yield from _tables(components)
+    yield from components.replica_report.samples()
+    yield from _lag(components)
 
 
-def _traffic(rooms: Rooms) -> Iterator[Sample]:
-    stats = rooms.stats
+def _traffic(components: Components) -> Iterator[Sample]:
+    stats = components.stats
     yield Sample("broker_puts", "counter", "Messages stored.", stats.puts.value)
     yield Sample("broker_gets", "counter", "Messages delivered.", stats.gets.value)
     yield Sample("broker_pulls_found", "counter", "Pulls that returned messages.", stats.pulls_found.value)
     yield Sample("broker_pulls_missed", "counter", "Pulls that returned no message.", stats.pulls_missed.value)
-    yield from _opened(rooms)
+    yield from _unpacked_batches(components)
     for name, key, counter in stats.all_named():
         if name in _BY_TOPIC:
             metric, about = _BY_TOPIC[name]
@@ -54,13 +54,17 @@ def _traffic(rooms: Rooms) -> Iterator[Sample]:
             yield Sample(metric, "counter", about, counter.value, {"topic": topic, "group": group})
 
 
-def _opened(rooms: Rooms) -> Iterator[Sample]:
+def _unpacked_batches(components: Components) -> Iterator[Sample]:
     """Yield the counts of batches that this broker unpacked for clients that cannot."""
-    opened = rooms.opened
+    batch_cache = components.batch_cache
     for metric, about, counts in (
-        ("broker_batches_opened", "Batches unpacked by the broker for clients that cannot, by reason.", opened.opened),
-        ("broker_inflations", "Batches decompressed in order to unpack them, by reason.", opened.inflated),
-        ("broker_batches_unreadable", "Batches that could not be unpacked, by reason.", opened.unreadable),
+        (
+            "broker_batches_opened",
+            "Batches unpacked by the broker for clients that cannot, by reason.",
+            batch_cache.unpacked,
+        ),
+        ("broker_inflations", "Batches decompressed in order to unpack them, by reason.", batch_cache.inflated),
+        ("broker_batches_unreadable", "Batches that could not be unpacked, by reason.", batch_cache.unreadable),
     ):
         for reason, count in counts.items():
             yield Sample(metric, "counter", about, count, {"reason": reason})
@@ -69,15 +73,17 @@ def _opened(rooms: Rooms) -> Iterator[Sample]:
 def _store(store: MessageStore) -> Iterator[Sample]:
     yield Sample("broker_log_start_position", "gauge", "Position of the oldest record.", store.start)
     yield Sample("broker_log_end_position", "gauge", "Position of the next record.", store.written)
-    yield Sample("broker_log_unconfirmed_bytes", "gauge", "Bytes written but not yet confirmed.", store.unconfirmed)
+    yield Sample(
+        "broker_log_unconfirmed_bytes", "gauge", "Bytes written but not yet confirmed.", store.unconfirmed_bytes
+    )
     yield Sample(
         "broker_index_behind_bytes",
         "gauge",
         "Bytes of the log that the key index has yet to process.",
-        store.index_behind,
+        store.index_lag_bytes,
     )
     about = "Bytes of the log after the checkpoint: a start after a crash reads them again."
-    yield Sample("broker_checkpoint_behind_bytes", "gauge", about, store.checkpoint_behind)
+    yield Sample("broker_checkpoint_behind_bytes", "gauge", about, store.checkpoint_lag_bytes)
     yield Sample(
         "broker_disk_used_percent", "gauge", "Used space on the disk of the store, in percent.", store.disk_use.percent
     )
@@ -85,56 +91,60 @@ def _store(store: MessageStore) -> Iterator[Sample]:
         "broker_disk_full",
         "gauge",
         "1 while writes are refused because the disk is full or nearly full.",
-        store.disk_full,
+        store.is_disk_full,
     )
-    yield Sample("broker_writable", "gauge", "0 after a disk error, until a restart.", store.writable)
+    yield Sample("broker_writable", "gauge", "0 after a disk error, until a restart.", store.is_writable)
 
 
-def _tables(rooms: Rooms) -> Iterator[Sample]:
-    producing, consuming = rooms.clients.counts()
-    yield Sample("broker_topics", "gauge", "Topics, including system topics.", len(rooms.topics.all()))
-    yield Sample("broker_groups", "gauge", "Consumer groups, including system groups.", len(rooms.groups.all()))
+def _tables(components: Components) -> Iterator[Sample]:
+    producing, consuming = components.clients.count_channels()
+    yield Sample("broker_topics", "gauge", "Topics, including system topics.", len(components.topics.all()))
+    yield Sample("broker_groups", "gauge", "Consumer groups, including system groups.", len(components.groups.all()))
     yield Sample("broker_producers", "gauge", "Producer connections.", producing)
     yield Sample("broker_consumers", "gauge", "Consumer connections.", consuming)
     about = "Configuration files that could not be written because the disk is full."
-    yield Sample("broker_unwritten_files", "gauge", about, len(rooms.unwritten))
-    yield Sample("broker_parked_pulls", "gauge", "Pulls parked until messages arrive.", len(rooms.pulls.holds))
+    yield Sample("broker_unwritten_files", "gauge", about, len(components.unwritten_files))
+    yield Sample(
+        "broker_parked_pulls", "gauge", "Pulls parked until messages arrive.", len(components.pull_handler.parked_pulls)
+    )
     about = "Bytes of unfinished requests and unread answers, counted on connections that hold many."
-    yield Sample("broker_held_bytes", "gauge", about, rooms.pressure.held)
+    yield Sample("broker_held_bytes", "gauge", about, components.pressure.held)
     held = sum(
-        rooms.relaying.is_held((topic, number))
-        for topic in rooms.mappings.topics()
-        for number in rooms.mappings.led(topic)
+        components.relay.is_held((topic, number))
+        for topic in components.mappings.topics()
+        for number in components.mappings.led_queues(topic)
     )
     yield Sample(
         "broker_static_queues_held", "gauge", "Logical queues led here that accept no sends at the moment.", held
     )
     about = "Sends relayed to the leaders of their logical queues."
-    yield Sample("broker_relayed_sends", "counter", about, rooms.relaying.sends_passed_on)
-    registered = rooms.registration.is_registered()
+    yield Sample("broker_relayed_sends", "counter", about, components.relay.relayed_sends)
+    registered = components.registration.is_registered()
     yield Sample("broker_registered", "gauge", "1 while this broker is registered at a name server.", registered)
 
 
-def _lag(rooms: Rooms) -> Iterator[Sample]:
+def _lag(components: Components) -> Iterator[Sample]:
     """Yield the lag of every group, summed over the queues that this broker certainly leads.
 
     While the lead of a queue is being handed over, or not yet confirmed after a start, another broker may report the
     queue already. Skipping it here ensures that no two brokers report one queue. A replica reports none.
     """
-    if rooms.options.is_replica:
+    if components.options.is_replica:
         return
     about = "Messages that a group has not consumed, by topic and group."
-    for topic, group in rooms.lags.pairs():
-        if rooms.mappings.is_static(topic):
-            led = [number for number in rooms.mappings.led(topic) if _is_leader(rooms, topic, number)]
+    for topic, group in components.lag_calculator.pairs():
+        if components.mappings.is_static(topic):
+            led = [number for number in components.mappings.led_queues(topic) if _is_leader(components, topic, number)]
             if not led:
                 continue
-            found = rooms.lags.logical_queues(group, topic, led)
+            found = components.lag_calculator.logical_queues(group, topic, led)
         else:
-            found = rooms.lags.queues(group, topic)
+            found = components.lag_calculator.queues(group, topic)
         lag = sum(queue.lag for queue in found)
         yield Sample("broker_group_lag", "gauge", about, lag, {"topic": topic, "group": group})
 
 
-def _is_leader(rooms: Rooms, topic: str, number: int) -> bool:
-    return rooms.mappings.place(topic, number).state == "open" and not rooms.relaying.is_held((topic, number))
+def _is_leader(components: Components, topic: str, number: int) -> bool:
+    return components.mappings.placement(topic, number).state == "open" and not components.relay.is_held(
+        (topic, number)
+    )

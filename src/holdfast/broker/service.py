@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.naming.registration import Registrar
@@ -30,8 +30,8 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.host import pack_host
 
-_VIP_DISTANCE = 2
-_FAREWELL_S = 0.5  # Time for clients to learn from their next answer that their queues have moved.
+_VIP_PORT_OFFSET = 2
+_LEAVE_DELAY_S = 0.5  # Time for clients to learn from their next answer that their queues have moved.
 _REGISTRATION_POLL_S = 0.01
 _REGISTRATION_POLLS = 50
 
@@ -52,7 +52,7 @@ class BrokerService:
         self._server: MachineServer | None = None
         self._metrics: MetricsServer | None = None
         self._store: MessageStore | None = None
-        self._rooms: Rooms | None = None
+        self._components: Components | None = None
         self._is_ready = False
         self.address = options.listen
 
@@ -70,15 +70,15 @@ class BrokerService:
         for line in report_recovery(store.recovered, store.log.files.unused):
             self._emit(line)
         budget = MemoryBudget(self._options.memory_limit, self._emit)
-        rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms(), budget.pressure)
+        components = Components(self._options, store, self._disk, random.Random(), now_ms(), budget.pressure)
         server = MachineServer(
-            Broker(self._options, store, rooms),
+            Broker(self._options, store, components),
             emit=self._emit,
             disk=self._disk,
             budget=budget,
-            farewell_s=_FAREWELL_S,
+            grace_period_s=_LEAVE_DELAY_S,
         )
-        self._store, self._rooms, self._server = store, rooms, server
+        self._store, self._components, self._server = store, components, server
         port = await server.listen(host, port)
         await self._listen_vip(server, host, port)
         await self._listen_replicas(server, host, port)
@@ -92,7 +92,7 @@ class BrokerService:
             )
             self._emit(Log("warning", warning, {"listen": self.address}))
         server.start()
-        await self._wait_until_registered(rooms.registration)
+        await self._wait_until_registered(components.registration)
         self._is_ready = True
         self._emit(
             Log(
@@ -129,36 +129,37 @@ class BrokerService:
 
     async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
         try:
-            await server.listen(host, port - _VIP_DISTANCE)
+            await server.listen(host, port - _VIP_PORT_OFFSET)
         except (ConfigError, PortTaken) as error:
             # Only clients before 4.5 need it: a warning is enough, the broker can start without it.
             self._emit(
-                Log("warning", "old clients' port is taken", {"port": port - _VIP_DISTANCE, "reason": str(error)})
+                Log("warning", "old clients' port is taken", {"port": port - _VIP_PORT_OFFSET, "reason": str(error)})
             )
 
     async def _listen_replicas(self, server: MachineServer, host: str, port: int) -> None:
         """Listen for replicas, on a master only: a replica of a replica would receive nothing but the log."""
         if self._options.is_replica:
             return
-        own = self._options.ha_port or port + 1
+        ha_port = self._options.ha_port or port + 1
         try:
-            await server.listen(host, own, stream=REPLICATION)
+            await server.listen(host, ha_port, stream_purpose=REPLICATION)
         except (ConfigError, PortTaken) as error:
             if self._options.ha_port is not None:
                 raise PortTaken(
-                    f"cannot listen on ha_port {own} of {host}: stop the process that uses it, or set another ha_port;"
-                    f" {port} and {port - _VIP_DISTANCE} are used by this broker itself"
+                    f"cannot listen on ha_port {ha_port} of {host}: stop the process that uses it, or set another "
+                    "ha_port;"
+                    f" {port} and {port - _VIP_PORT_OFFSET} are used by this broker itself"
                 ) from error
-            self._emit(Log("warning", "replication port is taken", {"port": own, "reason": str(error)}))
+            self._emit(Log("warning", "replication port is taken", {"port": ha_port, "reason": str(error)}))
 
     def _samples(self) -> Iterator[Sample]:
         assert self._store is not None
-        assert self._rooms is not None
-        return broker_samples(self._options, self._store, self._rooms)
+        assert self._components is not None
+        return broker_samples(self._options, self._store, self._components)
 
     def _find_fault(self) -> str | None:
         assert self._store is not None
-        return None if self._store.writable else "the store refuses writes after a disk error; restart the broker"
+        return None if self._store.is_writable else "the store refuses writes after a disk error; restart the broker"
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

@@ -23,18 +23,18 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from holdfast.bulk.gaps import find_unknown_end, held_parts
-from holdfast.bulk.pull_socket import PullLine
-from holdfast.bulk.queue_pulls import Pulled, Question, QueuePulls
-from holdfast.bulk.read_options import Queue
+from holdfast.bulk.gaps import find_unknown_end, parts_outside_gaps
+from holdfast.bulk.pull_socket import PullSocket
+from holdfast.bulk.queue_pulls import PullRequest, PullResult, QueuePuller
+from holdfast.bulk.read_options import QueueKey
 from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
 from holdfast.client.cluster.heartbeat import heartbeat_command
-from holdfast.client.cluster.queue_rpc import QueueCalls
-from holdfast.client.cluster.send_plan import is_moved
-from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.cluster.queue_rpc import QueueRpc
+from holdfast.client.cluster.send_plan import is_not_leader
+from holdfast.client.produce.inner_batch_support import InnerBatchSupport
 from holdfast.client.routes.name_server_session import require_name_server
 from holdfast.client.routes.route_table import TopicRoute
-from holdfast.columns.message_columns import Origin
+from holdfast.columns.message_columns import RecordOrigin
 from holdfast.model.errors import (
     BrokerRefused,
     ConfigError,
@@ -56,7 +56,7 @@ log = logging.getLogger("holdfast.bulk")
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 # A name server that was just started has not heard of every topic yet.
-_UNKNOWN_S: Final = 5.0
+_UNKNOWN_TOPIC_S: Final = 5.0
 # How long a planner waits for a name server: a wrong address never answers, however long it is asked.
 _CONTACT_S: Final = 5.0
 
@@ -67,7 +67,7 @@ class Unavailable(HoldfastError):
     """Brokers were away for longer than the query is told to wait."""
 
 
-class Link:
+class ClusterSession:
     """Asks a cluster.
 
     Args:
@@ -84,21 +84,21 @@ class Link:
         self._namesrv = namesrv
         self._group = group
         self._unit = unit
-        self._owners: dict[Queue, Link] = {}
+        self._unit_sessions: dict[QueueKey, ClusterSession] = {}
         self.patience_s = patience_s
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="holdfast-bulk", daemon=True).start()
         self.client = self.wait(self._start(namesrv, is_producer=is_producer))
-        self.whole = WholeBatches(self.client)
+        self.inner_batch_support = InnerBatchSupport(self.client)
         self._ids = UniqueIds(
             host=ipaddress.ip_address(self.client.local_address).packed,
             process=os.getpid(),
             salt=self.client.random.getrandbits(32),
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
-        self._calls = QueueCalls(self.client, group)
-        self._pulls = QueuePulls(self.client, self._calls, group)
-        self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
+        self._rpc = QueueRpc(self.client, group)
+        self._pulls = QueuePuller(self.client, self._rpc, group)
+        self._merged_mappings: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run *work* on the link's loop and return its result."""
@@ -112,7 +112,7 @@ class Link:
         client = ClusterClient(
             namesrv,
             heartbeat=(lambda: heartbeat_command(client.client_id, producer=self._group)) if is_producer else None,
-            broker_down=lambda address: self.whole.forget_broker(address),  # noqa: PLW0108 - made after the client
+            broker_down=lambda address: self.inner_batch_support.forget_broker(address),  # noqa: PLW0108 - made after the client
             unit=self._unit,
             group=None if is_producer else self._group,
         )
@@ -125,11 +125,11 @@ class Link:
         Raises:
             Unavailable: none answers.
         """
-        self.wait(self._contact())
+        self.wait(self._wait_for_name_server())
 
-    async def _contact(self) -> None:
+    async def _wait_for_name_server(self) -> None:
         deadline_s = time.monotonic() + _CONTACT_S
-        while (error := await self._ask_any()) is not None:
+        while (error := await self._request_any()) is not None:
             if time.monotonic() > deadline_s:
                 raise Unavailable(
                     f"no name server answers at {'; '.join(self.client.name_servers)} ({error}): check the address "
@@ -137,17 +137,17 @@ class Link:
                 ) from error
             await asyncio.sleep(_PAUSE_S_MAX)
 
-    async def _ask_any(self) -> HoldfastError | None:
+    async def _request_any(self) -> HoldfastError | None:
         """Ask all name servers at once; return None with the first answer, else the last failure."""
-        question = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        request = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
 
-        async def ask(address: str) -> None:
-            require_name_server(address, question, await self.client.ask(address, question, _CONTACT_S))
+        async def request_from(address: str) -> None:
+            require_name_server(address, request, await self.client.ask(address, request, _CONTACT_S))
 
-        asked = [asyncio.ensure_future(ask(address)) for address in self.client.name_servers]
+        tasks = [asyncio.ensure_future(request_from(address)) for address in self.client.name_servers]
         failure: HoldfastError | None = None
         try:
-            for each in asyncio.as_completed(asked):
+            for each in asyncio.as_completed(tasks):
                 try:
                     await each
                 except HoldfastError as error:
@@ -155,7 +155,7 @@ class Link:
                 else:
                     return None
         finally:
-            for task in asked:
+            for task in tasks:
                 task.cancel()
         return failure
 
@@ -163,10 +163,10 @@ class Link:
 
     def topics(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches *pattern*."""
-        answer = self.wait(self._insist(self._list_topics, ""))
+        answer = self.wait(self._retry(self._list_topics, ""))
         return sorted(name for name in answer if re.fullmatch(pattern, name))
 
-    def queues(self, topic: str) -> dict[Queue, MessageQueue]:
+    def queues(self, topic: str) -> dict[QueueKey, MessageQueue]:
         """Return all queues of *topic* that can be read now, by their names.
 
             3            a logical queue of the link's unit, or a global one
@@ -179,14 +179,14 @@ class Link:
         route = self.wait(self._route(topic))
         if route is None:
             return {}
-        own = self._own(route)
+        own = self._own_queues(route)
         brokers = {queue.broker_name for queue in own}
         is_logical = len(brokers) == 1 and all(map(is_mock_broker, brokers))
         named = {(topic, str(queue.queue_id) if is_logical else _full_name(queue)): queue for queue in own}
         for queue in route.readable:
             if queue not in own:
-                place = find_scope(queue.broker_name) or queue.broker_name
-                named[topic, f"{place}/{queue.queue_id}"] = queue
+                owner_name = find_scope(queue.broker_name) or queue.broker_name
+                named[topic, f"{owner_name}/{queue.queue_id}"] = queue
         return named
 
     @property
@@ -194,41 +194,41 @@ class Link:
         """Whether the link reads one unit, and others only while they are open."""
         return self._unit is not None
 
-    def owner_of(self, name: Queue) -> tuple[Link, Queue]:
+    def session_of(self, name: QueueKey) -> tuple[ClusterSession, QueueKey]:
         """Return the link that serves a queue, and the queue's name there.
 
         A queue of another unit is served by a link of that unit, which sees it whether the unit is open or not: so a
         batch that was planned while it was open can be read to its end.
         """
         topic, text = name
-        place, _, number = text.rpartition("/")
-        if not place or self._unit is None:
+        prefix, _, number = text.rpartition("/")
+        if not prefix or self._unit is None:
             return self, name
-        owner = self._owners.get((topic, place)) or self._find_owner(topic, place)
-        self._owners[topic, place] = owner
-        return owner, (topic, number) if owner._unit == place else name  # noqa: SLF001 - another link
+        session = self._unit_sessions.get((topic, prefix)) or self._find_session(topic, prefix)
+        self._unit_sessions[topic, prefix] = session
+        return session, (topic, number) if session._unit == prefix else name  # noqa: SLF001 - another link
 
-    def _find_owner(self, topic: str, place: str) -> Link:
+    def _find_session(self, topic: str, prefix: str) -> ClusterSession:
         """Return the link for what *place*, a unit or a broker, has of *topic*."""
-        route = self.client.routes.find(topic) or self.wait(self._insist(lambda: self._seek_route(topic), topic))
+        route = self.client.routes.find(topic) or self.wait(self._retry(lambda: self._seek_route(topic), topic))
         if route is not None and not route.leaders:
-            clusters = {data.broker_name: data.cluster for data in route.reach.broker_datas}
-            is_own = place in clusters and covers(clusters[place], self._unit or "")
-            return self if is_own else self._sibling(None)
-        other = self._sibling(place)
+            clusters = {data.broker_name: data.cluster for data in route.extended_route.broker_datas}
+            is_own = prefix in clusters and covers(clusters[prefix], self._unit or "")
+            return self if is_own else self._session_of_unit(None)
+        other = self._session_of_unit(prefix)
         if route is None:
-            found = other.wait(other._insist(lambda: other._seek_route(topic), topic))  # noqa: SLF001 - another link
-            return other if found is not None and found.leaders else self._sibling(None)
+            found = other.wait(other._retry(lambda: other._seek_route(topic), topic))  # noqa: SLF001 - another link
+            return other if found is not None and found.leaders else self._session_of_unit(None)
         return other
 
-    def _sibling(self, unit: str | None) -> Link:
-        return link_to(self._namesrv, self._group, self.patience_s, unit)
+    def _session_of_unit(self, unit: str | None) -> ClusterSession:
+        return session_for(self._namesrv, self._group, self.patience_s, unit)
 
-    def _own(self, route: TopicRoute) -> list[MessageQueue]:
+    def _own_queues(self, route: TopicRoute) -> list[MessageQueue]:
         """Return the queues that can be read, without those of units that are open."""
         if self._unit is None:
             return list(route.readable)
-        clusters = {data.broker_name: data.cluster for data in route.reach.broker_datas}
+        clusters = {data.broker_name: data.cluster for data in route.extended_route.broker_datas}
         scopes = {name: find_scope(name) or clusters.get(name, "") for name in {q.broker_name for q in route.readable}}
         return [queue for queue in route.readable if covers(scopes[queue.broker_name], self._unit)]
 
@@ -244,16 +244,16 @@ class Link:
             raise ConfigError(f"no broker takes messages for the topic {topic!r}")
         return found
 
-    def find_queue(self, name: Queue) -> MessageQueue:
+    def find_queue(self, name: QueueKey) -> MessageQueue:
         """Return the queue of that name. One of a normal topic needs no route to be known."""
-        owner, (topic, text) = self.owner_of(name)
+        session, (topic, text) = self.session_of(name)
         broker, _, number = text.rpartition("/")
         if broker:
             return MessageQueue(topic, broker, int(number))
-        return owner._find_logical_queue(topic, number)  # noqa: SLF001 - another link
+        return session._find_logical_queue(topic, number)  # noqa: SLF001 - another link
 
     def _find_logical_queue(self, topic: str, number: str) -> MessageQueue:
-        own = self._own(self._load_static(topic))
+        own = self._own_queues(self._load_static(topic))
         found = next((queue for queue in own if str(queue.queue_id) == number), None)
         if found is None:
             raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(own)}")
@@ -262,38 +262,42 @@ class Link:
     def _load_static(self, topic: str) -> TopicRoute:
         route = self.client.routes.find(topic)
         if route is None or not route.leaders:
-            route = self.wait(self._insist(lambda: self._static_route(topic), topic))
+            route = self.wait(self._retry(lambda: self._static_route(topic), topic))
         return route
 
-    def ends(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, int]:
+    def ends(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, int]:
         """Return the ends of *queues* now; of those that nobody answers for, nothing."""
-        return self.wait(self._gather(queues, self._calls.offset_max))
+        return self.wait(self._gather_available(queues, self._rpc.offset_max))
 
-    def bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+    def bounds(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, tuple[int, int]]:
         """Return the lowest offset and the end of every one of *queues*."""
         return self.wait(self._gather_all(queues, self._bounds))
 
-    def known_bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+    def available_bounds(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, tuple[int, int]]:
         """Return the same of those for which somebody answers now."""
-        return self.wait(self._gather(queues, self._bounds))
+        return self.wait(self._gather_available(queues, self._bounds))
 
-    def at_times(self, queues: Mapping[Queue, MessageQueue], times_ms: Mapping[Queue, int]) -> dict[Queue, int]:
+    def offsets_at_times(
+        self, queues: Mapping[QueueKey, MessageQueue], times_ms: Mapping[QueueKey, int]
+    ) -> dict[QueueKey, int]:
         """Return the offset of the first message of each queue that was stored at its time or later."""
 
         async def find(queue: MessageQueue, time_ms: int) -> int:
-            return await self._calls.offset_at(queue, datetime.fromtimestamp(time_ms / 1000, UTC))
+            return await self._rpc.offset_at(queue, datetime.fromtimestamp(time_ms / 1000, UTC))
 
-        async def ask_all() -> dict[Queue, int]:
+        async def query_all() -> dict[QueueKey, int]:
             names = list(queues)
-            asked = (
-                self._insist(lambda name=name: find(queues[name], times_ms[name]), name[0])  # type: ignore[misc]
+            lookups = (
+                self._retry(lambda name=name: find(queues[name], times_ms[name]), name[0])  # type: ignore[misc]
                 for name in names
             )
-            return dict(zip(names, await asyncio.gather(*asked), strict=True))
+            return dict(zip(names, await asyncio.gather(*lookups), strict=True))
 
-        return self.wait(ask_all())
+        return self.wait(query_all())
 
-    def held(self, name: Queue, start: int, end: int, *, skips_unknown: bool = False) -> list[tuple[int, int]]:
+    def parts_outside_gaps(
+        self, name: QueueKey, start: int, end: int, *, skips_unknown: bool = False
+    ) -> list[tuple[int, int]]:
         """Return the parts of a range that can hold messages: a forced move leaves a gap in which nothing ever was.
 
         Nothing behind a home whose end nobody knows is returned, as its broker may come back with more.
@@ -306,47 +310,47 @@ class Link:
         """
         if end - start < 2:
             return [(start, end)] if end > start else []
-        owner, local = self.owner_of(name)
-        if owner is not self and "/" not in local[1]:
-            owner._load_static(local[0])  # noqa: SLF001 - another link
-        queue = owner._find_logical(local)  # noqa: SLF001 - another link
+        session, local = self.session_of(name)
+        if session is not self and "/" not in local[1]:
+            session._load_static(local[0])  # noqa: SLF001 - another link
+        queue = session._find_logical(local)  # noqa: SLF001 - another link
         if queue is None:
             return [(start, end)]
-        return held_parts(queue, start, end, skips_unknown=skips_unknown)
+        return parts_outside_gaps(queue, start, end, skips_unknown=skips_unknown)
 
-    def find_unknown(self, name: Queue, start: int, end: int) -> str | None:
+    def find_unknown_end(self, name: QueueKey, start: int, end: int) -> str | None:
         """Return the dead broker that may still have messages of a range; None when there is none."""
-        owner, local = self.owner_of(name)
-        queue = owner._find_logical(local)  # noqa: SLF001 - another link
+        session, local = self.session_of(name)
+        queue = session._find_logical(local)  # noqa: SLF001 - another link
         return None if queue is None else find_unknown_end(queue, start, end)
 
     # Reading.
 
-    def pull(self, line: PullLine, question: Question) -> Pulled:
+    def pull(self, pull_socket: PullSocket, request: PullRequest) -> PullResult:
         """Return what is asked for, once; whoever calls asks again.
 
         Raises:
             HoldfastError: no broker answered, or the broker refused.
         """
-        topic = question.queue.topic
+        topic = request.queue.topic
         if self.client.routes.find(topic) is None:
             self.wait(self.client.route(topic))
-        return self._pulls.pull(line, question)
+        return self._pulls.pull(pull_socket, request)
 
-    def pull_ahead(self, line: PullLine, question: Question) -> None:
+    def pull_ahead(self, pull_socket: PullSocket, request: PullRequest) -> None:
         """Have a broker work on what is pulled next; the same pull finds its answer there. Nothing depends on it."""
-        self._pulls.pull_ahead(line, question)
+        self._pulls.pull_ahead(pull_socket, request)
 
-    def reject_copy(self, question: Question) -> None:
+    def avoid_replica(self, request: PullRequest) -> None:
         """Read at the master for a while: what a replica handed out cannot be read."""
-        self._pulls.reject_copy(question)
+        self._pulls.avoid_replica(request)
 
-    async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
+    async def recover(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Do what may help after *failures* in a row, the last of which was *error*, and pause."""
         log.log(logging.WARNING if failures == 1 else logging.DEBUG, "%s: %s; trying again", topic, error)
         route = self.client.routes.find(topic)
         with contextlib.suppress(HoldfastError):
-            if is_moved(error) or (route is not None and route.leaders):
+            if is_not_leader(error) or (route is not None and route.leaders):
                 await self.client.refresh_leaders(topic)
             elif topic:
                 await self.client.route(topic, refresh=True)
@@ -356,58 +360,58 @@ class Link:
         """Return an id that nobody else gives to a message or a batch."""
         return self._ids.next(now_ms())
 
-    async def keeps_whole(self, queue: MessageQueue) -> bool:
+    async def supports_inner_batches(self, queue: MessageQueue) -> bool:
         """Say whether whoever leads *queue* now keeps batches whole."""
-        address = self._calls.find_address(queue)
-        return address is not None and await self.whole.find_out(queue.topic, address)
+        address = self._rpc.find_address(queue)
+        return address is not None and await self.inner_batch_support.is_supported(queue.topic, address)
 
-    def origin(self, name: Queue, queue: MessageQueue, offset: int, delta: int) -> Origin:
+    def origin(self, name: QueueKey, queue: MessageQueue, offset: int, delta: int) -> RecordOrigin:
         """Return where the records of an answer that begins at *offset* come from."""
         if not is_mock_broker(queue.broker_name):
-            return Origin(queue.topic, queue.queue_id, queue.broker_name, None, delta)
+            return RecordOrigin(queue.topic, queue.queue_id, queue.broker_name, None, delta)
         segment = self._find_segment(name, offset, delta)
         if segment is None:  # The queue has moved since the route was looked up.
             self.wait(self.client.refresh_leaders(queue.topic))
             segment = self._find_segment(name, offset, delta)
         broker, generation = ("", None) if segment is None else (segment.broker, segment.generation)
-        return Origin(queue.topic, queue.queue_id, broker, generation, delta)
+        return RecordOrigin(queue.topic, queue.queue_id, broker, generation, delta)
 
-    def commit(self, offsets: Mapping[Queue, int]) -> Future[None]:
+    def commit(self, offsets: Mapping[QueueKey, int]) -> Future[None]:
         """Begin to publish how far a query has come. Nothing of its own depends on it: failures are logged."""
 
-        async def tell(queue: MessageQueue, offset: int) -> None:
+        async def commit_one(queue: MessageQueue, offset: int) -> None:
             try:
-                await self._calls.commit(queue, offset)
+                await self._rpc.commit(queue, offset)
             except HoldfastError as error:
                 log.debug("progress in %s was not published: %s", queue, error)
 
-        async def tell_all() -> None:
-            await asyncio.gather(*(tell(queue, offset) for queue, offset in found))
+        async def commit_all() -> None:
+            await asyncio.gather(*(commit_one(queue, offset) for queue, offset in found))
 
         found = [(self.find_queue(name), offset) for name, offset in offsets.items()]
-        return self.begin(tell_all())
+        return self.begin(commit_all())
 
     # Asking.
 
-    async def _insist(self, ask: Callable[[], Awaitable[_T]], topic: str) -> _T:
+    async def _retry(self, call: Callable[[], Awaitable[_T]], topic: str) -> _T:
         deadline_s = time.monotonic() + self.patience_s
         failures = 0
         while True:
             try:
-                return await ask()
+                return await call()
             except CorruptRecord:
                 raise
             except HoldfastError as error:
                 if time.monotonic() > deadline_s:
                     raise Unavailable(f"no answer for {self.patience_s:g} s: {error}") from error
                 failures += 1
-                await self.mend(topic, error, failures)
+                await self.recover(topic, error, failures)
 
     async def _route(self, topic: str) -> TopicRoute | None:
         """Return the route of *topic*; None when only a unit has it that was open and is not any more."""
-        deadline_s = time.monotonic() + _UNKNOWN_S
+        deadline_s = time.monotonic() + _UNKNOWN_TOPIC_S
         try:
-            return await self._insist(lambda: self._find_route(topic, deadline_s), topic)
+            return await self._retry(lambda: self._find_route(topic, deadline_s), topic)
         except _TopicUnknown as error:
             raise ConfigError(str(error)) from None
 
@@ -445,51 +449,51 @@ class Link:
         return java_json.decode(answer.body, TopicList).topic_list
 
     async def _bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        low, high = await asyncio.gather(self._calls.offset_min(queue), self._calls.offset_max(queue))
+        low, high = await asyncio.gather(self._rpc.offset_min(queue), self._rpc.offset_max(queue))
         return low, high
 
-    async def _gather(
-        self, queues: Mapping[Queue, MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
-    ) -> dict[Queue, _T]:
-        found = await asyncio.gather(*(ask(queue) for queue in queues.values()), return_exceptions=True)
-        told: dict[Queue, _T] = {}
-        silent: dict[str, HoldfastError] = {}
+    async def _gather_available(
+        self, queues: Mapping[QueueKey, MessageQueue], query: Callable[[MessageQueue], Awaitable[_T]]
+    ) -> dict[QueueKey, _T]:
+        found = await asyncio.gather(*(query(queue) for queue in queues.values()), return_exceptions=True)
+        answered: dict[QueueKey, _T] = {}
+        failed: dict[str, HoldfastError] = {}
         for name, answer in zip(queues, found, strict=True):
             if isinstance(answer, HoldfastError):
-                silent[name[0]] = answer
+                failed[name[0]] = answer
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                told[name] = answer
-        for topic, error in silent.items():
-            await self.mend(topic, error, 2)
-        return told
+                answered[name] = answer
+        for topic, error in failed.items():
+            await self.recover(topic, error, 2)
+        return answered
 
     async def _gather_all(
-        self, queues: Mapping[Queue, MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
-    ) -> dict[Queue, _T]:
+        self, queues: Mapping[QueueKey, MessageQueue], query: Callable[[MessageQueue], Awaitable[_T]]
+    ) -> dict[QueueKey, _T]:
         names = list(queues)
-        asked = (self._insist(lambda name=name: ask(queues[name]), name[0]) for name in names)  # type: ignore[misc]
-        return dict(zip(names, await asyncio.gather(*asked), strict=True))
+        lookups = (self._retry(lambda name=name: query(queues[name]), name[0]) for name in names)  # type: ignore[misc]
+        return dict(zip(names, await asyncio.gather(*lookups), strict=True))
 
     # Mappings.
 
-    def _find_logical(self, name: Queue) -> LogicalQueue | None:
+    def _find_logical(self, name: QueueKey) -> LogicalQueue | None:
         topic, number = name
         route = self.client.routes.find(topic)
         if route is None or not route.route.mappings or "/" in number:
             return None
-        known = self._merged.get(topic)
+        known = self._merged_mappings.get(topic)
         if known is None or known[0] != route.generation:
             records = {
                 broker: record
                 for broker, record in route.route.mappings.items()
                 if self._unit is None or covers(record.scope, self._unit)
             }
-            known = self._merged[topic] = (route.generation, merge(records).queues if records else {})
+            known = self._merged_mappings[topic] = (route.generation, merge(records).queues if records else {})
         return known[1].get(int(number))
 
-    def _find_segment(self, name: Queue, offset: int, delta: int) -> Segment | None:
+    def _find_segment(self, name: QueueKey, offset: int, delta: int) -> Segment | None:
         queue = self._find_logical(name)
         segment = None if queue is None else queue.locate(offset)
         return segment if segment is not None and segment.delta == delta else None
@@ -503,21 +507,23 @@ class _TopicUnknown(Exception):
     """No name server knows the topic, and they had time to hear of it."""
 
 
-_making: Final = threading.Lock()
-_links: Final[dict[tuple[int, str, str, str | None], Link]] = {}
+_sessions_lock: Final = threading.Lock()
+_sessions: Final[dict[tuple[int, str, str, str | None], ClusterSession]] = {}
 
 
-def link_to(namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False) -> Link:
+def session_for(
+    namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False
+) -> ClusterSession:
     """Return this process's link to a cluster, made with the first call; of one group all are producers, or none."""
     key = (os.getpid(), namesrv, group, unit)  # A link does not survive a fork.
-    with _making:
-        link = _links.get(key)
+    with _sessions_lock:
+        link = _sessions.get(key)
         if link is None:
-            link = _links[key] = Link(namesrv, group, patience_s, unit, is_producer=is_producer)
+            link = _sessions[key] = ClusterSession(namesrv, group, patience_s, unit, is_producer=is_producer)
         link.patience_s = patience_s
         return link
 
 
-def all_queues(link: Link, topics: Iterable[str]) -> dict[Queue, MessageQueue]:
+def all_queues(session: ClusterSession, topics: Iterable[str]) -> dict[QueueKey, MessageQueue]:
     """Return every queue of *topics*."""
-    return {name: queue for topic in topics for name, queue in link.queues(topic).items()}
+    return {name: queue for topic in topics for name, queue in session.queues(topic).items()}

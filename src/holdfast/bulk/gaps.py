@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast.model.mapping import LogicalQueue, Segment
 
 
-def held_parts(queue: LogicalQueue, start: int, end: int, *, skips_unknown: bool) -> list[tuple[int, int]]:
+def parts_outside_gaps(queue: LogicalQueue, start: int, end: int, *, skips_unknown: bool) -> list[tuple[int, int]]:
     """Return the parts of a range that can hold messages.
 
     Nothing is returned beyond a segment whose end is unknown, as its broker may come back with more.
@@ -22,7 +22,7 @@ def held_parts(queue: LogicalQueue, start: int, end: int, *, skips_unknown: bool
     parts: list[tuple[int, int]] = []
     for segment in queue.readable:
         if segment.is_decided:
-            if _is_unknown(queue, segment) and start < _next_start(queue, segment) and not skips_unknown:
+            if _has_unknown_end(queue, segment) and start < _next_start(queue, segment) and not skips_unknown:
                 break
             last = _end_of(queue, segment, end)
             if max(segment.first, start) < min(last, end):
@@ -35,27 +35,27 @@ def held_parts(queue: LogicalQueue, start: int, end: int, *, skips_unknown: bool
 def find_unknown_end(queue: LogicalQueue, start: int, end: int) -> str | None:
     """Return the dead broker that may still have messages of a range; None when there is none."""
     for segment in queue.readable:
-        if _is_unknown(queue, segment) and start < _next_start(queue, segment) and segment.first < end:
+        if _has_unknown_end(queue, segment) and start < _next_start(queue, segment) and segment.first < end:
             return segment.broker
     return None
 
 
-def _is_unknown(queue: LogicalQueue, segment: Segment) -> bool:
+def _has_unknown_end(queue: LogicalQueue, segment: Segment) -> bool:
     """Say whether a forced move closed a segment whose end its broker has not reported yet."""
-    return segment.forced and segment.last is None and queue.after(segment) is not None
+    return segment.forced and segment.logical_end is None and queue.segment_after(segment) is not None
 
 
 def _next_start(queue: LogicalQueue, segment: Segment) -> int:
-    following = queue.after(segment)
+    following = queue.segment_after(segment)
     assert following is not None, "asked of closed segments only"
     return following.first
 
 
 def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
     """Return where a segment ends; where it is unknown, the next one's beginning, unless that was forced."""
-    if segment.last is not None:
-        return segment.last
-    following = queue.after(segment)
+    if segment.logical_end is not None:
+        return segment.logical_end
+    following = queue.segment_after(segment)
     if following is None:
         return end
     return segment.static_max if segment.forced else following.first

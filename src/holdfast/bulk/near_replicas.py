@@ -19,11 +19,13 @@ from holdfast.model.route import MASTER_ID
 
 SUSPEND_MS: Final = 1_000  # So long a replica waits for rows that the master has already.
 TIMEOUT_S: Final = 8.0  # A replica that hangs is noticed sooner than a master: there is another place to read.
-LAGS_S: Final = 3.0  # after an answer that does not lead on: a replica compares itself with its master so often
-FAILED_S: Final = 30.0  # after a failure: until then the master has noticed, too
+LAGGING_AVOID_S: Final = (
+    3.0  # after an answer that does not lead on: a replica compares itself with its master so often
+)
+FAILED_AVOID_S: Final = 30.0  # after a failure: until then the master has noticed, too
 
 
-class Reading(NamedTuple):
+class ReplicaKey(NamedTuple):
     """What is read, for whom: a master's answer holds for all of it.
 
     Attributes:
@@ -40,23 +42,23 @@ class NearReplicas:
     """The brokers that answers named, by what they were answers to."""
 
     def __init__(self) -> None:
-        self._named: dict[Reading, int] = {}
-        self._avoided_until_s: dict[Reading, float] = {}
+        self._chosen: dict[ReplicaKey, int] = {}
+        self._avoided_until_s: dict[ReplicaKey, float] = {}
 
-    def find(self, reading: Reading) -> int:
+    def find(self, key: ReplicaKey) -> int:
         """Return the number of the broker to pull from: 0 is the master."""
-        return self._named.get(reading, MASTER_ID)
+        return self._chosen.get(key, MASTER_ID)
 
-    def knows(self, reading: Reading) -> bool:
+    def is_known(self, key: ReplicaKey) -> bool:
         """Return whether an answer has named any broker yet, the master or another."""
-        return reading in self._named
+        return key in self._chosen
 
-    def note(self, reading: Reading, broker_id: int) -> None:
+    def record(self, key: ReplicaKey, broker_id: int) -> None:
         """Read at the broker that an answer named, unless a replica has to be avoided."""
-        is_avoided = time.monotonic() < self._avoided_until_s.get(reading, 0.0)
-        self._named[reading] = MASTER_ID if is_avoided else broker_id
+        is_avoided = time.monotonic() < self._avoided_until_s.get(key, 0.0)
+        self._chosen[key] = MASTER_ID if is_avoided else broker_id
 
-    def avoid(self, reading: Reading, seconds: float) -> None:
+    def avoid(self, key: ReplicaKey, seconds: float) -> None:
         """Read at the master, for so long at least."""
-        self._named[reading] = MASTER_ID
-        self._avoided_until_s[reading] = time.monotonic() + seconds
+        self._chosen[key] = MASTER_ID
+        self._avoided_until_s[key] = time.monotonic() + seconds

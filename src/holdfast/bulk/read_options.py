@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from holdfast.model.filter import parse_tags
 
-Queue = tuple[str, str]
+QueueKey = tuple[str, str]
 """Topic, and the name of the queue in it."""
 
 QueueOffsets = dict[str, dict[str, int]]
@@ -74,7 +74,7 @@ class Range:
         return self.end - self.start
 
 
-def flat(offsets: QueueOffsets) -> Iterator[tuple[Queue, int]]:
+def flatten_offsets(offsets: QueueOffsets) -> Iterator[tuple[QueueKey, int]]:
     """Yield topic, queue and offset."""
     for topic, queues in offsets.items():
         for queue, offset in queues.items():

@@ -18,13 +18,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.bulk.cluster_session import Link, Unavailable, link_to, log
-from holdfast.bulk.pull_socket import PullLine, a_line
-from holdfast.bulk.queue_pulls import PULL_COUNT_MAX, Pulled, Question
-from holdfast.bulk.queue_selection import Queues, find_queues, resolve
-from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range, ReadOptions
+from holdfast.bulk.cluster_session import ClusterSession, Unavailable, log, session_for
+from holdfast.bulk.pull_socket import PullSocket, borrow_pull_socket
+from holdfast.bulk.queue_pulls import PULL_COUNT_MAX, PullRequest, PullResult
+from holdfast.bulk.queue_selection import QueuesByKey, find_queues, resolve
+from holdfast.bulk.read_options import DEFAULT_GROUP, QueueKey, Range, ReadOptions
 from holdfast.client.consume.pull_plan import PullStatus
-from holdfast.columns.message_columns import Origin, Wanted, to_batches
+from holdfast.columns.message_columns import RecordOrigin, RowSelection, to_batches
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
 
@@ -37,20 +37,22 @@ class DataLost(HoldfastError):
     """Messages that were to be read are gone."""
 
 
-def find_bounds(link: Link, options: ReadOptions) -> tuple[Queues, dict[Queue, int], dict[Queue, int]]:
+def find_bounds(
+    session: ClusterSession, options: ReadOptions
+) -> tuple[QueuesByKey, dict[QueueKey, int], dict[QueueKey, int]]:
     """Return the queues that are read, and where reading begins and ends in each.
 
     Raises:
         ConfigError: what is asked for does not exist.
         DataLost: a dead broker may have more of it, and that is not to be passed over.
     """
-    queues = find_queues(link, options)
-    starts = resolve(link, queues, options.start, which="starting", is_strict_time=options.is_strict_time)
-    ends = resolve(link, queues, options.end, which="ending", is_strict_time=False)
+    queues = find_queues(session, options)
+    starts = resolve(session, queues, options.start, side="starting", is_strict_time=options.is_strict_time)
+    ends = resolve(session, queues, options.end, side="ending", is_strict_time=False)
     for name, start in starts.items():
         if options.start.kind == "offsets" and start > ends[name] and options.end.kind == "offsets":
             raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
-        if options.fails_on_data_loss and (broker := link.find_unknown(name, start, ends[name])) is not None:
+        if options.fails_on_data_loss and (broker := session.find_unknown_end(name, start, ends[name])) is not None:
             raise DataLost(
                 f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
                 "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
@@ -58,15 +60,15 @@ def find_bounds(link: Link, options: ReadOptions) -> tuple[Queues, dict[Queue, i
     return queues, starts, ends
 
 
-def hold_ranges(
-    link: Link, options: ReadOptions, starts: Mapping[Queue, int], ends: Mapping[Queue, int]
+def plan_ranges(
+    session: ClusterSession, options: ReadOptions, starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
 ) -> list[Range]:
     """Return the ranges between *starts* and *ends* that can hold messages."""
-    skips = not options.fails_on_data_loss
+    skips_unknown = not options.fails_on_data_loss
     return [
         Range(*name, start, end)
         for name in ends
-        for start, end in link.held(name, starts[name], ends[name], skips_unknown=skips)
+        for start, end in session.parts_outside_gaps(name, starts[name], ends[name], skips_unknown=skips_unknown)
     ]
 
 
@@ -77,13 +79,21 @@ def read_ranges(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Ra
         DataLost: some are gone, and that is not to be passed over.
         Unavailable: a broker was away for longer than the options allow.
     """
-    link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+    session = session_for(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    with a_line() as line:
-        for each in ranges:
-            owner, name = link.owner_of((each.topic, each.queue))
-            for batch in _RangeReader(owner, line, options, columns, each, name, is_foreign=owner is not link).read():
+    with borrow_pull_socket() as pull_socket:
+        for offset_range in ranges:
+            queue_session, name = session.session_of((offset_range.topic, offset_range.queue))
+            for batch in _RangeReader(
+                queue_session,
+                pull_socket,
+                options,
+                columns,
+                offset_range,
+                name,
+                is_foreign=queue_session is not session,
+            ).read():
                 waiting.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes
@@ -102,95 +112,102 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 class _RangeReader:
     """Reads one range."""
 
-    link: Link
-    line: PullLine
+    session: ClusterSession
+    pull_socket: PullSocket
     options: ReadOptions
     columns: tuple[str, ...]
     range: Range
-    name: Queue  # as the link knows it
+    name: QueueKey  # as the link knows it
     is_foreign: bool  # of another unit than the reader's
 
     def read(self) -> Iterator[pa.RecordBatch]:
         name = self.name
-        queue = self.link.find_queue(name)
-        wanted = Wanted(self.columns, self.range.start, self.range.end, self.options.tag_set)
-        at = self.range.start
-        while at < self.range.end:
-            pulled = self._pull(queue, at)
-            if pulled is None:
+        queue = self.session.find_queue(name)
+        wanted = RowSelection(self.columns, self.range.start, self.range.end, self.options.tag_set)
+        offset = self.range.start
+        while offset < self.range.end:
+            result = self._pull(queue, offset)
+            if result is None:
                 return
-            if at < pulled.offset_min:
-                self._lose(f"{_what(at, min(pulled.offset_min, self.range.end))} is no longer stored")
-            if pulled.next_offset < self.range.end:
-                self.link.pull_ahead(self.line, self._question(queue, pulled.next_offset))
-            if pulled.block:
-                origin = self.link.origin(name, queue, at, pulled.delta)
-                if pulled.is_copy:
-                    copied = _read_whole(pulled.block, origin, wanted)
+            if offset < result.offset_min:
+                self._report_loss(
+                    f"{_describe_range(offset, min(result.offset_min, self.range.end))} is no longer stored"
+                )
+            if result.next_offset < self.range.end:
+                self.session.pull_ahead(self.pull_socket, self._pull_request(queue, result.next_offset))
+            if result.block:
+                origin = self.session.origin(name, queue, offset, result.delta)
+                if result.is_from_replica:
+                    copied = _read_replica_rows(result.block, origin, wanted)
                     if copied is None:
-                        self.link.reject_copy(self._question(queue, at))
+                        self.session.avoid_replica(self._pull_request(queue, offset))
                         continue
                     yield from copied
                 else:
-                    yield from self._to_batches(pulled.block, origin, wanted)
-            at = pulled.next_offset
+                    yield from self._to_batches(result.block, origin, wanted)
+            offset = result.next_offset
 
-    def _to_batches(self, block: memoryview, origin: Origin, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    def _to_batches(self, block: memoryview, origin: RecordOrigin, wanted: RowSelection) -> Iterator[pa.RecordBatch]:
         unreadable: list[UnreadableBatch] = []
         for batch in to_batches(block, origin, wanted, unreadable):
             for error in unreadable:
                 # Its producer made it so, and no pull will mend it: it is as good as gone.
-                self._lose(str(error))
+                self._report_loss(str(error))
                 log.error("%s/%s: %s; it is passed over", self.range.topic, self.range.queue, error)
             unreadable.clear()
             if batch.num_rows:
                 yield batch
 
-    def _pull(self, queue: MessageQueue, at: int) -> Pulled | None:
+    def _pull(self, queue: MessageQueue, offset: int) -> PullResult | None:
         """Return an answer that leads on; None when what is left is lost, and that is to be passed over."""
-        deadline_s = time.monotonic() + self.link.patience_s
+        deadline_s = time.monotonic() + self.session.patience_s
         failures = 0
         while True:
             error: HoldfastError
             try:
-                pulled = self.link.pull(self.line, self._question(queue, at))
+                result = self.session.pull(self.pull_socket, self._pull_request(queue, offset))
             except CorruptRecord:
                 raise
             except HoldfastError as failure:
                 error = failure
             else:
-                if pulled.next_offset > at:
-                    return pulled
-                error = _Behind(f"the queue ends at {pulled.offset_max} now, though it had reached {self.range.end}")
-                if pulled.status is PullStatus.NO_MATCH:
-                    error = _Behind("the queue is on its way to another broker")
+                if result.next_offset > offset:
+                    return result
+                error = _RowsUnavailable(
+                    f"the queue ends at {result.offset_max} now, though it had reached {self.range.end}"
+                )
+                if result.status is PullStatus.NO_MATCH:
+                    error = _RowsUnavailable("the queue is on its way to another broker")
             if time.monotonic() > deadline_s:
-                self._give_up(at, error)
+                self._fail_or_skip(offset, error)
                 return None
             failures += 1
-            self.link.wait(self.link.mend(self.range.topic, error, failures))
+            self.session.wait(self.session.recover(self.range.topic, error, failures))
 
-    def _question(self, queue: MessageQueue, at: int) -> Question:
-        count = min(PULL_COUNT_MAX, self.range.end - at)
-        return Question(queue, at, count, self.options.tags, unit=self.options.unit, is_foreign=self.is_foreign)
+    def _pull_request(self, queue: MessageQueue, offset: int) -> PullRequest:
+        count = min(PULL_COUNT_MAX, self.range.end - offset)
+        return PullRequest(queue, offset, count, self.options.tags, unit=self.options.unit, is_foreign=self.is_foreign)
 
-    def _give_up(self, at: int, error: HoldfastError) -> None:
-        if isinstance(error, _Behind):
-            self._lose(f"{_what(at, self.range.end)} did not come back in {self.link.patience_s:g} s: {error}")
+    def _fail_or_skip(self, offset: int, error: HoldfastError) -> None:
+        if isinstance(error, _RowsUnavailable):
+            self._report_loss(
+                f"{_describe_range(offset, self.range.end)} did not come back in {self.session.patience_s:g} s: {error}"
+            )
             return
-        where = f"{self.range.topic}/{self.range.queue} at offset {at}"
+        where = f"{self.range.topic}/{self.range.queue} at offset {offset}"
         raise Unavailable(
-            f"{where} could not be read for {self.link.patience_s:g} s (option 'brokerTimeout'): {error}"
+            f"{where} could not be read for {self.session.patience_s:g} s (option 'brokerTimeout'): {error}"
         ) from error
 
-    def _lose(self, what: str) -> None:
+    def _report_loss(self, description: str) -> None:
         if self.options.fails_on_data_loss:
             raise DataLost(
-                f"{self.range.topic}/{self.range.queue}: {what}. With failOnDataLoss=false the query goes on without it"
+                f"{self.range.topic}/{self.range.queue}: {description}. With failOnDataLoss=false the query goes on "
+                "without it"
             )
 
 
-def _read_whole(block: memoryview, origin: Origin, wanted: Wanted) -> list[pa.RecordBatch] | None:
+def _read_replica_rows(block: memoryview, origin: RecordOrigin, wanted: RowSelection) -> list[pa.RecordBatch] | None:
     """Return the rows of a replica's answer; None if any of them cannot be read: perhaps the master's can."""
     try:
         return [batch for batch in to_batches(block, origin, wanted) if batch.num_rows]
@@ -199,9 +216,9 @@ def _read_whole(block: memoryview, origin: Origin, wanted: Wanted) -> list[pa.Re
         return None
 
 
-def _what(start: int, end: int) -> str:
+def _describe_range(start: int, end: int) -> str:
     return f"what was to be read from {start} to {end}"
 
 
-class _Behind(HoldfastError):
+class _RowsUnavailable(HoldfastError):
     """The broker has less than it had when the batch was planned."""

@@ -83,12 +83,12 @@ _SIZES: Final = frozenset({"mappedFileSizeCommitLog", "maxMessageSize", "putMess
 
 def figure_rows(figures: dict[str, str]) -> list[tuple[str, str, str | None]]:
     """Return key, value and meaning of every figure."""
-    return [(key, _shown(key, value), _meaning_of_figure(key)) for key, value in figures.items()]
+    return [(key, _value_text(key, value), _meaning_of_figure(key)) for key, value in figures.items()]
 
 
 def setting_rows(settings: dict[str, str]) -> list[tuple[str, str, str | None]]:
     """Return key, value and meaning of every setting."""
-    return [(key, _shown(key, value), _SETTINGS.get(key)) for key, value in settings.items()]
+    return [(key, _value_text(key, value), _SETTINGS.get(key)) for key, value in settings.items()]
 
 
 def _meaning_of_figure(key: str) -> str | None:
@@ -97,7 +97,7 @@ def _meaning_of_figure(key: str) -> str | None:
     return _FIGURES.get(key)
 
 
-def _shown(key: str, value: str) -> str:
+def _value_text(key: str, value: str) -> str:
     if value.isdecimal() and key in _TIMES:
         return time_text(int(value)) or value
     if value.isdecimal() and key in _SIZES:

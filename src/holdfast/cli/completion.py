@@ -17,7 +17,7 @@ from holdfast.cli.profiles import find_namesrv
 from holdfast.cli.shared_options import flag_of
 from holdfast.model.errors import HoldfastError
 
-_PATIENCE_S: Final = 1.0
+_TIMEOUT_S: Final = 1.0
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
@@ -26,7 +26,7 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     async def names(admin: Admin) -> list[str]:
         return [topic.name for topic in await admin.topics.summaries()]
 
-    return _offer(context, names, incomplete)
+    return _complete(context, names, incomplete)
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
@@ -35,25 +35,25 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     async def names(admin: Admin) -> list[str]:
         return list(await admin.groups.configs())
 
-    return _offer(context, names, incomplete)
+    return _complete(context, names, incomplete)
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
     """Return the brokers that begin with *incomplete*."""
 
     async def names(admin: Admin) -> list[str]:
-        return sorted({broker.name for broker in await admin.reach.brokers()})
+        return sorted({broker.name for broker in await admin.access.brokers()})
 
-    return _offer(context, names, incomplete)
+    return _complete(context, names, incomplete)
 
 
-def _offer(context: typer.Context, names: Callable[[Admin], Awaitable[list[str]]], incomplete: str) -> list[str]:
-    async def ask() -> list[str]:
+def _complete(context: typer.Context, names: Callable[[Admin], Awaitable[list[str]]], incomplete: str) -> list[str]:
+    async def query() -> list[str]:
         namesrv, _ = find_namesrv(flag_of(context, "namesrv"), flag_of(context, "profile"), os.environ)
-        async with asyncio.timeout(_PATIENCE_S), Admin(namesrv, timeout_s=_PATIENCE_S) as admin:
+        async with asyncio.timeout(_TIMEOUT_S), Admin(namesrv, timeout_s=_TIMEOUT_S) as admin:
             return await names(admin)
 
     try:
-        return [name for name in asyncio.run(ask()) if name.startswith(incomplete)]
+        return [name for name in asyncio.run(query()) if name.startswith(incomplete)]
     except (HoldfastError, TimeoutError):
         return []

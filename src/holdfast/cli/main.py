@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from holdfast.cli.help_style import HELP_NAMES, build_command
 from holdfast.model.errors import ConfigError, HoldfastError
-from holdfast.model.spelling_hint import nearest
+from holdfast.model.spelling_hint import hint_suffix
 
 PROGRAM: Final = "holdfast"
 # In the order in which help shows them; each module has a `register(app)`.
@@ -51,7 +51,7 @@ ALIASES: Final = {
     "migratelogicalqueue": ("queue", "migrate"),
 }
 INTERRUPTED: Final = 130
-_LOGGING: Final = frozenset({"serve", "up"})
+_LOGGING_NOUNS: Final = frozenset({"serve", "up"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,10 +88,10 @@ def build(words: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": HELP_NAMES},
     )
     app.callback()(_root)
-    asked = words[0] if words else ""
+    first_word = words[0] if words else ""
     # In completion, *words* is empty: the shell passes the words in an environment variable.
-    wanted = [asked] if asked in NOUNS and not _is_completion() else list(NOUNS)
-    for noun in wanted:
+    nouns = [first_word] if first_word in NOUNS and not _is_completion() else list(NOUNS)
+    for noun in nouns:
         importlib.import_module(NOUNS[noun]).register(app)
     return app
 
@@ -102,7 +102,11 @@ def _is_completion() -> bool:
 
 def _warn_of_variables(noun: str) -> None:
     """Print one line with the HOLDFAST_ variables that have no effect; roles report them in their log."""
-    if _is_completion() or noun in _LOGGING or not any(variable.startswith("HOLDFAST_") for variable in os.environ):
+    if (
+        _is_completion()
+        or noun in _LOGGING_NOUNS
+        or not any(variable.startswith("HOLDFAST_") for variable in os.environ)
+    ):
         return
     from holdfast.config import variable_warnings  # noqa: PLC0415 - it loads the options of all roles
 
@@ -110,8 +114,8 @@ def _warn_of_variables(noun: str) -> None:
         sys.stderr.write(f"warning: {'; '.join(texts)}\n")
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the library calls it so
-    if wanted:
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - the library calls it so
+    if is_requested:
         from importlib import metadata  # noqa: PLC0415 - it loads half of the standard library
 
         sys.stdout.write(f"{PROGRAM} {metadata.version(PROGRAM)}\n")
@@ -154,7 +158,7 @@ def _report_usage_error(error: TyperException) -> int:
     possible = getattr(error, "possibilities", None)
     if possible:
         name = str(getattr(error, "option_name", ""))
-        message = f"no such option: {name}{nearest(name, possible)}"
+        message = f"no such option: {name}{hint_suffix(name, possible)}"
     context = getattr(error, "ctx", None)
     if message and context is not None:
         message = f"{message.rstrip('.')} (see `{context.command_path} --help`)"

@@ -53,12 +53,12 @@ def to_line(message: ReceivedMessage, origin: Origin | None = None) -> str:
     marks = [f"[{message.tags}]"] if message.tags else []
     marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
     broker = to_shown_broker(message.queue.broker_name)
-    place = f"{broker}/{message.queue.queue_id}" if broker else ""
+    queue_text = f"{broker}/{message.queue.queue_id}" if broker else ""
     return "  ".join(
         part
         for part in (
             time_text(message.stored_ms) or "-",
-            f"{place}@{message.offset}",
+            f"{queue_text}@{message.offset}",
             f"from {origin_text(origin)}" if origin else "",
             " ".join(marks),
             body_text(message),

@@ -18,7 +18,7 @@ from holdfast.admin.previews import Preview
 from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session
-from holdfast.model.mapping import Row
+from holdfast.model.mapping import MappingRow
 from holdfast.wire.requests.moves import Move
 
 # Above this many rows only those that change are printed; `--json` has all.
@@ -37,7 +37,7 @@ def carry_out(
     session: Session,
     make_plan: Callable[[Admin], Awaitable[MovePlan]],
     *,
-    what: str,
+    goal: str,
     dry_run: bool,
     forced: bool = False,
     yes: bool = False,
@@ -48,7 +48,7 @@ def carry_out(
     Args:
         session: The run of the command.
         make_plan: Makes the plan from the state of the cluster.
-        what: The goal, in words that fit after "nothing to move: ".
+        goal: The goal, in words that fit after "nothing to move: ".
         dry_run: Show the plan and change nothing.
         forced: The leaders are dead.
         yes: Do not ask before a forced move.
@@ -57,9 +57,9 @@ def carry_out(
     Raises:
         typer.Exit: with status 1, when a move failed.
     """
-    plan = session.ask(make_plan)
+    plan = session.execute(make_plan)
     if dry_run or not plan.moves:
-        show_plan(session, plan, what=what, dry_run=dry_run)
+        show_plan(session, plan, goal=goal, dry_run=dry_run)
         return []
     if forced:
         sources = ", ".join(sorted({str(move.source) for move in plan.moves}))
@@ -68,9 +68,9 @@ def carry_out(
             " only it has stay unreachable until it returns.",
             yes=yes,
         )
-        made = session.ask(lambda admin: admin.forcing.force(plan))
+        made = session.execute(lambda admin: admin.forced_moves.force(plan))
     else:
-        made = follow(session, session.ask(lambda admin: admin.moves.start(plan)), no_wait=no_wait)
+        made = follow(session, session.execute(lambda admin: admin.moves.start(plan)), no_wait=no_wait)
     show_outcome(session, plan, made)
     return made
 
@@ -84,13 +84,13 @@ def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) ->
     try:
         with show_progress("moving queues", total, quiet=session.as_json) as advance:
 
-            def tell(now: Sequence[Move]) -> None:
+            def on_change(current: Sequence[Move]) -> None:
                 nonlocal shown
-                finished = sum(len(move.queues) for move in now if move.state in FINISHED)
+                finished = sum(len(move.queues) for move in current if move.state in FINISHED)
                 advance(finished - shown)
                 shown = finished
 
-            return session.ask(lambda admin: admin.moves.follow(moves, tell))
+            return session.execute(lambda admin: admin.moves.follow(moves, on_change))
     except KeyboardInterrupt:
         session.note(
             "the brokers continue the moves; `holdfast move list` shows them, `holdfast move cancel ID` ends one"
@@ -98,40 +98,40 @@ def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) ->
         raise
 
 
-def show_plan(session: Session, plan: MovePlan, *, what: str, dry_run: bool) -> None:
+def show_plan(session: Session, plan: MovePlan, *, goal: str, dry_run: bool) -> None:
     """Print the planned moves, and the tables before and after."""
     value = {"dry_run": dry_run, "moves": plan.moves, "tables": plan.previews}
     if not plan.moves:
-        session.show(value, f"nothing to move: {what}")
+        session.show(value, f"nothing to move: {goal}")
         return
     rows = [(move.topic, move.queue, move.source, move.target) for move in plan.moves]
     moves = Table([*left("TOPIC"), *right("QUEUE"), *left("FROM", "TO")], rows, title="Moves")
     session.show(value, moves, *preview_parts(plan.previews))
 
 
-def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None:
+def show_outcome(session: Session, plan: MovePlan, moves: Sequence[Move]) -> None:
     """Print the outcome of moves.
 
     Raises:
         typer.Exit: with status 1, when one failed.
     """
-    bad = [move for move in made if move.state in FINISHED - {"done"}]
-    going = [move for move in made if move.state not in FINISHED]
-    done = sum(len(move.queues) for move in made if move.state == "done")
-    copied = count_copied(made)
-    value = {"dry_run": False, "moves": plan.moves, "outcome": made, "done": done, "bytes_copied": copied}
+    failed = [move for move in moves if move.state in FINISHED - {"done"}]
+    pending = [move for move in moves if move.state not in FINISHED]
+    done = sum(len(move.queues) for move in moves if move.state == "done")
+    copied = count_copied(moves)
+    value = {"dry_run": False, "moves": plan.moves, "outcome": moves, "done": done, "bytes_copied": copied}
     parts: list[Printable] = []
     if done:
-        brokers = ", ".join(sorted({move.target for move in made if move.state == "done"}))
-        parts.append(f"{brokers} took over {count_text(done, 'logical queue')}{copied_text(made)}")
-    if going or bad:
-        parts.append(move_table([*bad, *going]))
-    if going:
+        brokers = ", ".join(sorted({move.target for move in moves if move.state == "done"}))
+        parts.append(f"{brokers} took over {count_text(done, 'logical queue')}{copied_text(moves)}")
+    if pending or failed:
+        parts.append(move_table([*failed, *pending]))
+    if pending:
         parts.append("the brokers continue them; `holdfast move list` shows their progress")
-    if any(move.state == "failed" for move in bad):
+    if any(move.state == "failed" for move in failed):
         parts.append("resume a failed move with `holdfast move resume ID`")
     session.show(value, *parts)
-    if bad:
+    if failed:
         raise typer.Exit(1)
 
 
@@ -193,7 +193,7 @@ def preview_parts(previews: Sequence[Preview]) -> list[Printable]:
     return parts
 
 
-def mapping_table(rows: Sequence[Row], title: str = "") -> Table:
+def mapping_table(rows: Sequence[MappingRow], title: str = "") -> Table:
     """Return a mapping table with the columns of RocketMQ's proposal of logical queues."""
     columns = [*left("brokerName"), *right("MessageQueue"), *left("LogicalQueue", "QueueStatus")]
     cells = [(row.broker, row.queue_id, row.label, str(row.status)) for row in rows]

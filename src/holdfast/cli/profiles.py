@@ -48,8 +48,8 @@ class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def profiles_file(environment: Mapping[str, str]) -> Path:
     """Return the path of the profiles file, which may not exist."""
-    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".config"
-    return Path(home) / "holdfast" / "config.toml"
+    config_home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".config"
+    return Path(config_home) / "holdfast" / "config.toml"
 
 
 def load_profiles(environment: Mapping[str, str]) -> Profiles:
@@ -79,7 +79,7 @@ def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str
         ConfigError: the flags contradict each other, there is no such profile, or an address is not HOST:PORT.
     """
     if flag is not None and profile is not None:
-        return _agreed(_parse(flag), _of_profile(profile, environment, "--profile"), profile), "--namesrv"
+        return _require_same(_parse(flag), _of_profile(profile, environment, "--profile"), profile), "--namesrv"
     if flag is not None:
         return _parse(flag), "--namesrv"
     if profile is not None:
@@ -94,7 +94,7 @@ def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str
     return DEFAULT_NAMESRV, "the default"
 
 
-def _agreed(namesrv: str, of_profile: str, profile: str) -> str:
+def _require_same(namesrv: str, of_profile: str, profile: str) -> str:
     if namesrv != of_profile:
         raise ConfigError(
             f"--namesrv {namesrv} and --profile {profile} ({of_profile}) name different clusters: give only one of them"

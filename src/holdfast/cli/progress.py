@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @contextmanager
-def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+def show_progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar and yield a function that advances it. Without a terminal the function does nothing."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(label, total=total)
         yield lambda done: progress.advance(task, done)

@@ -11,7 +11,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-from holdfast.admin.offsets import Target
+from holdfast.admin.offsets import OffsetTarget
 from holdfast.model.errors import ConfigError
 
 _SPAN: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -39,20 +39,20 @@ def parse_time(text: str, now: datetime) -> int:
     return _to_ms(moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo))
 
 
-def parse_target(text: str, now: datetime) -> Target:
+def parse_target(text: str, now: datetime) -> OffsetTarget:
     """Return the place that *text* means: an end, a time, or a bare number for an offset.
 
     Raises:
         ConfigError: *text* is none of these.
     """
     if text == "earliest":
-        return Target("earliest")
+        return OffsetTarget("earliest")
     if text == "latest":
-        return Target("latest")
+        return OffsetTarget("latest")
     if text.isdecimal():
-        return Target("offset", int(text))
+        return OffsetTarget("offset", int(text))
     try:
-        return Target("time", parse_time(text, now))
+        return OffsetTarget("time", parse_time(text, now))
     except ConfigError:
         raise ConfigError(f"{text!r} is not a place; give earliest, latest, an offset, or a time: {EXAMPLES}") from None
 

@@ -43,7 +43,7 @@ class Session:
         namesrv: Addresses of name servers, `;` between them.
         as_json: Whether a program reads the output.
         unit: The unit (a cluster) to which the command is limited; None for all units.
-        is_unit_said: Whether the command line names the unit, and not the environment.
+        is_unit_explicit: Whether the command line names the unit, and not the environment.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Session:
         timeout_s: float,
         as_json: bool,
         unit: str | None = None,
-        is_unit_said: bool = False,
+        is_unit_explicit: bool = False,
     ) -> None:
-        self.namesrv, self._origin = find_namesrv(namesrv, profile, os.environ)
+        self.namesrv, self._namesrv_source = find_namesrv(namesrv, profile, os.environ)
         self.unit = unit
-        self.is_unit_said = is_unit_said
-        self._is_unit_known = False
+        self.is_unit_explicit = is_unit_explicit
+        self._is_unit_verified = False
         self.timeout_s = timeout_s
         self.as_json = as_json
 
-    def ask(self, work: Callable[[Admin], Awaitable[_Result]]) -> _Result:
+    def execute(self, work: Callable[[Admin], Awaitable[_Result]]) -> _Result:
         """Connect to the cluster, run *work* and return its result.
 
         Raises:
@@ -79,10 +79,10 @@ class Session:
     async def _run_in_known_unit(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run *work* after checking that the unit exists: a mistyped unit would look like an empty one."""
         with contextlib.closing(work):
-            if self.unit is not None and not self._is_unit_known:
+            if self.unit is not None and not self._is_unit_verified:
                 async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
-                    await admin.units.require(self.unit)
-                self._is_unit_known = True
+                    await admin.units.require_unit(self.unit)
+                self._is_unit_verified = True
             return await work
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -91,7 +91,7 @@ class Session:
             return asyncio.run(self._run_in_known_unit(work))
         except NameServerUnreachable as error:
             raise NameServerUnreachable(
-                f"no name server answers at {self.namesrv} ({self._origin}): {error}. "
+                f"no name server answers at {self.namesrv} ({self._namesrv_source}): {error}. "
                 "Start one with `holdfast up`, or give its address with --namesrv HOST:PORT"
             ) from error
 
@@ -171,7 +171,7 @@ def _common_options(
         timeout_s=timeout,
         as_json=as_json,
         unit=unit,
-        is_unit_said=is_flag_given(context, "unit"),
+        is_unit_explicit=is_flag_given(context, "unit"),
     )
 
 

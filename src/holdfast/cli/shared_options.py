@@ -25,17 +25,17 @@ def command_with(
 
     def register(function: _Function) -> _Function:
         hints = typing.get_type_hints(function, include_extras=True)
-        own = [
+        own_parameters = [
             parameter.replace(annotation=hints[parameter.name])
             for parameter in list(inspect.signature(function).parameters.values())[1:]
         ]
-        shared = list(inspect.signature(common, eval_str=True).parameters.values())
+        shared_parameters = list(inspect.signature(common, eval_str=True).parameters.values())
 
         def command(**values: Any) -> None:
-            made = common(**{parameter.name: values.pop(parameter.name) for parameter in shared})
-            function(made, **values)
+            shared_value = common(**{parameter.name: values.pop(parameter.name) for parameter in shared_parameters})
+            function(shared_value, **values)
 
-        command.__signature__ = inspect.Signature(own + shared)  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature(own_parameters + shared_parameters)  # type: ignore[attr-defined]
         command.__doc__ = function.__doc__
         app.command(name, **settings)(command)
         return function

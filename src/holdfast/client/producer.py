@@ -39,16 +39,16 @@ from holdfast.client.messages.arguments import (
 )
 from holdfast.client.messages.in_flight import InFlight
 from holdfast.client.messages.namespace import with_namespace
-from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, describe_all, pack
+from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, all_properties, pack
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.batch_lines import Batching, Waiter, check_batch_size
+from holdfast.client.produce.batch_lines import Batching, SendFuture, check_batch_size
 from holdfast.client.produce.batch_plan import BATCH_BYTES_MAX
-from holdfast.client.produce.inner_batch_support import WholeBatches
-from holdfast.client.produce.key_sequencer import KeyOrder
-from holdfast.client.produce.request_reply import ReplyDesk, reply_to, request_properties
-from holdfast.client.produce.send_many import BatchSender
+from holdfast.client.produce.inner_batch_support import InnerBatchSupport
+from holdfast.client.produce.key_sequencer import KeySequencer
+from holdfast.client.produce.request_reply import PendingRequests, reply_to, request_properties
+from holdfast.client.produce.send_many import SendMany
 from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
-from holdfast.client.produce.transaction import Checker, Transaction, TransactionDesk
+from holdfast.client.produce.transaction import Checker, ProducerTransactions, Transaction
 from holdfast.model import property_names as names
 from holdfast.model.errors import (
     HoldfastError,
@@ -61,7 +61,7 @@ from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.host import format_host
@@ -126,26 +126,28 @@ class Producer:
         check_batch_size(batch_bytes_max)
         self._batch_bytes_max = batch_bytes_max
         self._batching = batching or Batching()
-        self._replies = ReplyDesk()
+        self._pending_requests = PendingRequests()
         self._client = ClusterClient(
             namesrv,
             handlers={
                 RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.take,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._pending_requests.handle_reply,
             },
             heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
             name_server_refresh_s=name_server_refresh_s,
             topic_expiry_s=topic_expiry_s,
-            broker_down=lambda address: self._whole.forget_broker(address),  # noqa: PLW0108 - made after the client
+            broker_down=lambda address: self._inner_batch_support.forget_broker(address),  # noqa: PLW0108 - made after the client
             remembers_missing=True,
             topics_forgotten=self._forget,
             unit=unit,
         )
-        self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
-        self._whole = WholeBatches(self._client)
-        self._sender = Sender(self._client, self._group, retries=retries, whole=self._whole)
-        self._order = KeyOrder()
+        self._transactions = ProducerTransactions(
+            self._client, self._group, checker=transaction_checker, namespace=namespace
+        )
+        self._inner_batch_support = InnerBatchSupport(self._client)
+        self._sender = Sender(self._client, self._group, retries=retries, inner_batch_support=self._inner_batch_support)
+        self._sequencer = KeySequencer()
         self._ids: UniqueIds | None = None
         self._accumulator: Accumulator | None = None
         self._in_flight = InFlight()
@@ -160,7 +162,7 @@ class Producer:
             ForkedClient: this process is a fork of the one that opened the producer.
         """
         await self._client.start()
-        in_forked_child(self._disown)
+        register_after_fork(self._reset_after_fork)
         ids = self._ids = UniqueIds(
             host=ipaddress.ip_address(self._client.local_address).packed,
             process=os.getpid(),
@@ -169,9 +171,9 @@ class Producer:
         )
         self._accumulator = Accumulator(
             self._client,
-            lambda parcel: self._carry(parcel, None),
-            self._order,
-            next_ids=_maker_of(ids),
+            lambda parcel: self._send_parcel(parcel, None),
+            self._sequencer,
+            next_ids=_id_maker(ids),
             batching=self._batching,
             packing=self._packing,
         )
@@ -188,7 +190,7 @@ class Producer:
         if accumulator is not None:
             with self._in_flight:  # A concurrent call must not close the connections meanwhile.
                 await accumulator.drain()
-        await self._in_flight.ended()
+        await self._in_flight.wait_until_idle()
         await self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -274,7 +276,7 @@ class Producer:
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
-        message = whole_message(message, body, key, tags, keys, delay_level, properties)
+        message = as_message(message, body, key, tags, keys, delay_level, properties)
         if queue is not None or self._namespace:
             message = self._on_wire(message, queue)
         outgoing = self._pack(message)
@@ -287,10 +289,10 @@ class Producer:
             if message.key is None:
                 return (await self._sender.send(parcel, timeout_s)).result
             if self._accumulator:
-                await self._accumulator.step_aside(((message.topic, message.key),))
-            with self._order.turn(((message.topic, message.key),)) as turn:
-                if not turn.has_come:
-                    await turn.comes()
+                await self._accumulator.close_batches(((message.topic, message.key),))
+            with self._sequencer.turn(((message.topic, message.key),)) as turn:
+                if not turn.is_ready:
+                    await turn.wait_until_ready()
                 return (await self._sender.send(parcel, timeout_s)).result
 
     async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
@@ -305,23 +307,23 @@ class Producer:
             LocalProtocolError: a message cannot be sent unchanged; then none was sent.
         """
         check_seconds("timeout_s", timeout_s, optional=True)
-        everything = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
-        texts = describe_all(everything)
-        keys = {(message.topic, message.key) for message in everything if message.key is not None}
-        batch = BatchSender(
+        wire_messages = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
+        texts = all_properties(wire_messages)
+        keys = {(message.topic, message.key) for message in wire_messages if message.key is not None}
+        batch = SendMany(
             self._client,
-            lambda parcel: self._carry(parcel, timeout_s),
-            everything,
+            lambda parcel: self._send_parcel(parcel, timeout_s),
+            wire_messages,
             texts,
-            next_ids=_maker_of(self._open_ids()),
+            next_ids=_id_maker(self._require_ids()),
             codec=self._batching.codec,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
         with self._in_flight:
             if self._accumulator:
-                await self._accumulator.step_aside(keys)
-            with self._order.turn(keys) as turn:
-                await turn.comes()
+                await self._accumulator.close_batches(keys)
+            with self._sequencer.turn(keys) as turn:
+                await turn.wait_until_ready()
                 return await batch.send(bytes_max=self._batch_bytes_max)
 
     def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
@@ -341,7 +343,7 @@ class Producer:
         """
         accumulator = self._accumulator
         if accumulator is None:
-            accumulator = self._open_accumulator()
+            accumulator = self._require_accumulator()
         if queue is not None or self._namespace or message.__class__ is not Message:
             message = self._on_wire(message, queue)
         future: asyncio.Future[SendResult] = accumulator.loop.create_future()
@@ -380,20 +382,20 @@ class Producer:
         """
         check_count("byte_count", byte_count)
         check_count("ahead", ahead)
-        return self._open_accumulator().has_room(byte_count, ahead)
+        return self._require_accumulator().has_room(byte_count, ahead)
 
-    def hand_over(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+    def hand_over(self, message: Message, future: SendFuture, queue: MessageQueue | None = None) -> None:
         """Accept *message* as `send_nowait` does, for a caller with its own future that has called `has_room`.
 
         Raises:
             TypeError: an argument has a wrong type.
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
-        self._open_accumulator().put_admitted(self._on_wire(message, queue), future, queue)
+        self._require_accumulator().put_admitted(self._on_wire(message, queue), future, queue)
 
-    async def hand_over_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+    async def hand_over_soon(self, message: Message, future: SendFuture, queue: MessageQueue | None = None) -> None:
         """Accept *message* as `send_soon` does, for a caller with its own future."""
-        await self._open_accumulator().put_soon(self._on_wire(message, queue), future, queue)
+        await self._require_accumulator().put_soon(self._on_wire(message, queue), future, queue)
 
     async def send_oneway(self, message: Message) -> None:
         """Send one message without waiting for an answer: fast, but whether it arrived remains unknown.
@@ -425,13 +427,13 @@ class Producer:
             extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
             half = self._pack(message, extra)
             half = msgspec.structs.replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
-            self._desk.begin(half.message_id)
+            self._transactions.begin(half.message_id)
             with self._in_flight:
-                receipt = await self._carry(Parcel(message.topic, half, message.key), timeout_s)
+                receipt = await self._send_parcel(Parcel(message.topic, half, message.key), timeout_s)
             self._client.routes.keep(message.topic)
             return receipt
 
-        return Transaction(self._desk, send, message.topic)
+        return Transaction(self._transactions, send, message.topic)
 
     async def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
         """Send *message* and return the reply of its consumer, see `reply`.
@@ -447,14 +449,14 @@ class Producer:
                 "timeout_s must be finite: the request carries it, so that a consumer knows how long a reply is of use"
             )
         message = self._on_wire(message)
-        correlation_id, reply = self._replies.begin()
+        correlation_id, reply = self._pending_requests.begin()
         extra = request_properties(correlation_id, self._client.client_id, timeout_s)
         try:
             parcel = Parcel(message.topic, self._pack(message, extra), message.key)
             async with asyncio.timeout(timeout_s):
-                await self._be_known(message.topic)
+                await self._announce(message.topic)
                 with self._in_flight:
-                    await self._carry(parcel, timeout_s)
+                    await self._send_parcel(parcel, timeout_s)
                 return await reply
         except TimeoutError:
             raise RequestTimeout(
@@ -503,31 +505,31 @@ class Producer:
 
     # Internals.
 
-    async def _carry(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
+    async def _send_parcel(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
         return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)
 
     def _pack(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
-        return pack(message, self._open_ids().next(now_ms()), self._packing, extra)
+        return pack(message, self._require_ids().next(now_ms()), self._packing, extra)
 
-    def _open_ids(self) -> UniqueIds:
+    def _require_ids(self) -> UniqueIds:
         if self._ids is None:
             self._client.check_process()
             raise LocalProtocolError(_NOT_OPEN)
         return self._ids
 
-    def _open_accumulator(self) -> Accumulator:
+    def _require_accumulator(self) -> Accumulator:
         if self._accumulator is None:
             self._client.check_process()
             raise LocalProtocolError(_NOT_OPEN)
         return self._accumulator
 
-    def _disown(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Close in a forked child without unregistering: the producer belongs to the parent."""
         self._ids = self._accumulator = None
 
     def _forget(self, topics: list[str]) -> None:
         self._sender.forget(topics)
-        self._whole.forget(topics)
+        self._inner_batch_support.forget(topics)
         if self._accumulator is not None:
             self._accumulator.forget(topics)
 
@@ -547,17 +549,17 @@ class Producer:
                 raise LocalProtocolError(f"{queue} is no queue of the topic {message.topic!r}")
         return message
 
-    async def _be_known(self, topic: str) -> None:
+    async def _announce(self, topic: str) -> None:
         """Announce this producer to every broker of *topic*: any of them may have to push the reply."""
         route = await self._client.publish_route(topic)
         if not set(route.masters.values()) <= set(self._client.connected_brokers()):
             await self._client.beat()
 
     async def _check_transaction(self, address: str, command: Command) -> None:
-        await self._desk.check(address, command)
+        await self._transactions.check(address, command)
 
 
-def whole_message(
+def as_message(
     message: Message | str,
     body: bytes,
     key: str | None,
@@ -581,7 +583,7 @@ def whole_message(
     return message
 
 
-def _maker_of(ids: UniqueIds) -> Callable[[int], list[str]]:
+def _id_maker(ids: UniqueIds) -> Callable[[int], list[str]]:
     """Return a function that makes the given number of ids, even for a send in flight when the producer is closed."""
     return lambda count: ids.next_many(now_ms(), count)
 

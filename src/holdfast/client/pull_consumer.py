@@ -25,15 +25,15 @@ from typing import Final, Self
 
 from holdfast.client.cluster.queue_rpc import Start
 from holdfast.client.consume.group_member import GroupMember
-from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.offset_store import OffsetStore
 from holdfast.client.consume.pull_plan import Prefetch, PullLimits
-from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
 from holdfast.client.consume.rebalance import AssignmentChange, plan_change
 from holdfast.client.messages.arguments import (
     check_count,
     check_kind,
     check_name,
-    check_place,
+    check_position,
     check_queue,
     check_seconds,
     check_start,
@@ -83,11 +83,11 @@ class PullConsumer:
         check_kind("prefetch", prefetch, Prefetch, optional=True)
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._buffers: dict[MessageQueue, deque[Delivery]] = {}
-        self._turn: deque[MessageQueue] = deque()
+        self._poll_order: deque[MessageQueue] = deque()
         self._arrived = asyncio.Event()
         self._auto_commit = auto_commit
         self._prefetch = prefetch or Prefetch(message_count_max=1000)
-        self._by_hand: set[MessageQueue] = set()  # queues from `assign`, as opposed to `subscribe`
+        self._manual_queues: set[MessageQueue] = set()  # queues from `assign`, as opposed to `subscribe`
         self._assigned_tags: dict[str, Subscription] = {}
         self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to automatically
         self._member = GroupMember(
@@ -100,19 +100,19 @@ class PullConsumer:
             assigned=self._subscribed_queues,
             on_change=self._change,
             broker_up=self._recover,
-            route_changed=self._follow,
+            route_changed=self._follow_leaders,
             name_server_refresh_s=name_server_refresh_s,
             unit=unit,
         )
-        self._keeper = OffsetKeeper(self._member.calls, start)
-        self._plan = ReaderPlan(
+        self._offset_store = OffsetStore(self._member.rpc, start)
+        self._reader_context = ReaderContext(
             client=self._member.client,
-            calls=self._member.calls,
+            rpc=self._member.rpc,
             group=self._member.group,
             subscription=self._subscription,
             limits=self._limits,
             deliver=self._deliver,
-            moved=self._moved,
+            offset_moved=self._offset_moved,
             namespace=namespace,
             with_subscription=True,
         )
@@ -152,8 +152,8 @@ class PullConsumer:
         await self._member.stop()
         if self._auto_commit:
             if last_poll_done:
-                self._record()
-            await self._keeper.save()
+                self._record_offsets()
+            await self._offset_store.save()
         await self._member.close()
 
     async def __aenter__(self) -> Self:
@@ -208,18 +208,18 @@ class PullConsumer:
             HoldfastError: the offset to begin at could not be determined.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
-        wanted = list(queues)
-        for queue in wanted:
+        assigned = list(queues)
+        for queue in assigned:
             check_queue("every one of queues", queue)
         check_text("tags", tags)
         self._member.client.check_process()
-        self._assigned_tags = {queue.topic: parse_tags(queue.topic, tags) for queue in wanted}
-        change = plan_change(self._by_hand & set(self._readers), wanted)
-        self._by_hand = set(wanted)
+        self._assigned_tags = {queue.topic: parse_tags(queue.topic, tags) for queue in assigned}
+        change = plan_change(self._manual_queues & set(self._readers), assigned)
+        self._manual_queues = set(assigned)
         await self._drop(change.lost)
         for queue in change.gained:
             await self._member.client.route(queue.topic)
-            self._add(queue, await self._keeper.first(queue))
+            self._add(queue, await self._offset_store.load(queue))
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -236,7 +236,7 @@ class PullConsumer:
         for queue in queues:
             reader = self._reader(queue)
             reader.is_paused = False
-            reader.nudge()
+            reader.wake()
         self._arrived.set()
 
     # Reading.
@@ -253,8 +253,8 @@ class PullConsumer:
         check_seconds("timeout_s", timeout_s)
         check_count("messages_max", messages_max)
         self._check_open()
-        self._record()
-        messages = self._take_prefetched(messages_max)
+        self._record_offsets()
+        messages = self._pop_prefetched(messages_max)
         if messages or timeout_s <= 0:
             return messages
         try:
@@ -262,7 +262,7 @@ class PullConsumer:
                 while not messages and not self._is_closed:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take_prefetched(messages_max)
+                    messages = self._pop_prefetched(messages_max)
         except TimeoutError:
             return []
         return messages
@@ -292,11 +292,11 @@ class PullConsumer:
             LocalProtocolError: this consumer does not read *queue*, or no longer does.
             TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
-        check_place("to", to)
+        check_position("to", to)
         self._reader(queue)
-        offset = to if isinstance(to, int) else await self._member.calls.offset_of(queue, to)
+        offset = to if isinstance(to, int) else await self._member.rpc.offset_of(queue, to)
         self._reader(queue)  # It may have been dropped meanwhile.
-        self._move(queue, offset)
+        self._seek(queue, offset)
 
     async def seek_all(self, to: Start) -> None:
         """Continue every queue at either end, or at a time.
@@ -308,9 +308,9 @@ class PullConsumer:
         check_start("to", to)
         self._member.client.check_process()
         for queue in list(self._readers):
-            offset = await self._member.calls.offset_of(queue, to)
+            offset = await self._member.rpc.offset_of(queue, to)
             if queue in self._readers:  # else it was dropped meanwhile
-                self._move(queue, offset)
+                self._seek(queue, offset)
 
     async def offset_of(self, queue: MessageQueue, at: Start) -> int:
         """Return the offset that *at* stands for in *queue* now.
@@ -321,8 +321,8 @@ class PullConsumer:
         """
         check_queue("queue", queue)
         check_start("at", at)
-        await self._find(queue)
-        return await self._member.calls.offset_of(queue, at)
+        await self._ensure_route(queue)
+        return await self._member.rpc.offset_of(queue, at)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group committed for *queue*, or None if it never did.
@@ -332,8 +332,8 @@ class PullConsumer:
             TypeError: *queue* is not a queue.
         """
         check_queue("queue", queue)
-        await self._find(queue)
-        return await self._member.calls.committed(queue)
+        await self._ensure_route(queue)
+        return await self._member.rpc.committed(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit *offsets*, or the positions of all queues, and return when the brokers have confirmed.
@@ -351,10 +351,10 @@ class PullConsumer:
         else:
             offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
         for queue, offset in offsets.items():
-            await self._find(queue)
-            await self._member.calls.commit(queue, offset)
-            self._keeper.book.record(queue, offset)
-            self._keeper.book.tell(queue, offset)
+            await self._ensure_route(queue)
+            await self._member.rpc.commit(queue, offset)
+            self._offset_store.offsets.record(queue, offset)
+            self._offset_store.offsets.mark_committed(queue, offset)
             self._committed[queue] = offset
 
     # Internals.
@@ -364,14 +364,14 @@ class PullConsumer:
         if self._is_closed:
             raise LocalProtocolError("this consumer is closed: create a new one")
 
-    async def _find(self, queue: MessageQueue) -> None:
+    async def _ensure_route(self, queue: MessageQueue) -> None:
         """Look up the route of *queue* if it is unknown: the caller may know the queue from another client.
 
         Raises:
             HoldfastError: no name server answers or knows the topic, or the parent process opened this consumer.
         """
         self._member.client.check_process()
-        if self._member.calls.find_address(queue) is None:
+        if self._member.rpc.find_address(queue) is None:
             await self._member.client.route(queue.topic)
 
     def _reader(self, queue: MessageQueue) -> QueueReader:
@@ -384,18 +384,18 @@ class PullConsumer:
             )
         return reader
 
-    def _move(self, queue: MessageQueue, offset: int) -> None:
+    def _seek(self, queue: MessageQueue, offset: int) -> None:
         self._buffers[queue].clear()
         self._readers[queue].reset(offset)
 
-    def _take_prefetched(self, messages_max: int) -> list[ReceivedMessage]:
+    def _pop_prefetched(self, messages_max: int) -> list[ReceivedMessage]:
         """Return prefetched messages, from the queues in turn."""
         messages: list[ReceivedMessage] = []
-        for _ in range(len(self._turn)):
+        for _ in range(len(self._poll_order)):
             if len(messages) >= messages_max:
                 break  # The next poll begins with the queue that would have been next.
-            queue = self._turn[0]
-            self._turn.rotate(-1)
+            queue = self._poll_order[0]
+            self._poll_order.rotate(-1)
             buffer = self._buffers[queue]
             while buffer and len(messages) < messages_max and not self._readers[queue].is_paused:
                 delivery = buffer.popleft()
@@ -410,27 +410,27 @@ class PullConsumer:
             buffer.extend(deliveries)
             self._arrived.set()
 
-    def _record(self) -> None:
+    def _record_offsets(self) -> None:
         for queue, reader in self._readers.items():
-            self._keeper.book.record(queue, reader.window.commit_offset)
+            self._offset_store.offsets.record(queue, reader.window.commit_offset)
 
-    def _moved(self, queue: MessageQueue, offset: int) -> None:
-        self._keeper.book.record(queue, offset)
+    def _offset_moved(self, queue: MessageQueue, offset: int) -> None:
+        self._offset_store.offsets.record(queue, offset)
 
     def _subscription(self, topic: str) -> Subscription:
         return self._assigned_tags.get(topic) or self._member.subscription(topic)
 
     def _subscribed_queues(self) -> list[MessageQueue]:
-        return [queue for queue in self._readers if queue not in self._by_hand]
+        return [queue for queue in self._readers if queue not in self._manual_queues]
 
     def _limits(self) -> PullLimits:
         return self._prefetch.share(len(self._readers))
 
     def _add(self, queue: MessageQueue, offset: int) -> None:
-        reader = QueueReader(self._plan, queue, offset)
+        reader = QueueReader(self._reader_context, queue, offset)
         self._readers[queue] = reader
         self._buffers[queue] = deque()
-        self._turn.append(queue)
+        self._poll_order.append(queue)
         reader.start()
 
     async def _drop(self, queues: Iterable[MessageQueue]) -> None:
@@ -438,22 +438,22 @@ class PullConsumer:
         for queue in dropped:
             self._readers.pop(queue).retire()
             del self._buffers[queue]
-            self._turn.remove(queue)
+            self._poll_order.remove(queue)
         if dropped and self._auto_commit:
-            await self._keeper.save()
+            await self._offset_store.save()
         for queue in dropped:
             self._committed.pop(queue, None)
             if self._auto_commit:
-                self._keeper.leave(queue)
+                self._offset_store.release(queue)
             else:
-                self._keeper.book.forget(queue)
+                self._offset_store.offsets.forget(queue)
 
     async def _change(self, change: AssignmentChange) -> bool:
         await self._drop(change.lost)
         is_complete = True
         for queue in change.gained:
             try:
-                self._add(queue, await self._keeper.first(queue))
+                self._add(queue, await self._offset_store.load(queue))
             except HoldfastError as error:
                 log.warning("queue %s cannot be taken over yet: %s", queue, error)
                 is_complete = False
@@ -461,11 +461,11 @@ class PullConsumer:
 
     async def _recover(self, address: str) -> None:
         """Continue our queues at a broker that is back."""
-        await self._resume([queue for queue in self._readers if self._member.calls.find_address(queue) == address])
+        await self._resume([queue for queue in self._readers if self._member.rpc.find_address(queue) == address])
 
-    def _follow(self, topic: str) -> None:
+    def _follow_leaders(self, topic: str) -> None:
         """Continue our logical queues of *topic* at their new leaders."""
-        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
+        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow_leader()]
         if moved:
             self._member.client.spawn(self._resume(moved))
 
@@ -474,12 +474,12 @@ class PullConsumer:
         queues = [queue for queue in queues if queue in self._readers]  # Some may have been dropped meanwhile.
         for queue in queues:
             self._readers[queue].resume()
-        book = self._keeper.book
-        offsets = {queue: book.find(queue) if self._auto_commit else self._committed.get(queue) for queue in queues}
+        consumed = self._offset_store.offsets
+        offsets = {queue: consumed.find(queue) if self._auto_commit else self._committed.get(queue) for queue in queues}
         # Ignore a broker that is ahead of us: the application sets the positions.
-        await self._keeper.repair({queue: offset for queue, offset in offsets.items() if offset is not None})
+        await self._offset_store.recommit({queue: offset for queue, offset in offsets.items() if offset is not None})
 
     async def _commit_forever(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            await self._keeper.save()
+            await self._offset_store.save()

@@ -31,16 +31,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.client.cluster.queue_rpc import TO_DEAD_LETTER, Start
-from holdfast.client.consume.concurrent_delivery import ConcurrentWork
-from holdfast.client.consume.consumer_requests import ConsumerDesk
+from holdfast.client.consume.concurrent_delivery import ConcurrentDelivery
+from holdfast.client.consume.consumer_requests import ConsumerRequests
 from holdfast.client.consume.group_member import GroupMember
-from holdfast.client.consume.iterator_delivery import IterationWork
+from holdfast.client.consume.iterator_delivery import IteratorDelivery
 from holdfast.client.consume.listener import Listener, ListenerCall, delay_level_of, log_failure
-from holdfast.client.consume.lock_renewal import LockKeeper, NoLocks
-from holdfast.client.consume.offset_store import OffsetKeeper
-from holdfast.client.consume.ordered_delivery import OrderedWork
+from holdfast.client.consume.lock_renewal import LockRenewal, NoLocks
+from holdfast.client.consume.offset_store import OffsetStore
+from holdfast.client.consume.ordered_delivery import OrderedDelivery
 from holdfast.client.consume.pull_plan import Prefetch, PullLimits
-from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
 from holdfast.client.consume.rebalance import AssignmentChange
 from holdfast.client.messages.arguments import (
     check_callable,
@@ -108,12 +108,8 @@ class PushConsumer:
     ) -> None:
         check_kind("ordered", ordered, bool)
         check_kind("broadcast", broadcast, bool)
-        if broadcast != (offset_file is not None):
-            raise LocalProtocolError(
-                "offset_file is where a broadcasting consumer keeps its offsets: give it with broadcast, and only then"
-            )
+        _check_offset_file(offset_file, broadcast=broadcast)
         check_callable("listener", listener)
-        check_kind("offset_file", offset_file, str | os.PathLike, optional=True)
         check_count("concurrency", concurrency, least=1)
         check_count("retries_max", retries_max, least=-1, optional=True)
         check_seconds("pause_s", pause_s, least=0)
@@ -134,39 +130,40 @@ class PushConsumer:
             on_change=self._change,
             broker_up=self._recover,
             broker_down=self._suspend,
-            route_changed=self._follow,
+            route_changed=self._follow_leaders,
             name_server_refresh_s=name_server_refresh_s,
             unit=unit,
         )
-        self._locks: LockKeeper | None = None
+        self._locks: LockRenewal | None = None
         if ordered and not broadcast:
-            self._locks = LockKeeper(self._member.calls, self._readers, self._evict)
-        self._keeper = OffsetKeeper(self._member.calls, start, Path(offset_file) if offset_file else None)
+            self._locks = LockRenewal(self._member.rpc, self._readers, self._evict)
+        self._offset_store = OffsetStore(self._member.rpc, start, Path(offset_file) if offset_file else None)
         call = None if listener is None else ListenerCall(listener, concurrency)
-        self._work = self._make_work(call, ordered=ordered, concurrency=concurrency, pause_s=pause_s)
-        self._plan = ReaderPlan(
+        self._delivery = self._make_delivery(call, ordered=ordered, concurrency=concurrency, pause_s=pause_s)
+        self._reader_context = ReaderContext(
             client=self._member.client,
-            calls=self._member.calls,
+            rpc=self._member.rpc,
             group=self._member.group,
             subscription=self._member.subscription,
             limits=self._limits,
-            deliver=self._work.deliver,
-            moved=self._keeper.book.record,
+            deliver=self._delivery.deliver,
+            offset_moved=self._offset_store.offsets.record,
             namespace=namespace,
         )
-        desk = ConsumerDesk(self._member, self._readers, self._keeper, call, self._locks, is_ordered=ordered)
-        self._member.client.handle(desk.handlers())
+        offsets, locks = self._offset_store, self._locks
+        requests = ConsumerRequests(self._member, self._readers, offsets, call, locks, is_ordered=ordered)
+        self._member.client.handle(requests.handlers())
         self._closed = asyncio.Event()
 
-    def _make_work(
+    def _make_delivery(
         self, call: ListenerCall | None, *, ordered: bool, concurrency: int, pause_s: float
-    ) -> ConcurrentWork | OrderedWork | IterationWork:
+    ) -> ConcurrentDelivery | OrderedDelivery | IteratorDelivery:
         locks = self._locks or NoLocks()
         if call is None:
-            return IterationWork(locks if ordered else None, self._member.client.check_process)
+            return IteratorDelivery(locks if ordered else None, self._member.client.check_process)
         if not ordered:
-            return ConcurrentWork(call, self._failed, concurrency)
-        return OrderedWork(
+            return ConcurrentDelivery(call, self._handle_failure, concurrency)
+        return OrderedDelivery(
             call,
             locks,
             self._to_dead_letter,
@@ -197,7 +194,7 @@ class PushConsumer:
             HoldfastError: no name server answers, or the consumer was closed.
         """
         self._check_open()
-        self._work.start()
+        self._delivery.start()
         try:
             await self._member.start()
             self._check_open()  # Another task may have closed it meanwhile.
@@ -220,11 +217,11 @@ class PushConsumer:
             return
         self._closed.set()
         await self._member.stop()
-        left = await self._work.stop(self._close_timeout_s)
-        for delivery in left:
+        unfinished = await self._delivery.stop(self._close_timeout_s)
+        for delivery in unfinished:
             await self._send_back(delivery)
-        self._record()
-        await self._keeper.save()
+        self._record_offsets()
+        await self._offset_store.save()
         if self._locks is not None:
             await self._locks.unlock(list(self._readers))
         await self._member.close()
@@ -281,13 +278,13 @@ class PushConsumer:
             LocalProtocolError: the consumer has a listener, which gets the messages.
         """
         self._member.client.check_process()
-        return self._iteration().iterate()
+        return self._iterator_delivery().iterate()
 
     def ack(self, message: ReceivedMessage) -> None:
         """Record that a message of the loop is done, before the loop asks for the next one."""
         check_kind("message", message, ReceivedMessage)
         self._member.client.check_process()
-        self._iteration().ack(message)
+        self._iterator_delivery().ack(message)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have a message of the loop redelivered later, see `RetryLater`; for the loop it is done.
@@ -299,42 +296,42 @@ class PushConsumer:
         check_kind("message", message, ReceivedMessage)
         check_delay_level(delay_level, least=TO_DEAD_LETTER)
         self._member.client.check_process()
-        await self._member.calls.send_back(message, delay_level, self._retries_max)
-        self._iteration().ack(message)
+        await self._member.rpc.send_back(message, delay_level, self._retries_max)
+        self._iterator_delivery().ack(message)
 
     def _check_open(self) -> None:
         self._member.client.check_process()
         if self._closed.is_set():
             raise LocalProtocolError("this consumer is closed: create a new one")
 
-    def _iteration(self) -> IterationWork:
-        if not isinstance(self._work, IterationWork):
+    def _iterator_delivery(self) -> IteratorDelivery:
+        if not isinstance(self._delivery, IteratorDelivery):
             raise LocalProtocolError("this consumer has a listener, which gets the messages: it cannot be iterated")
-        return self._work
+        return self._delivery
 
     # Changes of the assignment.
 
     async def _change(self, change: AssignmentChange) -> bool:
-        await self._give_up(change.lost)
+        await self._release_queues(change.lost)
         gained = list(change.gained)
         if self._locks is not None and gained:
             granted = await self._locks.lock(gained)
             gained = [queue for queue in gained if queue in granted]
-        taken = await asyncio.gather(*(self._take_over(queue) for queue in gained))
-        self._nudge()
-        return all(taken) and len(gained) == len(change.gained)
+        started = await asyncio.gather(*(self._start_reader(queue) for queue in gained))
+        self._wake_readers()
+        return all(started) and len(gained) == len(change.gained)
 
-    async def _give_up(self, queues: tuple[MessageQueue, ...]) -> None:
+    async def _release_queues(self, queues: tuple[MessageQueue, ...]) -> None:
         for queue in queues:
             reader = self._readers.get(queue)
             if reader is not None:  # else it was evicted meanwhile
                 reader.stop()
-                await self._work.leave(reader)
+                await self._delivery.release(reader)
                 self._retire(reader)
         if queues:
-            await self._keeper.save()
+            await self._offset_store.save()
         for queue in queues:
-            self._keeper.leave(queue)
+            self._offset_store.release(queue)
         if self._locks is not None and queues:
             await self._locks.unlock(queues)
 
@@ -345,24 +342,24 @@ class PushConsumer:
             if reader is not None:
                 log.warning("queue %s is locked by another member: it is given up", queue)
                 self._retire(reader)
-                self._keeper.leave(queue)
-                self._member.client.spawn(self._work.leave(reader))
+                self._offset_store.release(queue)
+                self._member.client.spawn(self._delivery.release(reader))
                 self._member.wake()
 
     def _retire(self, reader: QueueReader) -> None:
         """Discard the reader's deliveries and record its offset."""
         if self._readers.get(reader.queue) is reader:
             del self._readers[reader.queue]
-            self._keeper.book.record(reader.queue, reader.window.commit_offset)
+            self._offset_store.offsets.record(reader.queue, reader.window.commit_offset)
             reader.retire()
 
-    async def _take_over(self, queue: MessageQueue) -> bool:
+    async def _start_reader(self, queue: MessageQueue) -> bool:
         try:
-            offset = await self._keeper.first(queue)
+            offset = await self._offset_store.load(queue)
         except HoldfastError as error:
             log.warning("queue %s cannot be taken over yet: %s", queue, error)
             return False
-        reader = QueueReader(self._plan, queue, offset)
+        reader = QueueReader(self._reader_context, queue, offset)
         self._readers[queue] = reader
         reader.start()
         return True
@@ -370,9 +367,9 @@ class PushConsumer:
     def _limits(self) -> PullLimits:
         return self._prefetch.share(len(self._readers))
 
-    def _nudge(self) -> None:
+    def _wake_readers(self) -> None:
         for reader in self._readers.values():
-            reader.nudge()
+            reader.wake()
 
     # Changes of brokers.
 
@@ -385,9 +382,9 @@ class PushConsumer:
         """Continue our queues at a broker that is back."""
         await self._resume(self._queues_at(address))
 
-    def _follow(self, topic: str) -> None:
+    def _follow_leaders(self, topic: str) -> None:
         """Continue our logical queues of *topic* at their new leaders."""
-        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
+        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow_leader()]
         if moved:
             self._member.client.spawn(self._resume(moved))
 
@@ -395,34 +392,34 @@ class PushConsumer:
         """Lock *queues* again, pull, and repair their offsets: the broker that serves them now may have lost both."""
         if self._locks is not None:
             await self._locks.regain(queues)
-        mine = {queue: self._readers[queue] for queue in queues if queue in self._readers}
-        for reader in mine.values():
+        readers = {queue: self._readers[queue] for queue in queues if queue in self._readers}
+        for reader in readers.values():
             reader.resume()
-        places = {queue: reader.window.commit_offset for queue, reader in mine.items()}
-        for queue, offset in (await self._keeper.repair(places)).items():
-            if self._readers.get(queue) is mine[queue] and offset > mine[queue].window.commit_offset:
+        offsets = {queue: reader.window.commit_offset for queue, reader in readers.items()}
+        for queue, offset in (await self._offset_store.recommit(offsets)).items():
+            if self._readers.get(queue) is readers[queue] and offset > readers[queue].window.commit_offset:
                 log.info("queue %s was consumed up to %d by another member meanwhile", queue, offset)
-                mine[queue].reset(offset)
-                self._keeper.book.record(queue, offset)
+                readers[queue].reset(offset)
+                self._offset_store.offsets.record(queue, offset)
 
     def _queues_at(self, address: str) -> list[MessageQueue]:
-        return [queue for queue in self._readers if self._member.calls.find_address(queue) == address]
+        return [queue for queue in self._readers if self._member.rpc.find_address(queue) == address]
 
     # Offsets.
 
     async def _commit_forever(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            self._record()
-            await self._keeper.save()
+            self._record_offsets()
+            await self._offset_store.save()
 
-    def _record(self) -> None:
+    def _record_offsets(self) -> None:
         for queue, reader in self._readers.items():
-            self._keeper.book.record(queue, reader.window.commit_offset)
+            self._offset_store.offsets.record(queue, reader.window.commit_offset)
 
     # Failures.
 
-    async def _failed(self, delivery: Delivery, error: Exception) -> bool:
+    async def _handle_failure(self, delivery: Delivery, error: Exception) -> bool:
         log_failure(delivery.message, error)
         if self._member.is_broadcast or not delivery.is_current:
             return True  # Broadcast messages are not redelivered; a message that left our window is not ours to return.
@@ -436,9 +433,17 @@ class PushConsumer:
         if self._member.is_broadcast:
             return False
         try:
-            await self._member.calls.send_back(delivery.message, delay_level, self._retries_max)
+            await self._member.rpc.send_back(delivery.message, delay_level, self._retries_max)
         except HoldfastError as error:
             log.warning("message %s could not be sent back to its broker: %s", delivery.message.message_id, error)
             return False
         delivery.finish()
         return True
+
+
+def _check_offset_file(offset_file: Path | str | None, *, broadcast: bool) -> None:
+    check_kind("offset_file", offset_file, str | os.PathLike, optional=True)
+    if broadcast != (offset_file is not None):
+        raise LocalProtocolError(
+            "offset_file is where a broadcasting consumer keeps its offsets: give it with broadcast, and only then"
+        )

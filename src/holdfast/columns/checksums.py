@@ -37,15 +37,15 @@ _continue_crc: Final[Callable[[bytes, int], int]] = crc32  # type: ignore[assign
 Crcs = npt.NDArray[np.uint32]
 
 
-def are_all_right(bodies: npt.NDArray[np.uint8], size: int, stored: npt.NDArray[np.int32]) -> bool:
+def checksums_match(bodies: npt.NDArray[np.uint8], size: int, stored: npt.NDArray[np.int32]) -> bool:
     """Return whether all *bodies*, of *size* bytes each, match their *stored* checksums."""
     if (stored < 0).any():  # A stored checksum has 31 bits.
         return False
-    crcs = stored.astype(np.uint32) | (_find_tops(bodies, size) << np.uint32(31))
-    return _sum_up(crcs, size) == crc32(bodies.data)
+    crcs = stored.astype(np.uint32) | (_find_top_bits(bodies, size) << np.uint32(31))
+    return _combine_crcs(crcs, size) == crc32(bodies.data)
 
 
-def _sum_up(crcs: Crcs, size: int) -> int:
+def _combine_crcs(crcs: Crcs, size: int) -> int:
     """Return the checksum of the concatenated bodies with these checksums, by combining pairs until one is left."""
     doublings = 0
     while len(crcs) > 1:
@@ -56,15 +56,15 @@ def _sum_up(crcs: Crcs, size: int) -> int:
     return int(crcs[0])
 
 
-def _find_tops(bodies: npt.NDArray[np.uint8], size: int) -> Crcs:
+def _find_top_bits(bodies: npt.NDArray[np.uint8], size: int) -> Crcs:
     """Return the top bit of the checksum of each body."""
     word = next(f"u{width}" for width in (8, 4, 2, 1) if size % width == 0)
-    mask = _choose_bits(size).view(word)
+    mask = _find_parity_bits(size).view(word)
     words = bodies.view(word).reshape(-1, len(mask))
     step = max(1, _PARITY_BYTES // size)
     folded = [np.bitwise_xor.reduce(words[at : at + step] & mask, axis=1) for at in range(0, len(words), step)]
-    of_nothing = crc32(bytes(size)) >> 31
-    return (np.bitwise_count(np.concatenate(folded)) & 1 ^ of_nothing).astype(np.uint32)
+    zeros_top_bit = crc32(bytes(size)) >> 31
+    return (np.bitwise_count(np.concatenate(folded)) & 1 ^ zeros_top_bit).astype(np.uint32)
 
 
 class _Shift:
@@ -83,7 +83,7 @@ class _Shift:
         low = first.take(crcs & 0xFF) ^ second.take(crcs >> 8 & 0xFF)
         return low ^ third.take(crcs >> 16 & 0xFF) ^ fourth.take(crcs >> 24)
 
-    def twice(self) -> _Shift:
+    def doubled(self) -> _Shift:
         return _Shift(self(self._images))
 
 
@@ -99,18 +99,18 @@ def _xor_all(images: Crcs) -> Crcs:
 def _shift_by(size: int, doublings: int) -> _Shift:
     """Return the shift by *size* bytes, doubled *doublings* times."""
     if doublings:
-        return _shift_by(size, doublings - 1).twice()
+        return _shift_by(size, doublings - 1).doubled()
     zeros = bytes(size)
-    of_nothing = crc32(zeros)
-    return _Shift(np.array([_continue_crc(zeros, 1 << bit) ^ of_nothing for bit in range(32)], dtype=np.uint32))
+    zeros_crc = crc32(zeros)
+    return _Shift(np.array([_continue_crc(zeros, 1 << bit) ^ zeros_crc for bit in range(32)], dtype=np.uint32))
 
 
 @lru_cache(maxsize=64)
-def _choose_bits(size: int) -> npt.NDArray[np.uint8]:
+def _find_parity_bits(size: int) -> npt.NDArray[np.uint8]:
     """Return the bits of a body of *size* bytes on which the top bit of its checksum depends."""
-    of_nothing = crc32(b"\0")
+    zeros_crc = crc32(b"\0")
     # The effect of the last byte's bits on a checksum. Earlier bytes have the same effect, shifted.
-    images = np.array([[crc32(bytes([1 << bit])) ^ of_nothing for bit in range(8)]], dtype=np.uint32)
+    images = np.array([[crc32(bytes([1 << bit])) ^ zeros_crc for bit in range(8)]], dtype=np.uint32)
     doublings = 0
     while len(images) < size:
         images = np.concatenate((_shift_by(1, doublings)(images), images))

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.columns.records import Records, check_bodies
-from holdfast.columns.slices import Block, Places, at_any_byte
+from holdfast.columns.slices import Block, Int64Array, view_unaligned
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.wire.records.batch import ITEM_OVERHEAD
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.records.inner_batch import INNER_BATCH, count_said
+from holdfast.wire.records.inner_batch import INNER_BATCH, declared_count
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
 _BODY_SIZE_AT: Final = 16
@@ -66,12 +66,12 @@ def _without_unreadable(block: Block, records: Records, unreadable: list[Unreada
     """Return the *records* that can be opened; each batch is checked separately."""
     is_readable = np.ones(len(records), dtype=np.bool_)
     for number in np.flatnonzero(are_batches(records)).tolist():
-        alone = records.select(slice(number, number + 1))
+        single = records.select(slice(number, number + 1))
         try:
-            _to_rows(block, alone)
+            _to_rows(block, single)
         except RemoteProtocolError as error:
             is_readable[number] = False
-            unreadable.append(UnreadableBatch(int(alone.offsets[0]), str(error)))
+            unreadable.append(UnreadableBatch(int(single.offsets[0]), str(error)))
     return records.select(is_readable)
 
 
@@ -87,10 +87,10 @@ def _uncompress(block: Block, records: Records, unreadable: list[UnreadableBatch
         body = plain[number - first] = _uncompress_one(block, records, number, unreadable)
         size += 0 if body is None else len(body)
         if size >= _PLAIN_BYTES:
-            yield _put_in_place(block, records.select(slice(first, number + 1)), plain)
+            yield _replace_bodies(block, records.select(slice(first, number + 1)), plain)
             first, size, plain = number + 1, 0, {}
     if first < len(records):
-        yield _put_in_place(block, records.select(slice(first, None)), plain)
+        yield _replace_bodies(block, records.select(slice(first, None)), plain)
 
 
 def _uncompress_one(block: Block, records: Records, number: int, unreadable: list[UnreadableBatch]) -> bytes | None:
@@ -102,7 +102,7 @@ def _uncompress_one(block: Block, records: Records, number: int, unreadable: lis
         return None
 
 
-def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]) -> tuple[Block, Records]:
+def _replace_bodies(block: Block, records: Records, plain: dict[int, bytes | None]) -> tuple[Block, Records]:
     """Return *records* and their block with the *plain* bodies, by record number, in place; None drops the record."""
     at = int(records.body_starts[0])
     pieces: list[Block] = []
@@ -130,8 +130,8 @@ def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]
 def _to_rows(block: Block, records: Records) -> Records:
     """Return one row per message; no batch may be compressed."""
     is_batch = are_batches(records)
-    items, inside = _find_items(block, records.select(is_batch))
-    i4, u2 = at_any_byte(block, ">i4"), at_any_byte(block, ">u2")
+    items, item_counts = _find_items(block, records.select(is_batch))
+    i4, u2 = view_unaligned(block, ">i4"), view_unaligned(block, ">u2")
     sizes = i4[items].astype(np.int64)
     body_sizes = i4[items + _BODY_SIZE_AT].astype(np.int64)
     _validate((body_sizes >= 0) & (body_sizes <= sizes - ITEM_OVERHEAD), "the body of one of its messages does not fit")
@@ -139,10 +139,10 @@ def _to_rows(block: Block, records: Records) -> Records:
     properties_sizes = u2[properties_starts - 2].astype(np.int64)
     _validate(ITEM_OVERHEAD + body_sizes + properties_sizes == sizes, "the parts of one of its messages do not add up")
     counts = np.ones(len(records), dtype=np.int64)
-    counts[is_batch] = inside
+    counts[is_batch] = item_counts
     is_item = np.repeat(is_batch, counts)
 
-    def spread(of_records: npt.NDArray[Any], of_items: Places | None = None) -> npt.NDArray[Any]:
+    def spread(of_records: npt.NDArray[Any], of_items: Int64Array | None = None) -> npt.NDArray[Any]:
         if of_items is not None and is_batch.all():
             return of_items
         rows = np.repeat(of_records, counts)
@@ -151,7 +151,7 @@ def _to_rows(block: Block, records: Records) -> Records:
         return rows
 
     return Records(
-        offsets=spread(records.offsets) + _number(counts),
+        offsets=spread(records.offsets) + _number_members(counts),
         flags=spread(records.flags),
         born_ms=spread(records.born_ms),
         store_ms=spread(records.store_ms),
@@ -163,41 +163,41 @@ def _to_rows(block: Block, records: Records) -> Records:
     )
 
 
-def _find_items(block: Block, batches: Records) -> tuple[Places, Places]:
+def _find_items(block: Block, batches: Records) -> tuple[Int64Array, Int64Array]:
     """Return where each item of *batches* begins, and the number of items per batch. No item exceeds its batch."""
     ends = (batches.properties_starts + batches.properties_sizes).tolist()
     texts = (bytes(block[start:end]) for start, end in zip(batches.properties_starts.tolist(), ends, strict=True))
-    counts = np.fromiter((count_said(text) or 1 for text in texts), dtype=np.int64, count=len(batches))
+    counts = np.fromiter((declared_count(text) or 1 for text in texts), dtype=np.int64, count=len(batches))
     _validate(batches.body_sizes >= counts * ITEM_OVERHEAD, "it is too short for as many messages as it says")
     items, is_even = _find_even(block, batches, counts)
     if not is_even.all():
-        others = batches.select(~is_even)
-        found = _follow(block, others.body_starts, others.body_starts + others.body_sizes, counts[~is_even])
+        uneven = batches.select(~is_even)
+        found = _follow_sizes(block, uneven.body_starts, uneven.body_starts + uneven.body_sizes, counts[~is_even])
         items = np.sort(np.concatenate((items, found)))
     return items, counts
 
 
-def _find_even(block: Block, batches: Records, counts: Places) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _find_even(block: Block, batches: Records, counts: Int64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Return the items of the batches whose items all have one size, and a mask of these batches."""
     sizes, rest = np.divmod(batches.body_sizes, counts)
     is_even = rest == 0
     counts = np.where(is_even, counts, 0)
     of_batch = np.repeat(np.arange(len(batches)), counts)
-    items = batches.body_starts[of_batch] + _number(counts) * sizes[of_batch]
-    is_wrong = at_any_byte(block, ">i4")[items] != sizes[of_batch]
+    items = batches.body_starts[of_batch] + _number_members(counts) * sizes[of_batch]
+    is_wrong = view_unaligned(block, ">i4")[items] != sizes[of_batch]
     if is_wrong.any():
         is_even[of_batch[is_wrong]] = False
         items = items[is_even[of_batch]]
     return items, is_even
 
 
-def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Places:
+def _follow_sizes(block: Block, starts: Int64Array, ends: Int64Array, counts: Int64Array) -> Int64Array:
     """Return where the items of batches begin, by following their sizes in many batches in step.
 
     When few batches are left, each is followed alone: a step over a few costs more than they do one by one.
     """
-    i4 = at_any_byte(block, ">i4")
-    found: list[Places] = []
+    i4 = view_unaligned(block, ">i4")
+    found: list[Int64Array] = []
     at = starts
     while len(at) >= _IN_STEP_MIN:
         found.append(at)
@@ -207,13 +207,13 @@ def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Place
         _validate((sizes >= ITEM_OVERHEAD) & np.where(is_over, at == ends, at < ends), _MISCOUNTED)
         if is_over.any():
             at, ends, counts = at[~is_over], ends[~is_over], counts[~is_over]
-    alone: list[int] = []
+    single_starts: list[int] = []
     for start, end, count in zip(at.tolist(), ends.tolist(), (counts - len(found)).tolist(), strict=True):
-        _follow_alone(block, start, end, count, alone)
-    return np.concatenate((*found, np.array(alone, dtype=np.int64)))
+        _follow_single(block, start, end, count, single_starts)
+    return np.concatenate((*found, np.array(single_starts, dtype=np.int64)))
 
 
-def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int]) -> None:
+def _follow_single(block: Block, at: int, end: int, count: int, found: list[int]) -> None:
     """Append the start of every item of one batch to *found*."""
     for _ in range(count):
         size = _unpack_size(block, at)[0] if at < end else 0
@@ -225,12 +225,12 @@ def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int])
         raise RemoteProtocolError(_MISCOUNTED)
 
 
-def _number(counts: Places) -> Places:
+def _number_members(counts: Int64Array) -> Int64Array:
     """Return the numbers 0, 1, ... of the members of each of many groups."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def _validate(is_right: npt.NDArray[np.bool_], fault: str) -> None:
-    if not is_right.all():
+def _validate(is_valid: npt.NDArray[np.bool_], fault: str) -> None:
+    if not is_valid.all():
         raise RemoteProtocolError(fault)

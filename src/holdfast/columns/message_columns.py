@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from holdfast.columns.inner_batches import are_batches, open_batches
 from holdfast.columns.property_columns import Properties, split_properties
-from holdfast.columns.records import Records, check_bodies, read_records, take_bodies
-from holdfast.columns.slices import Block, Places, take_slices
+from holdfast.columns.records import Records, check_bodies, copy_bodies, read_records
+from holdfast.columns.slices import Block, Int64Array, copy_slices
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.wire.records.compression import COMPRESSED, decompress
@@ -47,7 +47,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RecordOrigin:
     """The source of the records of one answer.
 
     Attributes:
@@ -65,7 +65,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSelection:
     """The part of an answer that becomes rows.
 
     Attributes:
@@ -92,14 +92,14 @@ def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def to_batches(
-    block: Block, origin: Origin, wanted: Wanted, unreadable: list[UnreadableBatch] | None = None
+    block: Block, origin: RecordOrigin, selection: RowSelection, unreadable: list[UnreadableBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of an answer as batches: one, or several if decompressed batches are large.
 
     Args:
         block: The records of the answer.
         origin: The source of the records.
-        wanted: The part of them that becomes rows.
+        selection: The part of them that becomes rows.
         unreadable: Receives an entry for every batch that cannot be opened: such a batch yields no rows. Without it
             the first one is raised.
 
@@ -110,60 +110,60 @@ def to_batches(
     records = read_records(block)
     if origin.delta:
         records = replace(records, offsets=records.offsets + origin.delta)
-    if len(records) and records.offsets[-1] >= wanted.end:
-        records = records.select(records.offsets < wanted.end)  # Do not open batches that are not wanted.
+    if len(records) and records.offsets[-1] >= selection.end:
+        records = records.select(records.offsets < selection.end)  # Do not open batches that are not wanted.
     if not are_batches(records).any():
-        yield _Maker(block, _between(records, wanted), origin).make(wanted)
+        yield _BatchBuilder(block, _select_range(records, selection), origin).build(selection)
         return
     found: list[UnreadableBatch] = [] if unreadable is None else unreadable
-    for plain, rows in open_batches(block, records, found):
+    for plain_block, rows in open_batches(block, records, found):
         if found and unreadable is None:
             raise found[0]
-        yield _Maker(plain, _between(rows, wanted), origin).make(wanted)
+        yield _BatchBuilder(plain_block, _select_range(rows, selection), origin).build(selection)
 
 
-def _between(rows: Records, wanted: Wanted) -> Records:
+def _select_range(rows: Records, selection: RowSelection) -> Records:
     """Return the rows whose offsets are wanted."""
     offsets = rows.offsets
-    if not len(rows) or (offsets[0] >= wanted.start and offsets[-1] < wanted.end):
+    if not len(rows) or (offsets[0] >= selection.start and offsets[-1] < selection.end):
         return rows
-    return rows.select((offsets >= wanted.start) & (offsets < wanted.end))
+    return rows.select((offsets >= selection.start) & (offsets < selection.end))
 
 
-def from_rows(block: Block, rows: Records, origin: Origin, columns: Sequence[str]) -> pa.RecordBatch:
+def from_rows(block: Block, rows: Records, origin: RecordOrigin, columns: Sequence[str]) -> pa.RecordBatch:
     """Return rows of a block as a batch of these columns, one message per row.
 
     Raises:
         CorruptRecord: the body is requested, and one does not match its checksum.
     """
-    return _Maker(block, rows, origin).make(Wanted(tuple(columns), 0, 1 << 62))
+    return _BatchBuilder(block, rows, origin).build(RowSelection(tuple(columns), 0, 1 << 62))
 
 
-class _Maker:
+class _BatchBuilder:
     """Builds the columns of one answer on request."""
 
-    def __init__(self, block: Block, records: Records, origin: Origin) -> None:
+    def __init__(self, block: Block, records: Records, origin: RecordOrigin) -> None:
         self._block = block
         self._records = records
         self._origin = origin
         self._properties: Properties | None = None
 
-    def make(self, wanted: Wanted) -> pa.RecordBatch:
-        if wanted.tags is not None:
-            has_tag = pc.is_in(self.properties.find(names.TAGS), pa.array(sorted(wanted.tags)))
+    def build(self, selection: RowSelection) -> pa.RecordBatch:
+        if selection.tags is not None:
+            has_tag = pc.is_in(self.properties.find(names.TAGS), pa.array(sorted(selection.tags)))
             self._records = self._records.select(has_tag.to_numpy(zero_copy_only=False))
             self._properties = None
-        arrays = [_MAKERS[name](self) for name in wanted.columns]
+        arrays = [_COLUMN_BUILDERS[name](self) for name in selection.columns]
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(self._records), type=pa.struct([])))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(wanted.columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(selection.columns))
 
     @property
     def properties(self) -> Properties:
         if self._properties is None:
             records = self._records
             ends = records.properties_starts + records.properties_sizes
-            self._properties = split_properties(take_slices(self._block, records.properties_starts, ends))
+            self._properties = split_properties(copy_slices(self._block, records.properties_starts, ends))
         return self._properties
 
     def key(self) -> pa.Array:
@@ -173,7 +173,7 @@ class _Maker:
 
     def body(self) -> pa.Array:
         records = self._records
-        bodies = take_bodies(self._block, records)
+        bodies = copy_bodies(self._block, records)
         is_item = are_batches(records)
         if not is_item.any():
             check_bodies(self._block, records, bodies)
@@ -200,47 +200,47 @@ class _Maker:
         return self.properties.to_map()
 
     def topic(self) -> pa.Array:
-        return self._same(pa.scalar(self._origin.topic, pa.string()))
+        return self._constant_column(pa.scalar(self._origin.topic, pa.string()))
 
     def queue(self) -> pa.Array:
-        return self._same(pa.scalar(self._origin.queue, pa.int32()))
+        return self._constant_column(pa.scalar(self._origin.queue, pa.int32()))
 
     def broker(self) -> pa.Array:
-        return self._same(pa.scalar(self._origin.broker, pa.string()))
+        return self._constant_column(pa.scalar(self._origin.broker, pa.string()))
 
     def generation(self) -> pa.Array:
-        return self._same(pa.scalar(self._origin.generation, pa.int32()))
+        return self._constant_column(pa.scalar(self._origin.generation, pa.int32()))
 
     def offset(self) -> pa.Array:
         return pa.array(self._records.offsets)
 
-    def stored(self) -> pa.Array:
+    def store_time(self) -> pa.Array:
         return _to_time(self._records.store_ms)
 
-    def born(self) -> pa.Array:
+    def born_time(self) -> pa.Array:
         return _to_time(self._records.born_ms)
 
-    def _same(self, value: Any) -> pa.Array:
+    def _constant_column(self, value: Any) -> pa.Array:
         if not value.is_valid:
             return pa.nulls(len(self._records), value.type)
         return pa.repeat(value, len(self._records))
 
 
-_MAKERS: Final[dict[str, Callable[[_Maker], pa.Array]]] = {
-    "key": _Maker.key,
-    "body": _Maker.body,
-    "tags": _Maker.tags,
-    "topic": _Maker.topic,
-    "queue": _Maker.queue,
-    "offset": _Maker.offset,
-    "storeTimestamp": _Maker.stored,
-    "bornTimestamp": _Maker.born,
-    "properties": _Maker.property_map,
-    "generation": _Maker.generation,
-    "broker": _Maker.broker,
+_COLUMN_BUILDERS: Final[dict[str, Callable[[_BatchBuilder], pa.Array]]] = {
+    "key": _BatchBuilder.key,
+    "body": _BatchBuilder.body,
+    "tags": _BatchBuilder.tags,
+    "topic": _BatchBuilder.topic,
+    "queue": _BatchBuilder.queue,
+    "offset": _BatchBuilder.offset,
+    "storeTimestamp": _BatchBuilder.store_time,
+    "bornTimestamp": _BatchBuilder.born_time,
+    "properties": _BatchBuilder.property_map,
+    "generation": _BatchBuilder.generation,
+    "broker": _BatchBuilder.broker,
 }
 
 
-def _to_time(milliseconds: Places) -> pa.Array:
+def _to_time(milliseconds: Int64Array) -> pa.Array:
     # In answers of a few rows, a cast would cost more than everything else.
     return pa.Array.from_buffers(_TIME, len(milliseconds), [None, pa.py_buffer(milliseconds * 1000)])

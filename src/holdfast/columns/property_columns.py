@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.columns.slices import Block, Places, at_any_byte, cut, parts_of, take_every
+from holdfast.columns.slices import Block, Int64Array, bounds_and_bytes, copy_every, split_at, view_unaligned
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -34,18 +34,20 @@ class Properties:
         ends: Where its 0x02 is, or the end of its row.
     """
 
-    def __init__(self, block: Block, bounds: Places, starts: Places, middles: Places, ends: Places) -> None:
+    def __init__(
+        self, block: Block, bounds: Int64Array, starts: Int64Array, middles: Int64Array, ends: Int64Array
+    ) -> None:
         self._block = block
         self._bounds = bounds
         self._starts, self._middles = starts, middles
         # Alternately a value and the bytes between it and the next value.
-        self._values = _to_text(cut(block, [middles + 1, ends]), block)
+        self._values = _to_text(split_at(block, [middles + 1, ends]), block)
 
     @cached_property
     def _names(self) -> pa.Array:
         if self._pattern is not None:
             return _repeat(self._pattern, len(self._bounds) - 1)
-        return take_every(_to_text(cut(self._block, [self._starts, self._middles]), self._block), 0, 2)
+        return copy_every(_to_text(split_at(self._block, [self._starts, self._middles]), self._block), 0, 2)
 
     @cached_property
     def _pattern(self) -> list[str] | None:
@@ -59,7 +61,7 @@ class Properties:
             return None
         pattern: list[str] = []
         for number, size in enumerate(sizes[0].tolist()):
-            found = at_any_byte(self._block, f"V{size}")[self._starts[number::count]]
+            found = view_unaligned(self._block, f"V{size}")[self._starts[number::count]]
             of_rows = found.view(np.uint8).reshape(rows, size)
             if not (of_rows == of_rows[0]).all():
                 return None
@@ -72,31 +74,33 @@ class Properties:
         rows = len(self._bounds) - 1
         if pattern is not None and name in pattern:
             number = len(pattern) - 1 - pattern[::-1].index(name)
-            return take_every(self._values, 2 * number, 2 * len(pattern))
+            return copy_every(self._values, 2 * number, 2 * len(pattern))
         if pattern is not None or not len(self._starts):
             return pa.nulls(rows, pa.string())
-        places = np.flatnonzero(self._is_named(name))
+        matches = np.flatnonzero(self._is_named(name))
         chosen = np.full(rows, -1, dtype=np.int64)
-        chosen[np.searchsorted(self._bounds, places, side="right") - 1] = places
+        chosen[np.searchsorted(self._bounds, matches, side="right") - 1] = matches
         return self._values.take(pa.array(2 * chosen, mask=chosen < 0))
 
     def to_map(self) -> pa.Array:
         """Return all properties as one map per row."""
         bounds = pa.array(self._bounds.astype(np.int32))
-        return pa.MapArray.from_arrays(bounds, self._names, take_every(self._values, 0, 2))
+        return pa.MapArray.from_arrays(bounds, self._names, copy_every(self._values, 0, 2))
 
     def _is_named(self, name: str) -> npt.NDArray[np.bool_]:
-        offsets, text = parts_of(self._names)
-        wanted = np.frombuffer(name.encode(), dtype=np.uint8)
-        is_right = np.diff(offsets) == len(wanted)
-        places = np.flatnonzero(is_right)
-        is_right[places] = (text[offsets[places, np.newaxis] + np.arange(len(wanted))] == wanted).all(axis=1)
-        return is_right
+        offsets, text = bounds_and_bytes(self._names)
+        encoded_name = np.frombuffer(name.encode(), dtype=np.uint8)
+        is_match = np.diff(offsets) == len(encoded_name)
+        candidates = np.flatnonzero(is_match)
+        is_match[candidates] = (
+            text[offsets[candidates, np.newaxis] + np.arange(len(encoded_name))] == encoded_name
+        ).all(axis=1)
+        return is_match
 
 
 def split_properties(texts: pa.BinaryArray) -> Properties:
     """Return the properties of *texts*, one row each; the column must not be a slice."""
-    bounds, content = parts_of(texts)
+    bounds, content = bounds_and_bytes(texts)
     separators = np.flatnonzero(content <= _VALUE_END)
     kinds = content[separators]
     middles, ends = separators[0::2], separators[1::2]
@@ -113,7 +117,7 @@ def split_properties(texts: pa.BinaryArray) -> Properties:
     return Properties(content.data, firsts, starts, middles, ends) if is_regular else _split_any(content, bounds)
 
 
-def _count_marks(ends: Places, bounds: Places) -> Places:
+def _count_marks(ends: Int64Array, bounds: Int64Array) -> Int64Array:
     """Return how many end marks precede each bound. A constant number per row, the usual case, needs no search."""
     each = len(ends) // max(1, len(bounds) - 1)
     guess = np.arange(len(bounds)) * each
@@ -123,7 +127,7 @@ def _count_marks(ends: Places, bounds: Places) -> Places:
     return guess if is_right.all() else np.searchsorted(ends, bounds)
 
 
-def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
+def _split_any(content: npt.NDArray[np.uint8], bounds: Int64Array) -> Properties:
     """Return the properties of texts that may contain irregular pieces or lack the last end mark of a row."""
     ends = np.flatnonzero(content == _VALUE_END)
     # The last end mark of a row may be missing: then the end of the row replaces it.

@@ -23,12 +23,12 @@ from pyspark.sql import SparkSession
 
 from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Table, left, print_all, right
-from holdfast.demo.ledger import Ledger, Load
+from holdfast.demo.ledger import Ledger, LoadGenerator
 from holdfast.demo.picture import draw
-from holdfast.demo.proof import Proof, check_counts, close_books
+from holdfast.demo.proof import Proof, check_counts, compare_clicks
 from holdfast.demo.queries import ARCHIVE, CLICKS, COUNTS, GROUP, Dashboard, Queries
 from holdfast.demo.screen import Screen
-from holdfast.demo.stage import PATIENCE_S, QUEUES, DemoFailed, Stage, copied_bytes, running_cluster, wait_until
+from holdfast.demo.stage import PATIENCE_S, QUEUES, DemoCluster, DemoFailed, copied_bytes, running_cluster, wait_until
 from holdfast.model.errors import HoldfastError
 from holdfast.spark.spark_session import session
 
@@ -38,66 +38,66 @@ PHASE_S: Final = 5.0
 _SAMPLE_S: Final = 0.25
 
 
-class Play:
+class DemoRun:
     """One run of the demo."""
 
-    def __init__(self, spark: SparkSession, stage: Stage, folder: Path, screen: Screen) -> None:
-        self._stage = stage
+    def __init__(self, spark: SparkSession, cluster: DemoCluster, folder: Path, screen: Screen) -> None:
+        self._cluster = cluster
         self._screen = screen
         self._ledger = Ledger()
-        self._load = Load(stage.plan, self._ledger, CLICKS, [f"page-{number}" for number in range(PAGES)])
+        self._load = LoadGenerator(cluster.plan, self._ledger, CLICKS, [f"page-{number}" for number in range(PAGES)])
         self._dashboard = Dashboard()
-        self._queries = Queries(spark, stage.plan.namesrv, folder)
+        self._queries = Queries(spark, cluster.plan.namesrv, folder)
         for name in self._queries.batches:
             screen.timeline.begin(f"query {name}", screen.now_s)
 
     async def run(self, admin: Admin) -> tuple[int, int]:
         """Send clicks while brokers come and go. Return the query restarts, and the remains of removed brokers."""
-        *leaving, _ = self._stage.plan.brokers
-        async with self._dashboard.consumer(self._stage.plan.namesrv):
+        *leaving, _ = self._cluster.plan.brokers
+        async with self._dashboard.consumer(self._cluster.plan.namesrv):
             watching, clicking = asyncio.create_task(self._watch()), asyncio.create_task(self._load.run())
             await self._phase("2 brokers")
-            await self._stage.grow(admin)
+            await self._cluster.grow(admin)
             await self._phase("4 brokers")
-            await self._stage.shrink(admin, [CLICKS, COUNTS], [GROUP, ARCHIVE])
+            await self._cluster.shrink(admin, [CLICKS, COUNTS], [GROUP, ARCHIVE])
             await self._phase("1 broker")
-            await self._stage.kill()
+            await self._cluster.kill()
             await self._phase("1 broker, killed and back")
             self._load.stop()
             await clicking
-            self._screen.event(f"{self._ledger.acknowledged:,} clicks were acknowledged; waiting for the queries")
+            self._screen.show_event(f"{self._ledger.acknowledged:,} clicks were acknowledged; waiting for the queries")
             restarts = await asyncio.to_thread(self._queries.finish)
             total = len(await asyncio.to_thread(self._queries.archived, CLICKS))
             await wait_until(lambda: self._dashboard.total >= total, PATIENCE_S)
             watching.cancel()
-        return restarts, len(await self._stage.find_left(admin, [broker.name for broker in leaving]))
+        return restarts, len(await self._cluster.find_leftovers(admin, [broker.name for broker in leaving]))
 
-    def prove(self, restarts: int, leftovers: int) -> Proof:
+    def make_proof(self, restarts: int, leftovers: int) -> Proof:
         """Compare sent and archived clicks. Call it after the brokers have stopped: it reads their logs."""
         clicks, counts = self._queries.archived(CLICKS), self._queries.archived(COUNTS)
         counted, miscounted = check_counts(clicks, counts)
-        stored, copied = copied_bytes(self._stage.plan, {CLICKS, COUNTS})
+        stored, copied = copied_bytes(self._cluster.plan, {CLICKS, COUNTS})
         return Proof(
-            clicks=close_books(self._ledger, clicks),
+            clicks=compare_clicks(self._ledger, clicks),
             counted=counted,
             shown=self._dashboard.total,
             miscounted=miscounted,
             restarts=restarts,
             stored=stored,
             rows=len(clicks) + len(counts),
-            copied=max(copied, self._stage.copied),
+            copied=max(copied, self._cluster.copied),
             left=leftovers,
         )
 
-    async def _phase(self, what: str) -> None:
+    async def _phase(self, label: str) -> None:
         """Let the clicks continue for a while, and until some of them are counted."""
         before = self._dashboard.total
-        self._ledger.take_shares()
+        self._ledger.shares_since_last()
         await asyncio.sleep(PHASE_S)
-        if not await wait_until(lambda: self._queries.check() and self._dashboard.total > before, PATIENCE_S):
-            raise DemoFailed(f"{what}: no click was counted for {PATIENCE_S:g} s")
-        shares, counted = self._ledger.take_shares(), self._dashboard.total
-        self._screen.event(f"{what}: {counted:,} clicks counted so far, the newest stored by {shares}")
+        if not await wait_until(lambda: self._queries.require_running() and self._dashboard.total > before, PATIENCE_S):
+            raise DemoFailed(f"{label}: no click was counted for {PATIENCE_S:g} s")
+        shares, counted = self._ledger.shares_since_last(), self._dashboard.total
+        self._screen.show_event(f"{label}: {counted:,} clicks counted so far, the newest stored by {shares}")
 
     async def _watch(self) -> None:
         """Record the current counts several times a second."""
@@ -107,7 +107,7 @@ class Play:
             for name, count in self._queries.batches.items():
                 done = timeline.batches.setdefault(f"query {name}", [])
                 done += [screen.now_s] * (count - len(done))
-            screen.now(f"clicks {self._ledger.acknowledged:,}  counted {self._dashboard.total:,}")
+            screen.show_status(f"clicks {self._ledger.acknowledged:,}  counted {self._dashboard.total:,}")
             await asyncio.sleep(_SAMPLE_S)
 
 
@@ -116,26 +116,26 @@ async def run(folder: Path, screen: Screen) -> Proof:
     # Create the session in this thread: Spark looks up sinks in the session of the thread that starts a query.
     spark = session("click-count", config={"spark.log.level": "OFF"})
     spark.sparkContext.setLogLevel("OFF")
-    screen.event("Spark is up")
+    screen.show_event("Spark is up")
     try:
-        async with running_cluster(folder, screen) as stage, Admin(stage.plan.namesrv) as admin:
-            await stage.create(admin, CLICKS, COUNTS)
-            screen.event(f"static topics {CLICKS} and {COUNTS}: {QUEUES} logical queues each")
-            play = Play(spark, stage, folder, screen)
-            screen.event("both queries run: one counts clicks into a topic, one archives both topics as Parquet")
-            restarts, leftovers = await play.run(admin)
-        screen.event("the queries have ended, the cluster has stopped; comparing sent and archived messages")
-        return play.prove(restarts, leftovers)
+        async with running_cluster(folder, screen) as cluster, Admin(cluster.plan.namesrv) as admin:
+            await cluster.create(admin, CLICKS, COUNTS)
+            screen.show_event(f"static topics {CLICKS} and {COUNTS}: {QUEUES} logical queues each")
+            demo_run = DemoRun(spark, cluster, folder, screen)
+            screen.show_event("both queries run: one counts clicks into a topic, one archives both topics as Parquet")
+            restarts, leftovers = await demo_run.run(admin)
+        screen.show_event("the queries have ended, the cluster has stopped; comparing sent and archived messages")
+        return demo_run.make_proof(restarts, leftovers)
     finally:
         spark.stop()
 
 
-def keep_noise_apart(path: Path) -> None:
+def redirect_stderr(path: Path) -> None:
     """Redirect the standard error of child processes to a file, so that only the demo's own events are shown."""
     shown = os.dup(2)
-    noise = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(noise, 2)
-    os.close(noise)
+    log_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
     sys.stderr = os.fdopen(shown, "w", buffering=1)
     logging.getLogger("holdfast").addHandler(logging.StreamHandler(path.open("a")))
 
@@ -143,14 +143,14 @@ def keep_noise_apart(path: Path) -> None:
 def main() -> int:
     """Run the demo; return 0 if the proof holds, else 1."""
     OUTPUT.mkdir(exist_ok=True)
-    noise, picture = OUTPUT / "log.txt", OUTPUT / "timeline.svg"
-    keep_noise_apart(noise)
+    log_path, picture = OUTPUT / "log.txt", OUTPUT / "timeline.svg"
+    redirect_stderr(log_path)
     screen, begun_s = Screen(), time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
             proof = asyncio.run(run(Path(folder), screen))
     except HoldfastError as error:
-        screen.event(f"THE DEMO FAILED: {error}. The log of the brokers and of Spark is in {noise}")
+        screen.show_event(f"THE DEMO FAILED: {error}. The log of the brokers and of Spark is in {log_path}")
         return 1
     finally:
         screen.close()

@@ -75,24 +75,24 @@ class Ledger:
         self._latest: dict[str, int] = {}
         self._ends: dict[int, int] = {}
         self._offsets: Counter[int] = Counter()
-        self._looked: Counter[str] = Counter()
+        self._stored_before: Counter[str] = Counter()
 
-    def refuse(self) -> None:
+    def record_failure(self) -> None:
         """Record a failed send."""
         self.refused += 1
 
-    def doubt(self, key: str, number: int) -> None:
+    def record_in_doubt(self, key: str, number: int) -> None:
         """Record that it is unknown whether a message was stored."""
         self._in_doubt.add((key, number))
 
-    def acknowledge(self, key: str, number: int, broker: str, pause_ms: float) -> None:
+    def record_acknowledgement(self, key: str, number: int, broker: str, pause_ms: float) -> None:
         """Record that *broker* acknowledged a message, *pause_ms* after its first attempt began."""
         self.stored[broker] += 1
         self._pause_max_ms = max(self._pause_max_ms, pause_ms)
         self._acknowledged.add((key, number))
         self._missing += (key, number) not in self._arrived
 
-    def arrive(self, key: str, number: int, queue: int, offset: int) -> None:
+    def record_arrival(self, key: str, number: int, queue: int, offset: int) -> None:
         """Record that a message arrived, with its queue and offset."""
         if (key, number) in self._arrived:
             self._repeated += 1
@@ -120,10 +120,10 @@ class Ledger:
         """The number of acknowledged messages that have not arrived yet."""
         return self._missing
 
-    def take_shares(self) -> str:
+    def shares_since_last(self) -> str:
         """Return the share of each broker in the messages stored since the last call."""
-        new = self.stored - self._looked
-        self._looked = self.stored.copy()
+        new = self.stored - self._stored_before
+        self._stored_before = self.stored.copy()
         total = new.total() or 1
         return ", ".join(f"{name} {count * 100 // total} %" for name, count in sorted(new.items())) or "no broker"
 
@@ -143,7 +143,7 @@ class Ledger:
         )
 
 
-class Load:
+class LoadGenerator:
     """A keyed producer that runs until `stop` is called.
 
     Args:
@@ -174,20 +174,20 @@ class Load:
         number, begun_s = 0, 0.0
         while not self._is_over:
             begun_s = begun_s or time.monotonic()
-            if await self._is_used_up(producer, key, number, begun_s):
+            if await self._send_number(producer, key, number, begun_s):
                 number, begun_s = number + 1, 0.0
             await asyncio.sleep(PACE_S)
 
-    async def _is_used_up(self, producer: Producer, key: str, number: int, begun_s: float) -> bool:
+    async def _send_number(self, producer: Producer, key: str, number: int, begun_s: float) -> bool:
         """Send a message; return whether its number is used up: not if the message is certainly not stored."""
         try:
             result = await producer.send(Message(self._topic, b"%d" % number, key=key))
         except HoldfastError as error:
-            self._ledger.refuse()
+            self._ledger.record_failure()
             if not isinstance(error, SendFailed) or not error.maybe_stored:
                 return False
-            self._ledger.doubt(key, number)
+            self._ledger.record_in_doubt(key, number)
             return True
         broker = self._names.get(parse_message_id(result.offset_id).address, "unknown")
-        self._ledger.acknowledge(key, number, broker, (time.monotonic() - begun_s) * 1000)
+        self._ledger.record_acknowledgement(key, number, broker, (time.monotonic() - begun_s) * 1000)
         return True

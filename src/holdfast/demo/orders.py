@@ -17,7 +17,7 @@ from typing import Final
 from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Table, left, print_all, right
 from holdfast.client.push_consumer import PushConsumer
-from holdfast.demo.ledger import Ledger, Load, Verdict
+from holdfast.demo.ledger import Ledger, LoadGenerator, Verdict
 from holdfast.demo.screen import Screen
 from holdfast.demo.stage import PATIENCE_S, QUEUES, running_cluster, wait_until
 from holdfast.model.message import ReceivedMessage
@@ -32,7 +32,7 @@ def consumer_of(namesrv: str, ledger: Ledger) -> PushConsumer:
     """Return a member of the ordered group that records every arrival in the ledger."""
 
     async def listen(message: ReceivedMessage) -> None:
-        ledger.arrive(message.key or "", int(message.body), message.queue.queue_id, message.offset)
+        ledger.record_arrival(message.key or "", int(message.body), message.queue.queue_id, message.offset)
 
     consumer = PushConsumer(namesrv, GROUP, listener=listen, ordered=True, start="earliest")
     consumer.subscribe(TOPIC)
@@ -43,37 +43,39 @@ async def watch(ledger: Ledger, screen: Screen) -> None:
     """Show the current counts every second."""
     while True:
         await asyncio.sleep(1)
-        screen.now(f"acknowledged {ledger.acknowledged:,}  arrived {ledger.arrived:,}  refused {ledger.refused:,}")
+        screen.show_status(
+            f"acknowledged {ledger.acknowledged:,}  arrived {ledger.arrived:,}  refused {ledger.refused:,}"
+        )
 
 
-async def phase(ledger: Ledger, screen: Screen, what: str) -> None:
+async def phase(ledger: Ledger, screen: Screen, label: str) -> None:
     """Let the load run for a while, then report which brokers stored it."""
-    ledger.take_shares()
+    ledger.shares_since_last()
     await asyncio.sleep(PHASE_S)
-    screen.event(f"{what}: messages went to {ledger.take_shares()}")
+    screen.show_event(f"{label}: messages went to {ledger.shares_since_last()}")
 
 
 async def run(folder: Path, screen: Screen) -> Verdict:
     """Run the whole demo and return the totals of the ledger."""
     ledger = Ledger()
-    async with running_cluster(folder, screen) as stage, Admin(stage.plan.namesrv) as admin:
-        await stage.create(admin, TOPIC)
-        screen.event(f"static topic {TOPIC}: {QUEUES} logical queues; group {GROUP}: 2 members, ordered")
-        namesrv = stage.plan.namesrv
+    async with running_cluster(folder, screen) as cluster, Admin(cluster.plan.namesrv) as admin:
+        await cluster.create(admin, TOPIC)
+        screen.show_event(f"static topic {TOPIC}: {QUEUES} logical queues; group {GROUP}: 2 members, ordered")
+        namesrv = cluster.plan.namesrv
         async with consumer_of(namesrv, ledger), consumer_of(namesrv, ledger):
-            load = Load(stage.plan, ledger, TOPIC, [f"customer-{number}" for number in range(KEYS)])
+            load = LoadGenerator(cluster.plan, ledger, TOPIC, [f"customer-{number}" for number in range(KEYS)])
             tasks = [asyncio.create_task(load.run()), asyncio.create_task(watch(ledger, screen))]
             await phase(ledger, screen, "2 brokers")
-            await stage.grow(admin)
+            await cluster.grow(admin)
             await phase(ledger, screen, "4 brokers")
-            await stage.shrink(admin, [TOPIC], [GROUP])
+            await cluster.shrink(admin, [TOPIC], [GROUP])
             await phase(ledger, screen, "1 broker")
             load.stop()
             await tasks[0]
-            screen.event("the producer is done")
+            screen.show_event("the producer is done")
             await wait_until(lambda: not ledger.missing, PATIENCE_S)
             tasks[1].cancel()
-        screen.event("the consumers have stopped; stopping the cluster")
+        screen.show_event("the consumers have stopped; stopping the cluster")
     return ledger.close()
 
 

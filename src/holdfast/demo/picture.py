@@ -86,10 +86,10 @@ class _Picture:
         for name in [*self._brokers, *(lane for lane in self._timeline.lanes if lane not in self._brokers)]:
             spans = self._timeline.lanes[name]
             self._text(_LEFT - 8, self._y + 15, name, anchor="end")
-            for span, following in zip(spans, [*spans[1:], None], strict=True):
+            for span, next_span in zip(spans, [*spans[1:], None], strict=True):
                 self._bar(span.start_s, span.end_s or self._end_s, self._colour(name))
-                if following is not None:
-                    self._bar(span.end_s or self._end_s, following.start_s, _DOWN)
+                if next_span is not None:
+                    self._bar(span.end_s or self._end_s, next_span.start_s, _DOWN)
             for at_s in self._timeline.batches.get(name, ()):
                 self._line(self._x(at_s), self._y + 5, self._x(at_s), self._y + 17, "white")
             self._y += _LANE
@@ -102,39 +102,39 @@ class _Picture:
     def _stored(self) -> None:
         """Draw the clicks per second that each broker stored, stacked."""
         bins = _rates(self._timeline.samples, self._brokers)
-        most = max((sum(rates.values()) for _, rates in bins), default=0.0) or 1.0
-        self._panel("clicks/s, by", "storing broker", f"{most:,.0f}")
+        maximum = max((sum(rates.values()) for _, rates in bins), default=0.0) or 1.0
+        self._panel("clicks/s, by", "storing broker", f"{maximum:,.0f}")
         base = [0.0] * len(bins)
         for name in self._brokers:
             top = [low + rates.get(name, 0.0) for low, (_, rates) in zip(base, bins, strict=True)]
             edge = [(at_s, high) for (at_s, _), high in zip(bins, top, strict=True)]
             back = [(at_s, low) for (at_s, _), low in zip(bins, base, strict=True)]
-            points = self._points([*edge, *reversed(back)], most)
+            points = self._points([*edge, *reversed(back)], maximum)
             self._parts.append(f'<polygon points="{points}" fill="{self._colour(name)}" fill-opacity="0.85"/>')
             base = top
         self._y += _PANEL + 26
 
     def _totals(self) -> None:
         samples = self._timeline.samples
-        most = max((max(sample.sent, sample.arrived) for sample in samples), default=0) or 1
-        self._panel("clicks sent", "and counted", f"{most:,}")
+        maximum = max((max(sample.sent, sample.arrived) for sample in samples), default=0) or 1
+        self._panel("clicks sent", "and counted", f"{maximum:,}")
         for colour, width, numbers in (
             (_FAINT, 5, [(sample.at_s, float(sample.sent)) for sample in samples]),
             (_QUERY, 2, [(sample.at_s, float(sample.arrived)) for sample in samples]),
         ):
-            points = self._points(numbers, most)
+            points = self._points(numbers, maximum)
             self._parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
         self._y += _PANEL
 
-    def _panel(self, name: str, more: str, most: str) -> None:
-        self._text(_LEFT - 8, self._y + 12, most, anchor="end", colour="#777")
+    def _panel(self, name: str, second_line: str, maximum: str) -> None:
+        self._text(_LEFT - 8, self._y + 12, maximum, anchor="end", colour="#777")
         self._text(_LEFT - 8, self._y + _PANEL // 2, name, anchor="end")
-        self._text(_LEFT - 8, self._y + _PANEL // 2 + 15, more, anchor="end")
+        self._text(_LEFT - 8, self._y + _PANEL // 2 + 15, second_line, anchor="end")
         self._line(_LEFT, self._y + _PANEL, _RIGHT, self._y + _PANEL, _FAINT)
 
-    def _points(self, numbers: Sequence[tuple[float, float]], most: float) -> str:
+    def _points(self, numbers: Sequence[tuple[float, float]], maximum: float) -> str:
         floor = self._y + _PANEL
-        return " ".join(f"{self._x(at_s):.1f},{floor - _PANEL * number / most:.1f}" for at_s, number in numbers)
+        return " ".join(f"{self._x(at_s):.1f},{floor - _PANEL * number / maximum:.1f}" for at_s, number in numbers)
 
     def _axis(self) -> None:
         for at_s in range(-(-int(self._start_s) // 10) * 10, int(self._end_s) + 1, 10):
@@ -172,13 +172,13 @@ class _Picture:
     def _text(
         self, x: float, y: float, text: str, *, anchor: str = "start", colour: str = _TEXT, size: int = 12
     ) -> None:
-        place = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"'
-        self._parts.append(f"<text {place}>{escape(text)}</text>")
+        attributes = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"'
+        self._parts.append(f"<text {attributes}>{escape(text)}</text>")
 
     def _line(self, x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> None:
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        place = f'x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}"'
-        self._parts.append(f'<line {place} stroke="{colour}"{dashes}/>')
+        attributes = f'x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}"'
+        self._parts.append(f'<line {attributes} stroke="{colour}"{dashes}/>')
 
 
 def _rates(samples: Sequence[Sample], brokers: Sequence[str]) -> list[tuple[float, dict[str, float]]]:

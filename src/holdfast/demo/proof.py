@@ -50,26 +50,26 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lines(self) -> Sequence[tuple[str, int, str, bool]]:
         """Each promise: its name, the number, the explanation, and whether the number is right."""
-        books = self.clicks
-        none = [
-            ("lost", books.lost, "acknowledged and not in Parquet"),
-            ("repeated", books.repeated, "in Parquet again"),
-            ("unexpected", books.unexpected, "in Parquet and never sent"),
-            ("out of order", books.out_of_order, "after a later click of the same page"),
-            ("holes", books.holes, "offsets of a queue without a click"),
+        verdict = self.clicks
+        zero_lines = [
+            ("lost", verdict.lost, "acknowledged and not in Parquet"),
+            ("repeated", verdict.repeated, "in Parquet again"),
+            ("unexpected", verdict.unexpected, "in Parquet and never sent"),
+            ("out of order", verdict.out_of_order, "after a later click of the same page"),
+            ("holes", verdict.holes, "offsets of a queue without a click"),
             ("miscounted", self.miscounted, "pages with a wrong count, counts written twice"),
             ("query restarts", self.restarts, "runs of the two queries beyond their first"),
             ("bytes copied", self.copied, "of messages that are in the logs of brokers twice"),
             ("left over", self.left, "processes, names and segments of removed brokers"),
         ]
         return [
-            ("clicks", books.acknowledged, "acknowledged", books.acknowledged > 0),
-            ("in doubt", books.in_doubt, "in flight when the broker was killed: stored or not", True),
-            ("archived", books.arrived, "clicks in Parquet", books.arrived >= books.acknowledged),
-            ("counted", self.counted, "by Spark, exactly once: must be the same", self.counted == books.arrived),
-            ("shown", self.shown, "by the dashboard: must be the same", self.shown == books.arrived),
+            ("clicks", verdict.acknowledged, "acknowledged", verdict.acknowledged > 0),
+            ("in doubt", verdict.in_doubt, "in flight when the broker was killed: stored or not", True),
+            ("archived", verdict.arrived, "clicks in Parquet", verdict.arrived >= verdict.acknowledged),
+            ("counted", self.counted, "by Spark, exactly once: must be the same", self.counted == verdict.arrived),
+            ("shown", self.shown, "by the dashboard: must be the same", self.shown == verdict.arrived),
             ("stored", self.stored, f"clicks and counts in logs: must be the {self.rows:,} rows", self.is_all_stored),
-            *((name, count, f"{what}: must be 0", not count) for name, count, what in none),
+            *((name, count, f"{explanation}: must be 0", not count) for name, count, explanation in zero_lines),
         ]
 
     @property
@@ -83,10 +83,10 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         return all(is_right for *_, is_right in self.lines)
 
 
-def close_books(sent: Ledger, clicks: Iterable[Row]) -> Verdict:
+def compare_clicks(sent: Ledger, clicks: Iterable[Row]) -> Verdict:
     """Compare the sent clicks with the archived rows, in the order of their offsets."""
     for row in sorted(clicks, key=lambda row: (row.queue, row.offset)):
-        sent.arrive(row.key, row.number, row.queue, row.offset)
+        sent.record_arrival(row.key, row.number, row.queue, row.offset)
     return sent.close()
 
 
@@ -94,11 +94,11 @@ def check_counts(clicks: Iterable[Row], counts: Iterable[Row]) -> tuple[int, int
     """Return the sum of the last counts, and how many counts are wrong: they must rise to the number of clicks."""
     pages = Counter(row.key for row in clicks)
     latest: dict[str, int] = {}
-    again = 0
+    repeated = 0
     for row in sorted(counts, key=lambda row: (row.queue, row.offset)):
-        again += row.number <= latest.get(row.key, 0)
+        repeated += row.number <= latest.get(row.key, 0)
         latest[row.key] = row.number
-    return sum(latest.values()), again + _differences(pages, latest)
+    return sum(latest.values()), repeated + _differences(pages, latest)
 
 
 def _differences(pages: Mapping[str, int], latest: Mapping[str, int]) -> int:

@@ -25,7 +25,7 @@ CLICKS: Final = "clicks"
 COUNTS: Final = "counts"
 GROUP: Final = "count"
 ARCHIVE: Final = "archive"
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _START_S: Final = 180.0
 
 
@@ -82,7 +82,7 @@ class Queries:
             self._queries.append(_start(writer.queryName(name)))
         self._runs = [query.runId for query in self._queries]
 
-    def check(self) -> bool:
+    def require_running(self) -> bool:
         """Return True if both queries run.
 
         Raises:
@@ -102,7 +102,7 @@ class Queries:
         """Let each query read all available messages, then stop both. Return how often a query was restarted."""
         for query in self._queries:
             query.processAllAvailable()
-        self.check()
+        self.require_running()
         runs = [
             {query.runId, *(progress["runId"] for progress in query.recentProgress)} | {run}
             for query, run in zip(self._queries, self._runs, strict=True)
@@ -136,5 +136,5 @@ def _start(writer: DataStreamWriter) -> StreamingQuery:
             if "failed to connect back" not in str(query.exception()):
                 raise DemoFailed(f"the query {query.name!r} has ended: {query.exception()}")
             query = writer.start()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return query

@@ -32,12 +32,12 @@ class Screen:
         """Seconds since the start."""
         return time.monotonic() - self._started_s
 
-    def event(self, text: str) -> None:
+    def show_event(self, text: str) -> None:
         """Print a permanent line, and add it to the timeline."""
-        self.timeline.tell(self.now_s, text)
+        self.timeline.record_event(self.now_s, text)
         self._console.print(f"{self.now_s:6.1f} s  {text}", markup=False, soft_wrap=True)
 
-    def now(self, text: str) -> None:
+    def show_status(self, text: str) -> None:
         """Show the current state in the status line, if there is a terminal."""
         if self._status is not None:
             self._status.update(text)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
-from holdfast.admin.draining import hold_text
+from holdfast.admin.draining import blocker_text
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.topic_plans import create_plan
@@ -30,20 +30,20 @@ from holdfast.runtime.supervisor import Supervisor
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import LogWalk
 
-FIRST: Final = 2
-MOST: Final = 4
+BROKERS_AT_START: Final = 2
+BROKERS_MAX: Final = 4
 QUEUES: Final = 8
 PATIENCE_S: Final = 90.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _EMPTY_S: Final = 0.5
-_QUIET: Final = ["--log-level", "error"]
+_QUIET_ARGUMENTS: Final = ["--log-level", "error"]
 
 
 class DemoFailed(HoldfastError):
     """An expected result did not happen."""
 
 
-class Stage:
+class DemoCluster:
     """A name server and brokers.
 
     Args:
@@ -63,23 +63,23 @@ class Stage:
 
     async def start(self, count: int) -> None:
         """Start brokers until the first *count* of them run."""
-        wanted = self.plan.brokers[:count]
-        new = [broker for broker in wanted if not self._supervisor.has_child(broker.name)]
-        await self._supervisor.start([self.plan.broker_spec(broker, _QUIET) for broker in new])
-        await wait_until_registered(msgspec.structs.replace(self.plan, brokers=wanted))
+        started = self.plan.brokers[:count]
+        new = [broker for broker in started if not self._supervisor.has_child(broker.name)]
+        await self._supervisor.start([self.plan.broker_spec(broker, _QUIET_ARGUMENTS) for broker in new])
+        await wait_until_registered(msgspec.structs.replace(self.plan, brokers=started))
 
     async def create(self, admin: Admin, *topics: str) -> None:
         """Create static topics."""
         for name in topics:
-            view = await admin.static.read()
-            await admin.changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
+            view = await admin.static_topics.read()
+            await admin.static_changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
 
     async def grow(self, admin: Admin) -> None:
         """Start the other brokers and move a share of the queues to each."""
-        await self.start(MOST)
-        for broker in self.plan.brokers[FIRST:]:
+        await self.start(BROKERS_MAX)
+        for broker in self.plan.brokers[BROKERS_AT_START:]:
             moved = await self._move(admin, await admin.moves.plan_spread(broker.name))
-            self._screen.event(f"{broker.name} took over {moved}")
+            self._screen.show_event(f"{broker.name} took over {moved}")
 
     async def shrink(self, admin: Admin, topics: Sequence[str], groups: Sequence[str]) -> None:
         """Remove all brokers but the last: move their queues, expire what *groups* have consumed, then stop them.
@@ -90,15 +90,17 @@ class Stage:
         *leaving, last = self.plan.brokers
         for topic in topics:
             moved = await self._move(admin, await admin.moves.plan_topic(topic, [last.name]))
-            self._screen.event(f"{last.name} took over {moved} of {topic}")
+            self._screen.show_event(f"{last.name} took over {moved} of {topic}")
         for broker in leaving:
-            await self._empty(admin, broker.name, groups)
+            await self._drain_broker(admin, broker.name, groups)
             await admin.draining.remove(broker.name)
             await self._supervisor.stop([broker.name])
             self._screen.timeline.end(broker.name, self._screen.now_s)
-            self._screen.event(f"{broker.name} holds no messages that {' or '.join(groups)} needs: removed, stopped")
-        if left := await self.find_left(admin, [broker.name for broker in leaving]):
-            raise DemoFailed("; ".join(left))
+            self._screen.show_event(
+                f"{broker.name} holds no messages that {' or '.join(groups)} needs: removed, stopped"
+            )
+        if leftovers := await self.find_leftovers(admin, [broker.name for broker in leaving]):
+            raise DemoFailed("; ".join(leftovers))
 
     async def kill(self) -> None:
         """Kill the last broker as a crash would; the supervisor starts it again.
@@ -108,16 +110,16 @@ class Stage:
         """
         child = self._supervisor.get_child(self.plan.brokers[-1].name)
         before = child.restarts
-        self._screen.event(f"kill -9 {child.name} (process {child.pid}), which holds everything")
+        self._screen.show_event(f"kill -9 {child.name} (process {child.pid}), which holds everything")
         child.kill()
         if not await wait_until(lambda: child.restarts > before and child.ready.is_set(), PATIENCE_S):
             raise DemoFailed(f"{child.name} did not come back in {PATIENCE_S:g} s")
 
-    async def find_left(self, admin: Admin, brokers: Collection[str]) -> list[str]:
+    async def find_leftovers(self, admin: Admin, brokers: Collection[str]) -> list[str]:
         """Return the remains of brokers that should be gone: processes, names, segments that are not expired."""
         found = [f"{name} still runs" for name in brokers if self._supervisor.get_child(name).pid is not None]
         found += [f"{each.name} is still listed" for each in await admin.cluster.statuses() if each.name in brokers]
-        view = await admin.static.read()
+        view = await admin.static_topics.read()
         found += [
             f"{segment.broker} still has a segment of queue {queue.queue} of {name}"
             for name, topic in view.topics.items()
@@ -129,31 +131,31 @@ class Stage:
 
     async def _move(self, admin: Admin, plan: MovePlan) -> str:
         """Execute *plan* and return a description of the moved queues."""
-        made = await admin.moves.follow(await admin.moves.start(plan))
-        for move in made:
+        moves = await admin.moves.follow(await admin.moves.start(plan))
+        for move in moves:
             if move.state != "done":
                 raise DemoFailed(f"{len(move.queues)} queues to {move.target}: {move.state}, {move.reason}")
-        self.copied += sum(move.copied or 0 for move in made)
-        count = sum(len(move.queues) for move in made)
+        self.copied += sum(move.copied or 0 for move in moves)
+        count = sum(len(move.queues) for move in moves)
         return f"{count} logical queue{'' if count == 1 else 's'}"
 
-    async def _empty(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
+    async def _drain_broker(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
         """Expire the segments that *groups* have consumed, until none is left on the broker."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             _, kept = await admin.draining.discard_consumed(broker, groups)
-            held = await admin.draining.holds(broker)
-            if not held:
+            blockers = await admin.draining.find_blockers(broker)
+            if not blockers:
                 return
-            why = f"{broker} is still needed: {hold_text(held[0])}; {kept[0].kept_for if kept else ''}"
+            reason = f"{broker} is still needed: {blocker_text(blockers[0])}; {kept[0].kept_for if kept else ''}"
             if time.monotonic() > deadline_s:
-                raise DemoFailed(why)
-            self._screen.now(why)
+                raise DemoFailed(reason)
+            self._screen.show_status(reason)
             await asyncio.sleep(_EMPTY_S)
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
+async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[DemoCluster]:
     """Run a name server and the first brokers on free ports for the duration of the block."""
     write = start_logging(level="error")
 
@@ -161,21 +163,21 @@ async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
         role, is_broker = str(line.fields.get("role")), line.fields.get("role") != "namesrv"
         if line.event == "ready" and is_broker:
             screen.timeline.begin(role, screen.now_s)
-            screen.event(f"{role} is up (process {line.fields['pid']})")
+            screen.show_event(f"{role} is up (process {line.fields['pid']})")
         elif line.event.startswith("died"):
             screen.timeline.end(role, screen.now_s)
-            screen.event(f"{role} died ({line.fields['reason']}) and is started again")
+            screen.show_event(f"{role} died ({line.fields['reason']}) and is started again")
         else:
             write(line)
 
-    with contextlib.ExitStack() as held_ports:
-        plan = plan_cluster(UpOptions(brokers=MOST, base_port=0), folder, held_ports)
+    with contextlib.ExitStack() as reserved_ports:
+        plan = plan_cluster(UpOptions(brokers=BROKERS_MAX, base_port=0), folder, reserved_ports)
         supervisor = Supervisor(emit)
-        stage = Stage(plan, supervisor, screen)
+        cluster = DemoCluster(plan, supervisor, screen)
         try:
-            await supervisor.start([plan.name_server_spec(_QUIET)])
-            await stage.start(FIRST)
-            yield stage
+            await supervisor.start([plan.name_server_spec(_QUIET_ARGUMENTS)])
+            await cluster.start(BROKERS_AT_START)
+            yield cluster
         finally:
             await supervisor.stop([broker.name for broker in plan.brokers if supervisor.has_child(broker.name)])
             await supervisor.stop()
@@ -189,21 +191,21 @@ def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:
             properties, which identify a second copy on any broker.
     """
     seen: set[tuple[bytes, bytes]] = set()
-    again = 0
+    copied = 0
     for broker in plan.brokers:
         files = LogFiles.load(PosixDisk(broker.store), "commitlog", 0)
         for record in LogWalk(files, files.start):
             if record.topic.decode() in topics:
-                again += record.size if (record.topic, record.properties) in seen else 0
+                copied += record.size if (record.topic, record.properties) in seen else 0
                 seen.add((record.topic, record.properties))
-    return len(seen), again
+    return len(seen), copied
 
 
-async def wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
+async def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Return True once *done* returns true, or False after *timeout_s*."""
     deadline_s = time.monotonic() + timeout_s
-    while not done():
+    while not condition():
         if time.monotonic() > deadline_s:
             return False
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     return True

@@ -57,7 +57,7 @@ class Timeline:
         self.lanes: dict[str, list[Span]] = {}
         self.batches: dict[str, list[float]] = {}
 
-    def tell(self, at_s: float, text: str) -> None:
+    def record_event(self, at_s: float, text: str) -> None:
         """Record an event."""
         self.events.append(Event(at_s, text))
 

@@ -8,12 +8,14 @@ from holdfast.machine.effects import Effect, Fault
 from holdfast.machine.events import FramesReceived
 
 
-def answer_apart(answer: Callable[[FramesReceived], list[Effect]], reads: Iterable[FramesReceived]) -> list[Effect]:
+def handle_isolated(
+    handle_read: Callable[[FramesReceived], list[Effect]], reads: Iterable[FramesReceived]
+) -> list[Effect]:
     """Return the effects of all *reads*. An exception in one of them becomes a `Fault` of its channel."""
     effects: list[Effect] = []
     for read in reads:
         try:
-            effects += answer(read)
+            effects += handle_read(read)
         except Exception as error:  # noqa: BLE001 - no exception may cost the other channels their answers
             effects.append(Fault(read.channel, error))
     return effects

@@ -27,7 +27,7 @@ MARKERS_MAX: Final = 1_000
 EVERYWHERE: Final = ""
 
 
-class Marker(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
+class DeletionMarker(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """The deletion of a topic, or its creation after a deletion.
 
     Attributes:
@@ -45,67 +45,67 @@ class Marker(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 class Deletions:
     """All markers, by topic and cluster."""
 
-    def __init__(self, markers: Iterable[Marker] = ()) -> None:
-        self._topics: dict[str, dict[str, Marker]] = {}
+    def __init__(self, markers: Iterable[DeletionMarker] = ()) -> None:
+        self._topics: dict[str, dict[str, DeletionMarker]] = {}
         self.merge(markers)
 
-    def all(self) -> list[Marker]:
+    def all(self) -> list[DeletionMarker]:
         """Return every marker, in an order that is the same on every server."""
-        return sorted(marker for places in self._topics.values() for marker in places.values())
+        return sorted(marker for by_cluster in self._topics.values() for marker in by_cluster.values())
 
-    def of(self, topic: str) -> list[Marker]:
+    def of(self, topic: str) -> list[DeletionMarker]:
         """Return the markers of one topic."""
         return sorted(self._topics.get(topic, {}).values())
 
     def is_deleted(self, topic: str, cluster: str = EVERYWHERE) -> bool:
         """Return whether *topic* was deleted in *cluster*; without one, whether its newest marker is a deletion."""
-        places = self._topics.get(topic)
-        if not places:
+        by_cluster = self._topics.get(topic)
+        if not by_cluster:
             return False
-        seen = [marker for place, marker in places.items() if not cluster or place in {EVERYWHERE, cluster}]
-        return bool(seen) and not max(seen, key=_rank).is_lifted
+        relevant = [marker for name, marker in by_cluster.items() if not cluster or name in {EVERYWHERE, cluster}]
+        return bool(relevant) and not max(relevant, key=_rank).is_lifted
 
     def delete(self, topic: str, cluster: str, now_ms: int) -> None:
         """Mark *topic* as deleted in *cluster*."""
-        self.merge([Marker(topic, self._next_version(topic, now_ms), cluster)])
+        self.merge([DeletionMarker(topic, self._next_version(topic, now_ms), cluster)])
 
     def lift(self, topic: str, cluster: str, now_ms: int) -> bool:
         """Lift the deletion of *topic*, which was created again in *cluster*; return whether it was deleted there."""
         if not self.is_deleted(topic, cluster):
             return False
-        self.merge([Marker(topic, self._next_version(topic, now_ms), cluster, is_lifted=True)])
+        self.merge([DeletionMarker(topic, self._next_version(topic, now_ms), cluster, is_lifted=True)])
         return True
 
-    def merge(self, markers: Iterable[Marker]) -> bool:
+    def merge(self, markers: Iterable[DeletionMarker]) -> bool:
         """Add another server's markers; return whether that changed anything."""
         before = self.all()
         for marker in markers:
-            places = self._topics.setdefault(marker.topic, {})
-            known = places.get(marker.cluster)
+            by_cluster = self._topics.setdefault(marker.topic, {})
+            known = by_cluster.get(marker.cluster)
             if known is None or _rank(marker) > _rank(known):
-                places[marker.cluster] = marker
-            self._drop_overruled(places)
+                by_cluster[marker.cluster] = marker
+            self._drop_overruled(by_cluster)
         self._shrink()
         return self.all() != before
 
     def _next_version(self, topic: str, now_ms: int) -> int:
         return max(now_ms, *(marker.version + 1 for marker in self.of(topic)), 0)
 
-    def _drop_overruled(self, places: dict[str, Marker]) -> None:
+    def _drop_overruled(self, by_cluster: dict[str, DeletionMarker]) -> None:
         """Drop markers of single clusters that are older than the marker for all clusters."""
-        everywhere = places.get(EVERYWHERE)
+        everywhere = by_cluster.get(EVERYWHERE)
         if everywhere is not None:
-            for cluster in [place for place, marker in places.items() if _rank(marker) < _rank(everywhere)]:
-                del places[cluster]
+            for cluster in [name for name, marker in by_cluster.items() if _rank(marker) < _rank(everywhere)]:
+                del by_cluster[cluster]
 
     def _shrink(self) -> None:
         markers = self.all()
         if len(markers) > MARKERS_MAX:
             markers.sort(key=lambda marker: (not marker.is_lifted, *_rank(marker), marker.topic, marker.cluster))
             for marker in markers[:-MARKERS_MAX]:
-                places = self._topics[marker.topic]
-                del places[marker.cluster]
-                if not places:
+                by_cluster = self._topics[marker.topic]
+                del by_cluster[marker.cluster]
+                if not by_cluster:
                     del self._topics[marker.topic]
 
 
@@ -118,6 +118,6 @@ def is_marked_when_deleted(topic: str) -> bool:
     return not (own or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
 
 
-def _rank(marker: Marker) -> tuple[int, bool]:
+def _rank(marker: DeletionMarker) -> tuple[int, bool]:
     # Of two markers with the same version the deletion counts: an explicit create can be repeated.
     return marker.version, not marker.is_lifted

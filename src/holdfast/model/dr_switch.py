@@ -28,7 +28,7 @@ class SwitchRefused(HoldfastError):
     """The switch cannot be changed like this; the text says why."""
 
 
-class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
+class UnitOpening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """One open unit, or all units.
 
     Attributes:
@@ -41,7 +41,7 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     topic: str = ""
     group: str = ""
 
-    def includes(self, other: Opening) -> bool:
+    def includes(self, other: UnitOpening) -> bool:
         """Return whether *other* opens nothing beyond this opening."""
         return (
             self.unit in {EVERY_UNIT, other.unit}
@@ -49,18 +49,18 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
             and self.group in {"", other.group}
         )
 
-    def names(self, topic: str) -> bool:
+    def opens_topic(self, topic: str) -> bool:
         """Return whether *topic* is open for any group.
 
         Retry and dead-letter topics of a group are open whatever the opening's topic is: a message that fails while it
         is read from another unit goes there, and would otherwise wait for the unit to be repaired.
         """
-        owner = owner_of(topic)
+        owner = group_of_topic(topic)
         return self.topic in {"", topic} if owner is None else self.group in {"", owner}
 
-    def serves(self, topic: str, group: str) -> bool:
+    def opens_for(self, topic: str, group: str) -> bool:
         """Return whether *topic* is open for *group*; an empty group only gets what is open for all groups."""
-        return self.names(topic) and (owner_of(topic) is not None or self.group in {"", group})
+        return self.opens_topic(topic) and (group_of_topic(topic) is not None or self.group in {"", group})
 
     def __str__(self) -> str:
         words = ["all units" if self.unit == EVERY_UNIT else f"unit {self.unit}"]
@@ -69,7 +69,7 @@ class Opening(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
         return ", ".join(words)
 
 
-class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
+class DrSwitch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The openings of all units.
 
     Attributes:
@@ -77,13 +77,13 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     version: Int64 = 0
-    openings: tuple[Opening, ...] = ()
+    openings: tuple[UnitOpening, ...] = ()
 
-    def is_newer(self, other: Switch) -> bool:
+    def is_newer(self, other: DrSwitch) -> bool:
         """Return whether this switch replaces *other*. All servers choose the same one of two concurrent changes."""
         return (self.version, self.openings) > (other.version, other.openings)
 
-    def open(self, opening: Opening, now_ms: int) -> Switch:
+    def open(self, opening: UnitOpening, now_ms: int) -> DrSwitch:
         """Return the switch with *opening*.
 
         Raises:
@@ -96,7 +96,7 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
             raise SwitchRefused(f"{OPENINGS_MAX} openings are the maximum: open more with one opening, or close some")
         return self._change([*kept, opening], now_ms)
 
-    def close(self, opening: Opening, now_ms: int) -> Switch:
+    def close(self, opening: UnitOpening, now_ms: int) -> DrSwitch:
         """Return the switch without *opening* and all openings that it includes.
 
         Raises:
@@ -107,19 +107,19 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
             if found := next((each for each in kept if each.includes(opening)), None):
                 raise SwitchRefused(f"{found} is open as a whole: close that, then open the parts that shall stay open")
             verb = "are" if opening.unit == EVERY_UNIT else "is"
-            rest = f"; open now: {'; '.join(map(str, kept))}" if kept else ""
-            raise SwitchRefused(f"nothing would change: {opening} {verb} not open{rest}")
+            remaining = f"; open now: {'; '.join(map(str, kept))}" if kept else ""
+            raise SwitchRefused(f"nothing would change: {opening} {verb} not open{remaining}")
         return self._change(kept, now_ms)
 
-    def _change(self, openings: list[Opening], now_ms: int) -> Switch:
+    def _change(self, openings: list[UnitOpening], now_ms: int) -> DrSwitch:
         # The version rises even if the clock goes back.
-        return Switch(max(self.version + 1, now_ms), tuple(sorted(openings)))
+        return DrSwitch(max(self.version + 1, now_ms), tuple(sorted(openings)))
 
 
-CLOSED: Final = Switch()
+CLOSED: Final = DrSwitch()
 
 
-def owner_of(topic: str) -> str | None:
+def group_of_topic(topic: str) -> str | None:
     """Return the group to which a retry or dead-letter topic belongs; None for other topics."""
     for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         if topic.startswith(prefix):

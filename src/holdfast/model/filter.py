@@ -34,7 +34,7 @@ def is_tag_type(expression_type: str | None) -> bool:
     return not expression_type or expression_type == TAG
 
 
-def wanted_codes(subscription: Subscription) -> frozenset[int] | None:
+def accepted_tag_codes(subscription: Subscription) -> frozenset[int] | None:
     """Return the tag hashes that *subscription* accepts, or None if it accepts everything."""
     if subscription.class_filter_mode or subscription.sub_string == EVERYTHING:
         return None

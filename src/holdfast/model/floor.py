@@ -34,7 +34,7 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = -1
     brokers: tuple[str, ...] = ()
 
-    def next_first(self, *, is_certain: bool) -> int:
+    def next_start(self, *, is_certain: bool) -> int:
         """Return the start of the next segment; *is_certain* if every broker that held the queue answered."""
         return self.offset if is_certain else self.offset + FORCED_GAP
 
@@ -61,7 +61,7 @@ def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
     )
 
 
-def highest(floors: Iterable[Floor]) -> Floor:
+def highest_floor(floors: Iterable[Floor]) -> Floor:
     """Return the highest of *floors*; its brokers are those of the newest generation."""
     known = list(floors)
     generation = max((floor.generation for floor in known), default=NO_FLOOR.generation)

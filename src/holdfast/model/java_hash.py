@@ -37,7 +37,7 @@ def java_hash(text: str) -> int:
     return hash_units(_to_units(text))
 
 
-def hash_behind(prefix: int, text: bytes) -> int:
+def extend_hash(prefix: int, text: bytes) -> int:
     """Return the hash of a text followed by *text* (UTF-8), as an unsigned integer; *prefix* is the first text's hash.
 
     Invalid UTF-8 counts as replacement characters.
@@ -46,8 +46,8 @@ def hash_behind(prefix: int, text: bytes) -> int:
     return prefix * pow(31, len(units), 1 << 32) + hash_units(units) & _WRAP
 
 
-def hash_all_behind(prefixes: Sequence[int], texts: Sequence[bytes]) -> list[int]:
-    """Return `hash_behind` of many pairs at once. Fast if all texts are ASCII, fastest if all are short digits."""
+def extend_hashes(prefixes: Sequence[int], texts: Sequence[bytes]) -> list[int]:
+    """Return `extend_hash` of many pairs at once. Fast if all texts are ASCII, fastest if all are short digits."""
     pairs = list(zip(prefixes, texts, strict=True))
     powers, shifts = _POWERS, _NARROW_SHIFTS
     try:
@@ -63,7 +63,7 @@ def hash_all_behind(prefixes: Sequence[int], texts: Sequence[bytes]) -> list[int
             for prefix, text in pairs
         ]
     except (ValueError, IndexError):
-        return [hash_behind(prefix, text) for prefix, text in pairs]
+        return [extend_hash(prefix, text) for prefix, text in pairs]
 
 
 def hash_units(units: bytes | list[int]) -> int:

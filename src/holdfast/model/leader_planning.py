@@ -23,7 +23,7 @@ Leaders = Mapping[int, str]
 """Logical queue to its leader."""
 
 
-class Move(msgspec.Struct, frozen=True, order=True):
+class PlannedMove(msgspec.Struct, frozen=True, order=True):
     """A change of a logical queue's leader; without a source the queue is new."""
 
     topic: str
@@ -32,19 +32,19 @@ class Move(msgspec.Struct, frozen=True, order=True):
     target: str
 
 
-def count_leads(topics: Mapping[str, Leaders]) -> Counter[str]:
+def count_led_queues(topics: Mapping[str, Leaders]) -> Counter[str]:
     """Return how many logical queues each broker leads over all *topics*."""
     return Counter(broker for leaders in topics.values() for broker in leaders.values())
 
 
-def apply_moves(leaders: Leaders, moves: Iterable[Move]) -> dict[int, str]:
+def apply_moves(leaders: Leaders, moves: Iterable[PlannedMove]) -> dict[int, str]:
     """Return the leaders after *moves*, which must all be of one topic."""
     return {**leaders, **{move.queue: move.target for move in moves}}
 
 
 def plan_create(
     topic: str, total: int, brokers: Collection[str], *, load: Mapping[str, int] | None = None
-) -> list[Move]:
+) -> list[PlannedMove]:
     """Return the initial leaders of a new topic: evenly distributed, the remainder to the least loaded brokers.
 
     Args:
@@ -61,7 +61,7 @@ def plan_create(
 
 def plan_grow(
     topic: str, leaders: Leaders, total: int, brokers: Collection[str], *, load: Mapping[str, int] | None = None
-) -> list[Move]:
+) -> list[PlannedMove]:
     """Return the leaders of new queues, so that a topic has *total*: each goes to the broker with the fewest.
 
     Existing queues keep their leaders, also leaders that are not in *brokers*.
@@ -79,19 +79,19 @@ def plan_grow(
             " their place. Create another topic",
         )
     counts = Counter(leaders.values())
-    others = Counter(load or {})
+    other_load = Counter(load or {})
     moves = []
     for queue in range(total):
         if queue not in leaders:
-            target = _least_loaded(brokers, counts, others)
+            target = _least_loaded(brokers, counts, other_load)
             counts[target] += 1
-            moves.append(Move(topic, queue, None, target))
+            moves.append(PlannedMove(topic, queue, None, target))
     return moves
 
 
 def plan_move(
     topic: str, leaders: Leaders, targets: Collection[str], *, load: Mapping[str, int] | None = None
-) -> list[Move]:
+) -> list[PlannedMove]:
     """Return the fewest moves after which only *targets* lead the topic, evenly.
 
     Args:
@@ -104,15 +104,15 @@ def plan_move(
         MappingRefused: no targets.
     """
     _require_brokers(targets, f"{topic} needs a broker to move to: name one that is alive")
-    others = Counter(load or {})
+    other_load = Counter(load or {})
     counts = Counter(leaders.values())
-    share, rest = divmod(len(leaders), len(set(targets)))
+    share, remainder = divmod(len(leaders), len(set(targets)))
     # A broker with more than its share gets one of the extra queues: that saves a move.
-    ranked = sorted(set(targets), key=lambda broker: (counts[broker] <= share, others[broker], broker))
-    return _moves_to_quotas(topic, leaders, {broker: share + (rank < rest) for rank, broker in enumerate(ranked)})
+    ranked = sorted(set(targets), key=lambda broker: (counts[broker] <= share, other_load[broker], broker))
+    return _moves_to_quotas(topic, leaders, {broker: share + (rank < remainder) for rank, broker in enumerate(ranked)})
 
 
-def plan_drain(broker: str, topics: Mapping[str, Leaders], targets: Collection[str]) -> list[Move]:
+def plan_drain(broker: str, topics: Mapping[str, Leaders], targets: Collection[str]) -> list[PlannedMove]:
     """Return the moves after which *broker* leads nothing. No other queue moves.
 
     Args:
@@ -123,26 +123,26 @@ def plan_drain(broker: str, topics: Mapping[str, Leaders], targets: Collection[s
     Raises:
         MappingRefused: there are queues to move, but no target.
     """
-    rest = [target for target in targets if target != broker]
-    totals = count_leads(topics)
+    candidates = [target for target in targets if target != broker]
+    totals = count_led_queues(topics)
     if not totals[broker]:
         return []
     _require_brokers(
-        rest,
+        candidates,
         f"{broker} leads {totals[broker]} logical queues, and there is no other broker to take over: add one first",
     )
     moves = []
     for topic, leaders in sorted(topics.items()):
         counts = Counter(leaders.values())
         for queue in sorted(queue for queue, leader in leaders.items() if leader == broker):
-            target = _least_loaded(rest, counts, totals)
+            target = _least_loaded(candidates, counts, totals)
             counts[target] += 1
             totals[target] += 1
-            moves.append(Move(topic, queue, broker, target))
+            moves.append(PlannedMove(topic, queue, broker, target))
     return moves
 
 
-def plan_spread(broker: str, topics: Mapping[str, Leaders], brokers: Collection[str]) -> list[Move]:
+def plan_spread(broker: str, topics: Mapping[str, Leaders], brokers: Collection[str]) -> list[PlannedMove]:
     """Return the moves that give a new *broker* its share of every topic. No queue moves between the others.
 
     Args:
@@ -151,23 +151,23 @@ def plan_spread(broker: str, topics: Mapping[str, Leaders], brokers: Collection[
         brokers: The brokers that share the topics, with or without the new one.
     """
     members = {broker, *brokers}
-    totals = count_leads(topics)
-    wanted = sum(len(leaders) for leaders in topics.values()) // len(members)
-    moves: list[Move] = []
+    totals = count_led_queues(topics)
+    total_share = sum(len(leaders) for leaders in topics.values()) // len(members)
+    moves: list[PlannedMove] = []
     # First the whole share of each topic; then, up to its share of everything, one more, by most extra queues.
-    by_rest = sorted(topics, key=lambda topic: (-(len(topics[topic]) % len(members)), topic))
-    for extra, names in ((0, sorted(topics)), (1, by_rest)):
+    by_remainder = sorted(topics, key=lambda topic: (-(len(topics[topic]) % len(members)), topic))
+    for extra, names in ((0, sorted(topics)), (1, by_remainder)):
         for topic in names:
-            led = apply_moves(topics[topic], (move for move in moves if move.topic == topic))
-            share = len(led) // len(members) + (extra if len(led) % len(members) else 0)
-            while Counter(led.values())[broker] < share and (extra == 0 or totals[broker] < wanted):
-                move = _move_from_most_loaded(topic, led, broker, totals)
-                led[move.queue] = broker
+            current = apply_moves(topics[topic], (move for move in moves if move.topic == topic))
+            share = len(current) // len(members) + (extra if len(current) % len(members) else 0)
+            while Counter(current.values())[broker] < share and (extra == 0 or totals[broker] < total_share):
+                move = _move_from_most_loaded(topic, current, broker, totals)
+                current[move.queue] = broker
                 moves.append(move)
     return sorted(moves)
 
 
-def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> list[Move]:
+def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> list[PlannedMove]:
     """Return the fewest moves after which only *brokers* lead, evenly in each topic and over all topics.
 
     Raises:
@@ -178,10 +178,10 @@ def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> l
     counts = {topic: Counter(leaders.values()) for topic, leaders in topics.items()}
     extras = _Extras(members)
     for topic in sorted(topics):
-        share, rest = divmod(len(topics[topic]), len(members))
-        extras.add(topic, rest, frozenset(broker for broker in members if counts[topic][broker] > share))
-    extras.level()
-    moves: list[Move] = []
+        share, remainder = divmod(len(topics[topic]), len(members))
+        extras.add(topic, remainder, frozenset(broker for broker in members if counts[topic][broker] > share))
+    extras.balance()
+    moves: list[PlannedMove] = []
     for topic in sorted(topics):
         share = len(topics[topic]) // len(members)
         quotas = {broker: share + (broker in extras.chosen[topic]) for broker in members}
@@ -193,8 +193,8 @@ class _Extras:
     """Chooses which brokers lead an extra queue of a topic, so that their numbers of extra queues differ by 0 or 1.
 
     A topic with `rest` queues left over chooses that many brokers. Choosing a broker that has more than the share
-    already saves a move. `add` makes the choices that save the most; `level` then hands choices over from brokers with
-    many to brokers with few, through other brokers if necessary, always on the path that costs the fewest moves.
+    already saves a move. `add` makes the choices that save the most; `balance` then hands choices over from brokers
+    with many to brokers with few, through other brokers if necessary, always on the path that costs the fewest moves.
     """
 
     def __init__(self, brokers: Sequence[str]) -> None:
@@ -203,95 +203,97 @@ class _Extras:
         self._saves: dict[str, frozenset[str]] = {}
         self._counts = dict.fromkeys(brokers, 0)
         # (giver, taker) -> cost of handing over -> the topics that can be handed over, in insertion order.
-        self._handovers: dict[tuple[str, str], dict[int, dict[str, None]]] = {}
+        self._transfers: dict[tuple[str, str], dict[int, dict[str, None]]] = {}
 
-    def add(self, topic: str, rest: int, saves: frozenset[str]) -> None:
+    def add(self, topic: str, count: int, saves: frozenset[str]) -> None:
         """Choose *rest* brokers for *topic*: first those in *saves*, then those with the fewest extra queues."""
         ranked = sorted(self._brokers, key=lambda broker: (broker not in saves, self._counts[broker], broker))
-        self.chosen[topic] = set(ranked[:rest])
+        self.chosen[topic] = set(ranked[:count])
         self._saves[topic] = saves
-        for broker in ranked[:rest]:
+        for broker in ranked[:count]:
             self._counts[broker] += 1
-        self._list(topic)
+        self._add_transfers(topic)
 
-    def level(self) -> None:
+    def balance(self) -> None:
         """Hand choices over until the numbers of extra queues differ by at most one."""
         while max(self._counts.values()) - min(self._counts.values()) > 1:
             for giver, taker in self._cheapest_path():
-                self._hand_over(giver, taker)
+                self._transfer(giver, taker)
 
-    def _cost(self, topic: str, giver: str, taker: str) -> int:
-        return (giver in self._saves[topic]) - (taker in self._saves[topic])
+    def _cost(self, topic: str, source: str, target: str) -> int:
+        return (source in self._saves[topic]) - (target in self._saves[topic])
 
-    def _list(self, topic: str) -> None:
-        for giver in self.chosen[topic]:
-            for taker in self._brokers:
-                if taker not in self.chosen[topic]:
-                    by_cost = self._handovers.setdefault((giver, taker), {})
-                    by_cost.setdefault(self._cost(topic, giver, taker), {})[topic] = None
+    def _add_transfers(self, topic: str) -> None:
+        for source in self.chosen[topic]:
+            for target in self._brokers:
+                if target not in self.chosen[topic]:
+                    by_cost = self._transfers.setdefault((source, target), {})
+                    by_cost.setdefault(self._cost(topic, source, target), {})[topic] = None
 
-    def _unlist(self, topic: str) -> None:
-        for giver in self.chosen[topic]:
-            for taker in self._brokers:
-                if taker not in self.chosen[topic]:
-                    by_cost = self._handovers[giver, taker]
-                    cost = self._cost(topic, giver, taker)
+    def _remove_transfers(self, topic: str) -> None:
+        for source in self.chosen[topic]:
+            for target in self._brokers:
+                if target not in self.chosen[topic]:
+                    by_cost = self._transfers[source, target]
+                    cost = self._cost(topic, source, target)
                     del by_cost[cost][topic]
                     if not by_cost[cost]:
                         del by_cost[cost]
 
-    def _hand_over(self, giver: str, taker: str) -> None:
-        by_cost = self._handovers[giver, taker]
+    def _transfer(self, source: str, target: str) -> None:
+        by_cost = self._transfers[source, target]
         topic = min(by_cost[min(by_cost)])
-        self._unlist(topic)
-        self.chosen[topic] ^= {giver, taker}
-        self._counts[giver] -= 1
-        self._counts[taker] += 1
-        self._list(topic)
+        self._remove_transfers(topic)
+        self.chosen[topic] ^= {source, target}
+        self._counts[source] -= 1
+        self._counts[target] += 1
+        self._add_transfers(topic)
 
     def _cheapest_path(self) -> list[tuple[str, str]]:
         """Return the steps from a broker with the most to a broker with the fewest extra queues (Bellman-Ford)."""
         most, least = max(self._counts.values()), min(self._counts.values())
         costs = {broker: 0 for broker in self._brokers if self._counts[broker] == most}
-        before: dict[str, str] = {}
-        edges = [(giver, taker, min(by_cost)) for (giver, taker), by_cost in sorted(self._handovers.items()) if by_cost]
+        predecessors: dict[str, str] = {}
+        edges = [
+            (source, target, min(by_cost)) for (source, target), by_cost in sorted(self._transfers.items()) if by_cost
+        ]
         for _ in self._brokers:
-            for giver, taker, cost in edges:
-                if giver in costs and costs[giver] + cost < costs.get(taker, len(self._brokers) + 1):
-                    costs[taker] = costs[giver] + cost
-                    before[taker] = giver
+            for source, target, cost in edges:
+                if source in costs and costs[source] + cost < costs.get(target, len(self._brokers) + 1):
+                    costs[target] = costs[source] + cost
+                    predecessors[target] = source
         ends = [broker for broker in costs if self._counts[broker] == least]
         at = min(ends, key=lambda broker: (costs[broker], broker))
         path = []
-        while at in before:
-            path.append((before[at], at))
-            at = before[at]
+        while at in predecessors:
+            path.append((predecessors[at], at))
+            at = predecessors[at]
         return path[::-1]
 
 
-def _moves_to_quotas(topic: str, leaders: Leaders, quotas: Mapping[str, int]) -> list[Move]:
+def _moves_to_quotas(topic: str, leaders: Leaders, quotas: Mapping[str, int]) -> list[PlannedMove]:
     """Return the moves after which every broker leads its quota. No broker both gives and receives queues."""
-    left = dict(quotas)
+    remaining = dict(quotas)
     surplus = []
     for queue in sorted(leaders):
-        if left.get(leaders[queue], 0) > 0:
-            left[leaders[queue]] -= 1
+        if remaining.get(leaders[queue], 0) > 0:
+            remaining[leaders[queue]] -= 1
         else:
             surplus.append(queue)
-    takers = [broker for broker in sorted(left) for _ in range(left[broker])]
-    return [Move(topic, queue, leaders[queue], target) for queue, target in zip(surplus, takers, strict=True)]
+    receivers = [broker for broker in sorted(remaining) for _ in range(remaining[broker])]
+    return [PlannedMove(topic, queue, leaders[queue], target) for queue, target in zip(surplus, receivers, strict=True)]
 
 
 def _least_loaded(brokers: Iterable[str], counts: Mapping[str, int], totals: Mapping[str, int]) -> str:
     return min(brokers, key=lambda broker: (counts[broker], totals[broker], broker))
 
 
-def _move_from_most_loaded(topic: str, led: Leaders, broker: str, totals: Counter[str]) -> Move:
-    counts = Counter(led.values())
+def _move_from_most_loaded(topic: str, leaders: Leaders, broker: str, totals: Counter[str]) -> PlannedMove:
+    counts = Counter(leaders.values())
     source = max((name for name in counts if name != broker), key=lambda name: (counts[name], totals[name], name))
     totals[source] -= 1
     totals[broker] += 1
-    return Move(topic, max(queue for queue, leader in led.items() if leader == source), source, broker)
+    return PlannedMove(topic, max(queue for queue, leader in leaders.items() if leader == source), source, broker)
 
 
 def _require_brokers(brokers: Collection[str], text: str) -> None:

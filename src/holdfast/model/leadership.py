@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import NOBODY, mock_broker
+from holdfast.model.scope import NO_BROKER, mock_broker
 from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION
 
 
@@ -26,7 +26,7 @@ class Leader(msgspec.Struct, frozen=True):
     """The broker that accepts sends to a logical queue.
 
     Attributes:
-        broker: The name of the broker; `NOBODY` if the queue has no leader.
+        broker: The name of the broker; `NO_BROKER` if the queue has no leader.
         generation: Its generation is at least this; -1 if none was reported.
         epoch: The epoch of the record that reports it.
     """
@@ -35,16 +35,16 @@ class Leader(msgspec.Struct, frozen=True):
     generation: int = UNKNOWN_GENERATION
     epoch: int = UNKNOWN
 
-    def supersedes(self, held: Leader) -> bool:
+    def supersedes(self, other: Leader) -> bool:
         """Return whether this leader replaces the known leader *held*."""
-        if NOBODY in {held.broker, self.broker}:
-            return held.broker == NOBODY != self.broker
-        if UNKNOWN_GENERATION in {self.generation, held.generation}:
-            return self.epoch > held.epoch
-        return (self.generation, self.epoch) > (held.generation, held.epoch)
+        if NO_BROKER in {other.broker, self.broker}:
+            return other.broker == NO_BROKER != self.broker
+        if UNKNOWN_GENERATION in {self.generation, other.generation}:
+            return self.epoch > other.epoch
+        return (self.generation, self.epoch) > (other.generation, other.epoch)
 
 
-NO_LEADER: Final = Leader(NOBODY)
+NO_LEADER: Final = Leader(NO_BROKER)
 
 
 def find_leaders(topic: str, records: Iterable[TopicMapping]) -> dict[MessageQueue, Leader]:
@@ -69,8 +69,8 @@ def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
     for record in records:
         for number, queue in record.queues.items():
             segment = queue.leader
-            is_hearsay = segment.broker != record.broker
-            if is_hearsay and (segment.generation == UNKNOWN_GENERATION or not segment.is_decided):
+            is_secondhand = segment.broker != record.broker
+            if is_secondhand and (segment.generation == UNKNOWN_GENERATION or not segment.is_decided):
                 continue  # Without a generation, another broker's record is no proof.
             if 0 <= number < len(claims):
                 claims[number].append(Leader(segment.broker, segment.generation, record.epoch))
@@ -89,11 +89,13 @@ def _strongest(claims: list[Leader]) -> Leader:
     return by_epoch if by_epoch.supersedes(by_generation) else by_generation
 
 
-def advance(held: Mapping[MessageQueue, Leader], found: Mapping[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
+def update_leaders(
+    previous: Mapping[MessageQueue, Leader], found: Mapping[MessageQueue, Leader]
+) -> dict[MessageQueue, Leader]:
     """Return the known leaders *held*, updated by *found*: no queue is lost, and no generation decreases."""
-    known = {**found, **held}
+    known = {**found, **previous}
     for queue, claim in found.items():
-        before = held.get(queue, NO_LEADER)
+        before = previous.get(queue, NO_LEADER)
         if claim.supersedes(before):
             # A leader without a generation is newer than all generations that were reported before.
             known[queue] = msgspec.structs.replace(claim, generation=max(claim.generation, before.generation))

@@ -29,7 +29,7 @@ FORCED_GAP: Final = 2**40
 """How far above the last known end a forced move opens: more than a fenced leader could still write."""
 
 
-class Row(msgspec.Struct, frozen=True, order=True):
+class MappingRow(msgspec.Struct, frozen=True, order=True):
     """A row of the table for people: a physical queue and its use. Sorts by broker and physical queue."""
 
     broker: str
@@ -64,7 +64,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return None if newest.is_decided else newest
 
     @property
-    def decided(self) -> LogicalQueue:
+    def without_prepared(self) -> LogicalQueue:
         """The queue without a next segment that is only prepared."""
         return self if self.prepared is None else LogicalQueue(self.queue, self.segments[:-1])
 
@@ -122,11 +122,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 oldest = segment
         return oldest
 
-    def after(self, segment: Segment, *, decided: bool = True) -> Segment | None:
+    def segment_after(self, segment: Segment, *, must_be_decided: bool = True) -> Segment | None:
         """Return the segment where reading continues after *segment*; None if there is none or it is undecided."""
         newer = (other for other in self.readable if other.generation > segment.generation)
         following = next(newer, None)
-        return None if following is None or (decided and not following.is_decided) else following
+        return None if following is None or (must_be_decided and not following.is_decided) else following
 
     def logical_min(self, minimums: Mapping[int, int] | None = None) -> int | None:
         """Return the start of the newest suffix in which no record is missing.
@@ -148,26 +148,26 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 found = segment.to_logical_loosely(kept)
                 if kept > segment.start:
                     break
-            if segment.cut:
+            if segment.is_detached:
                 break
         return found
 
-    def count_held(self, start: int, end: int) -> int:
+    def count_usable_offsets(self, start: int, end: int) -> int:
         """Return how many offsets from *start* to *end* can hold a record: not those of gaps and expired segments.
 
         A segment that was closed by force, with an unknown end, counts as empty.
         """
-        held = 0
+        count = 0
         for segment in self.readable:
-            following = self.after(segment)
+            following = self.segment_after(segment)
             if not segment.is_decided:
                 continue
-            last = segment.last
+            last = segment.logical_end
             if last is None:
                 unknown = end if following is None else following.first
                 last = segment.static_max if segment.forced and following is not None else unknown
-            held += max(0, min(last, end) - max(segment.first, start))
-        return held
+            count += max(0, min(last, end) - max(segment.first, start))
+        return count
 
     def status_of(self, segment: Segment) -> Status:
         """Return the status of *segment*, which must belong to this queue."""
@@ -175,11 +175,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             return Status.EXPIRED
         return Status.NORMAL if segment == self.leader and segment.is_open else Status.READ_ONLY
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MappingRow]:
         """Return a row for each physical queue, in the form of the proposal's tables: both ends inclusive."""
         is_plain = len(self.segments) == 1 and self.segments[0].first == 0 and self.segments[0].is_open
         return [
-            Row(
+            MappingRow(
                 segment.broker,
                 segment.queue_id,
                 self.queue,
@@ -194,8 +194,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             return "-"
         if not segment.is_decided:
             return "prepared"
-        if segment.last is not None:
-            return f"{segment.first}-{segment.last - 1}" if segment.last > segment.first else "empty"
+        if segment.logical_end is not None:
+            return f"{segment.first}-{segment.logical_end - 1}" if segment.logical_end > segment.first else "empty"
         return f"{segment.first}-" if segment == self.leader and not segment.forced else f"{segment.first}-?"
 
     # Moving.
@@ -214,7 +214,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         number = self.segments[-1].generation + 1 if generation is None else generation
         target = Segment(generation=number, broker=broker, queue_id=queue_id)
         if self.prepared is not None:
-            if self.prepared.place == target.place and generation in {None, self.prepared.generation}:
+            if self.prepared.physical_queue == target.physical_queue and generation in {None, self.prepared.generation}:
                 return self
             raise self._refuse(
                 "one move at a time",
@@ -227,19 +227,19 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             )
         if broker == self.leader.broker:
             raise self._refuse("move elsewhere", f"is led by {broker} already: there is nothing to move")
-        self._require_free(target.place, self.segments)
+        self._require_free(target.physical_queue, self.segments)
         if not self.leader.is_open:
             raise self._refuse("open leader", f"is not open on {self.leader.broker}: finish or roll back its last move")
         return LogicalQueue(self.queue, (*self.segments, target))
 
-    def reusable(self, broker: str) -> int | None:
+    def reusable_queue_id(self, broker: str) -> int | None:
         """Return the oldest expired physical queue on *broker*, or None."""
         expired = (segment for segment in self.segments if segment.expired and segment.broker == broker)
         return next((segment.queue_id for segment in expired), None)
 
     def reuse(self, broker: str) -> LogicalQueue:
         """Return the queue with an expired physical queue of *broker* prepared as its next segment."""
-        queue_id = self.reusable(broker)
+        queue_id = self.reusable_queue_id(broker)
         if queue_id is None:
             raise self._refuse("reuse what expired", f"has no expired queue on {broker}: give it a new physical queue")
         return self.prepare(broker, queue_id)
@@ -262,14 +262,14 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         old, prepared = self.leader, self.prepared
         if prepared is None:
             raise self._refuse("prepare first", "has no next segment: prepare one before opening it")
-        if old.last is None:
+        if old.logical_end is None:
             raise self._refuse("seal first", f"is still open on {old.broker}: seal it there before opening elsewhere")
-        return self._opened(old, prepared, old.last, first_ms)
+        return self._opened(old, prepared, old.logical_end, first_ms)
 
     def _opened(self, old: Segment, prepared: Segment, first: int, first_ms: int) -> LogicalQueue:
         leader = msgspec.structs.replace(prepared, first=first, first_ms=first_ms)
-        kept = (_retired(segment) if segment == old else segment for segment in self.segments[:-1])
-        return self._without_expired([*kept, leader], {leader.place})
+        kept = (_expire_if_empty(segment) if segment == old else segment for segment in self.segments[:-1])
+        return self._without_expired([*kept, leader], {leader.physical_queue})
 
     def rollback(self) -> LogicalQueue:
         """Return the queue as before prepare and seal: its leader open, without a next segment."""
@@ -298,18 +298,18 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         old, prepared, target = self.leader, self.prepared, (broker, queue_id)
         if broker == old.broker:
             raise self._refuse("move elsewhere", f"is led by {broker} itself: a forced move goes to another broker")
-        if prepared is not None and prepared.place == target:
+        if prepared is not None and prepared.physical_queue == target:
             prepared = None  # The target is alive and reports that it never opened the segment.
         known = [segment for segment in self.segments if segment.is_decided]
         self._require_free(target, known if prepared is None else [*known, prepared])
         end = max(old.static_max, 0 if known_end is None else known_end)
-        if old.last is None or prepared is None:
+        if old.logical_end is None or prepared is None:
             closed = [msgspec.structs.replace(segment, forced=True) if segment == old else segment for segment in known]
         else:
-            maybe_opened = msgspec.structs.replace(prepared, first=old.last, forced=True)
-            closed = [*(_retired(segment) if segment == old else segment for segment in known), maybe_opened]
+            maybe_opened = msgspec.structs.replace(prepared, first=old.logical_end, forced=True)
+            closed = [*(_expire_if_empty(segment) if segment == old else segment for segment in known), maybe_opened]
         leader = Segment(generation=self.forced_generation, broker=broker, queue_id=queue_id, first=end + FORCED_GAP)
-        return self._without_expired([*closed, leader], {segment.place for segment in (*closed[-1:], leader)})
+        return self._without_expired([*closed, leader], {segment.physical_queue for segment in (*closed[-1:], leader)})
 
     def fix_end(self, end: int, *, generation: int | None = None, last_ms: int = UNKNOWN) -> LogicalQueue:
         """Return the queue with the physical end of a closed segment, as its broker reported after it returned.
@@ -328,7 +328,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse(
                 "ends stay", f"ended at {segment.end} on {segment.broker}, recorded before; {end} comes too late"
             )
-        following = self.after(segment)
+        following = self.segment_after(segment)
         limit = None if following is None else segment.to_physical(following.first)
         if end < segment.start or (limit is not None and end > limit):
             raise self._refuse(
@@ -371,12 +371,19 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             own = merged.find(segment.generation)
             if segment.generation >= self.generation or not segment.is_decided:
                 continue
-            if own is None and (segment.expired or any(segment.place == other.place for other in merged.segments)):
+            if own is None and (
+                segment.expired or any(segment.physical_queue == other.physical_queue for other in merged.segments)
+            ):
                 continue
             if own is None and merged._is_in_gap(segment):
                 both = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
                 merged = LogicalQueue(self.queue, tuple(both))
-            elif own is not None and own.place == segment.place and segment.is_sealed and not own.is_sealed:
+            elif (
+                own is not None
+                and own.physical_queue == segment.physical_queue
+                and segment.is_sealed
+                and not own.is_sealed
+            ):
                 merged = merged.fix_end(segment.end, generation=own.generation, last_ms=segment.last_ms)
         return merged
 
@@ -405,13 +412,15 @@ class LogicalQueue(msgspec.Struct, frozen=True):
 
     def prune(self, removed: Collection[str]) -> LogicalQueue:
         """Return the queue without the expired segments of *removed* brokers."""
-        held = sorted({segment.broker for segment in self.readable if segment.broker in removed})
-        if held:
-            raise self._refuse("records first", f"still needs {', '.join(held)}: move it, and let its records expire")
-        gone = {segment.place for segment in self.segments if segment.broker in removed}
+        holders = sorted({segment.broker for segment in self.readable if segment.broker in removed})
+        if holders:
+            raise self._refuse(
+                "records first", f"still needs {', '.join(holders)}: move it, and let its records expire"
+            )
+        gone = {segment.physical_queue for segment in self.segments if segment.broker in removed}
         return self._without_expired(self.segments, gone)
 
-    def recall(self, broker: str) -> LogicalQueue:
+    def reduce_to(self, broker: str) -> LogicalQueue:
         """Return the part that *broker* must remember after all its segments expired: these, and the leader.
 
         Older segments of other brokers are left to the leader, which alone is notified when they expire.
@@ -422,11 +431,13 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             if segment.broker != broker and segment.generation < self.generation:
                 is_lost = True
                 continue
-            kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
+            kept.append(msgspec.structs.replace(segment, is_detached=True) if is_lost and kept else segment)
             is_lost = is_lost and not segment.shows_offsets
         return LogicalQueue(self.queue, tuple(kept))
 
-    def _without_expired(self, segments: Iterable[Segment], places: Collection[tuple[str, int]]) -> LogicalQueue:
+    def _without_expired(
+        self, segments: Iterable[Segment], physical_queues: Collection[tuple[str, int]]
+    ) -> LogicalQueue:
         """Return the queue of *segments*, without the expired ones in *places*.
 
         A segment after a dropped one that held records is marked as cut off from older ones. A gap after a dropped
@@ -435,20 +446,21 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         kept: list[Segment] = []
         is_lost = False
         for segment in segments:
-            if segment.expired and segment.place in places:
-                is_lost = is_lost or segment.cut or not segment.is_empty
+            if segment.expired and segment.physical_queue in physical_queues:
+                is_lost = is_lost or segment.is_detached or not segment.is_empty
                 if segment.forced and kept:
                     kept[-1] = msgspec.structs.replace(kept[-1], forced=True)
                 continue
-            kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
+            kept.append(msgspec.structs.replace(segment, is_detached=True) if is_lost and kept else segment)
             is_lost = is_lost and not segment.shows_offsets
         return LogicalQueue(self.queue, tuple(kept))
 
-    def _require_free(self, place: tuple[str, int], segments: Collection[Segment]) -> None:
-        if any(segment.place == place and not segment.expired for segment in segments):
+    def _require_free(self, physical_queue: tuple[str, int], segments: Collection[Segment]) -> None:
+        if any(segment.physical_queue == physical_queue and not segment.expired for segment in segments):
             raise self._refuse(
                 "one queue, one home",
-                f"still has records in queue {place[1]} of {place[0]}: give it a new physical queue there",
+                f"still has records in queue {physical_queue[1]} of {physical_queue[0]}: give it a new physical "
+                "queue there",
             )
 
     def _with(self, changed: Segment, **fields: object) -> LogicalQueue:
@@ -459,13 +471,13 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return MappingRefused(rule, f"logical queue {self.queue} {text}")
 
 
-def first_home(queue: int, broker: str, queue_id: int, *, start: int = 0) -> LogicalQueue:
+def new_logical_queue(queue: int, broker: str, queue_id: int, *, start: int = 0) -> LogicalQueue:
     """Return a logical queue with one segment: new, or an existing physical queue, whose offsets stay the same."""
     segment = Segment(generation=0, broker=broker, queue_id=queue_id, first=start, start=start)
     return LogicalQueue(queue, (segment,))
 
 
-def _retired(old: Segment) -> Segment:
+def _expire_if_empty(old: Segment) -> Segment:
     """Return a closed segment in the form in which it stays listed.
 
     An empty one becomes expired, so that clients do not read it: upstream's tools refuse two segments with the same

@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.floor import OFFSET_MAX, Floor, highest
-from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, Row, first_home
-from holdfast.model.scope import require_home
+from holdfast.model.floor import OFFSET_MAX, Floor, highest_floor
+from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, MappingRow, new_logical_queue
+from holdfast.model.scope import require_in_scope
 from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION, Segment, Status
 
 __all__ = [
@@ -28,19 +28,19 @@ __all__ = [
     "UNKNOWN",
     "UNKNOWN_GENERATION",
     "LogicalQueue",
+    "MappingRow",
     "MergedTopic",
-    "Row",
     "Segment",
     "Status",
     "TopicMapping",
     "accept_update",
     "check",
     "check_queue",
-    "first_home",
+    "mapping_rows",
     "merge",
     "merge_scopes",
+    "new_logical_queue",
     "next_epoch",
-    "table",
 ]
 
 QUEUES_MAX: Final = 65_536
@@ -72,7 +72,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
     floors: dict[int, Floor] = {}
 
     @property
-    def led(self) -> dict[int, int]:
+    def led_queues(self) -> dict[int, int]:
         """Logical queue to physical queue, for those that this broker leads."""
         return {
             number: queue.leader.queue_id
@@ -80,20 +80,20 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
             if queue.leader.broker == self.broker
         }
 
-    def put(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
+    def with_queues(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
         """Return the record with *queues* added or replaced."""
         changed = {**self.queues, **{queue.queue: queue for queue in queues}}
         return msgspec.structs.replace(self, queues=changed, epoch=self.epoch if epoch is None else epoch)
 
-    def without(self, *numbers: int) -> TopicMapping:
+    def without_queues(self, *numbers: int) -> TopicMapping:
         """Return the record without the queues with these numbers."""
         kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
         return msgspec.structs.replace(self, queues=kept)
 
-    def retire(self, number: int, floor: Floor) -> TopicMapping:
+    def forget_queue(self, number: int, floor: Floor) -> TopicMapping:
         """Return the record without a queue that was forgotten, and with the floor of its next segment."""
-        raised = highest([floor, *([self.floors[number]] if number in self.floors else [])])
-        return msgspec.structs.replace(self.without(number), floors={**self.floors, number: raised})
+        raised = highest_floor([floor, *([self.floors[number]] if number in self.floors else [])])
+        return msgspec.structs.replace(self.without_queues(number), floors={**self.floors, number: raised})
 
     def forget_holders(self, brokers: Collection[str]) -> TopicMapping:
         """Return the record with floors that name none of *brokers*, which were removed and cannot be asked."""
@@ -103,7 +103,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, floors=floors)
 
-    def decided(self) -> TopicMapping:
+    def without_prepared(self) -> TopicMapping:
         """Return the record without segments that were prepared and never opened, for a tool that writes it back.
 
         The move may have been rolled back since the tool read the record, and the update must not revive it.
@@ -114,7 +114,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, queues={number: kept for number, kept in queues.items() if kept.segments})
 
-    def used_on(self, broker: str) -> set[int]:
+    def used_queue_ids(self, broker: str) -> set[int]:
         """Return the physical queues of *broker* in this record, including expired ones."""
         every = (segment for queue in self.queues.values() for segment in queue.segments)
         return {segment.queue_id for segment in every if segment.broker == broker}
@@ -146,7 +146,7 @@ class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
     contradictions: list[str]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every queue has a leader and nothing contradicts. A missing broker hides only its old segments."""
         return not self.contradictions and not self.unled
 
@@ -161,7 +161,7 @@ def next_epoch(epoch: int, now_ms: int) -> int:
     return max(epoch + _EPOCH_STEP_MS, now_ms)
 
 
-def table(queues: Iterable[LogicalQueue]) -> list[Row]:
+def mapping_rows(queues: Iterable[LogicalQueue]) -> list[MappingRow]:
     """Return the rows of the table for people, by broker and physical queue."""
     return sorted(row for queue in queues for row in queue.rows())
 
@@ -184,13 +184,13 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
             f"{owner} has a mapping of {mapping.topic} that belongs to {mapping.broker}: remove the copied file",
         )
     if cluster is not None:
-        require_home(mapping.scope, cluster, mapping.broker, mapping.topic)
+        require_in_scope(mapping.scope, cluster, mapping.broker, mapping.topic)
     if not 0 <= mapping.total <= QUEUES_MAX:
         raise MappingRefused("number of queues", f"{mapping.topic} cannot have {mapping.total} logical queues")
     for number, floor in mapping.floors.items():
         if not (0 <= number < mapping.total and 0 <= floor.offset <= OFFSET_MAX):
             raise MappingRefused("floors", f"{mapping.topic} cannot have a logical queue {number} up to {floor.offset}")
-    places: dict[tuple[str, int], int] = {}
+    physical_queues: dict[tuple[str, int], int] = {}
     for number, queue in mapping.queues.items():
         if number != queue.queue or not 0 <= number < mapping.total:
             raise MappingRefused(
@@ -198,10 +198,13 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
                 f"{mapping.topic} has {mapping.total} logical queues, but a number {number} is recorded",
             )
         check_queue(queue, exact=exact)
-        for place in {segment.place for segment in queue.segments}:
-            if place in places:
-                raise MappingRefused("one queue, one home", _shared(mapping.topic, place, places[place], number))
-            places[place] = number
+        for physical_queue in {segment.physical_queue for segment in queue.segments}:
+            if physical_queue in physical_queues:
+                raise MappingRefused(
+                    "one queue, one home",
+                    _describe_shared(mapping.topic, physical_queue, physical_queues[physical_queue], number),
+                )
+            physical_queues[physical_queue] = number
 
 
 def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
@@ -219,7 +222,7 @@ def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
     decided = [segment for segment in queue.segments if segment.is_decided]
     if decided and decided[-1].expired:
         raise _fault(queue, "leaders stay", f"is led by an expired segment on {decided[-1].broker}")
-    _check_places(queue)
+    _check_physical_queues(queue)
     for previous, following in pairwise(segment for segment in decided if segment.shows_offsets):
         _check_offsets(queue, previous, following, exact=exact)
 
@@ -243,14 +246,14 @@ def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> No
         raise _fault(queue, "only the newest undecided", f"has a segment after an undecided one on {older.broker}")
 
 
-def _check_places(queue: LogicalQueue) -> None:
+def _check_physical_queues(queue: LogicalQueue) -> None:
     seen: dict[tuple[str, int], Segment] = {}
     for segment in queue.segments:
-        earlier = seen.get(segment.place)
+        earlier = seen.get(segment.physical_queue)
         # An expired physical queue may be prepared again: its old segment is dropped only when the new one opens.
         if earlier is not None and not (earlier.expired and not segment.is_decided):
             raise _fault(queue, "one queue, one home", f"has queue {segment.queue_id} of {segment.broker} twice")
-        seen[segment.place] = segment
+        seen[segment.physical_queue] = segment
 
 
 def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact: bool) -> None:
@@ -260,13 +263,13 @@ def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact
             "offsets rise",
             f"reaches {older.static_max} on {older.broker} and continues at {newer.first} on {newer.broker}",
         )
-    if older.last is None:
+    if older.logical_end is None:
         if exact and not (older.forced or older.expired):
             raise _fault(queue, "only the newest open", f"is open on {older.broker}, and on {newer.broker} too")
         return
-    if older.last != newer.first and not (older.forced or newer.cut):
+    if older.logical_end != newer.first and not (older.forced or newer.is_detached):
         raise _fault(
-            queue, "contiguous offsets", f"ends at {older.last} on {older.broker} and continues at {newer.first}"
+            queue, "contiguous offsets", f"ends at {older.logical_end} on {older.broker} and continues at {newer.first}"
         )
 
 
@@ -274,8 +277,9 @@ def _fault(queue: LogicalQueue, rule: str, text: str) -> MappingRefused:
     return MappingRefused(rule, f"logical queue {queue.queue} {text}: read the mapping from the leader, or repair it")
 
 
-def _shared(topic: str, place: tuple[str, int], one: int, other: int) -> str:
-    return f"queue {place[1]} of {place[0]} is in logical queues {one} and {other} of {topic}: move one of them away"
+def _describe_shared(topic: str, physical_queue: tuple[str, int], one: int, other: int) -> str:
+    where = f"queue {physical_queue[1]} of {physical_queue[0]}"
+    return f"{where} is in logical queues {one} and {other} of {topic}: move one of them away"
 
 
 def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
@@ -315,7 +319,7 @@ def _accept_queue(old: LogicalQueue, new: LogicalQueue, *, is_same: bool) -> Log
     segments = {segment.generation: segment for segment in old.segments}
     for segment in new.segments:
         known = segments.get(segment.generation)
-        if known is not None and (known.place, known.start) != (segment.place, segment.start):
+        if known is not None and (known.physical_queue, known.start) != (segment.physical_queue, segment.start):
             raise _fault(old, "homes stay", f"had generation {segment.generation} on {known.broker}")
         if known is None and segment.generation < old.generation:
             continue  # It was dropped here before the tool read the record.
@@ -344,11 +348,11 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         valid[owner] = record
     # Two changes may get the same epoch, e.g. a growth and a move. Topics only grow, so the larger total is newer.
     newest = max(valid.values() or records.values(), key=lambda record: (record.epoch, record.total))
-    contradictions += [fault for record in valid.values() for fault in _stamp_faults(record, newest)]
+    contradictions += [fault for record in valid.values() for fault in _find_record_faults(record, newest)]
     queues: dict[int, LogicalQueue] = {}
     superseded: list[str] = []
-    for number, claims in sorted(_claims(valid.values()).items()):
-        winner = claims[0] if len(claims) == 1 else _winner(number, claims)
+    for number, claims in sorted(_find_claims(valid.values()).items()):
+        winner = claims[0] if len(claims) == 1 else _choose_claim(number, claims)
         newest_generation = max(
             record.queues[number].generation for record in valid.values() if number in record.queues
         )
@@ -360,8 +364,8 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         for loser in claims:
             if loser is not winner:
                 _classify_claim(number, winner, loser, contradictions, superseded)
-    contradictions += _shared_places(newest.topic, queues)
-    contradictions += _disagreements(queues, valid)
+    contradictions += _find_shared_queues(newest.topic, queues)
+    contradictions += _find_disagreements(queues, valid)
     return MergedTopic(
         topic=newest.topic,
         scope=newest.scope,
@@ -383,16 +387,16 @@ def merge_scopes(records: Mapping[str, TopicMapping]) -> dict[str, MergedTopic]:
     }
 
 
-def _claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:
+def _find_claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:
     """Return the records that claim to lead each queue."""
     claimed: dict[int, list[TopicMapping]] = {}
     for record in records:
-        for number in record.led:
+        for number in record.led_queues:
             claimed.setdefault(number, []).append(record)
     return claimed
 
 
-def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
+def _find_record_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
     faults = []
     if record.topic != newest.topic:
         faults.append(f"{record.broker} records {record.topic} under the name of {newest.topic}")
@@ -407,7 +411,7 @@ def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
     return faults
 
 
-def _winner(number: int, claims: list[TopicMapping]) -> TopicMapping:
+def _choose_claim(number: int, claims: list[TopicMapping]) -> TopicMapping:
     """Return the winning claim: the newest generation, or the newest epoch if Java brokers report no generation."""
     with_generation = [claim for claim in claims if claim.queues[number].generation != UNKNOWN_GENERATION]
     without = [claim for claim in claims if claim not in with_generation]
@@ -431,18 +435,18 @@ def _classify_claim(
         superseded.append(f"{loser.broker} still claims logical queue {number}, which {winner.broker} leads now")
 
 
-def _shared_places(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
+def _find_shared_queues(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
     faults = []
-    places: dict[tuple[str, int], int] = {}
+    physical_queues: dict[tuple[str, int], int] = {}
     for number, queue in queues.items():
-        for place in sorted({segment.place for segment in queue.segments}):
-            if place in places:
-                faults.append(_shared(topic, place, places[place], number))
-            places[place] = number
+        for physical_queue in sorted({segment.physical_queue for segment in queue.segments}):
+            if physical_queue in physical_queues:
+                faults.append(_describe_shared(topic, physical_queue, physical_queues[physical_queue], number))
+            physical_queues[physical_queue] = number
     return faults
 
 
-def _disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, TopicMapping]) -> list[str]:
+def _find_disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, TopicMapping]) -> list[str]:
     """Return the segments whose own broker records them differently from the leader."""
     faults = []
     for number, queue in queues.items():
@@ -463,7 +467,7 @@ def _disagreements(queues: Mapping[int, LogicalQueue], valid: Mapping[str, Topic
 
 def _agree(one: Segment, other: Segment) -> bool:
     """Return whether two records of a segment can both be true; a fact that only one has is no contradiction."""
-    if one.place != other.place or one.start != other.start:
+    if one.physical_queue != other.physical_queue or one.start != other.start:
         return False
     is_same_first = one.first == other.first or not (one.is_decided and other.is_decided)
     is_same_end = one.end == other.end or not (one.is_sealed and other.is_sealed)

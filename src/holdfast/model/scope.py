@@ -18,9 +18,9 @@ GLOBAL: Final = "__global__"
 SHOWN_GLOBAL: Final = "global"
 WIRE_PREFIX: Final = "__syslo__"
 SHOWN_PREFIX: Final = "__logic__"
-_BETWEEN: Final = "_"
+_SEPARATOR: Final = "_"
 """Separates the clusters of a set. We never create sets, but we accept them."""
-NOBODY: Final = "__syslo__none__"
+NO_BROKER: Final = "__syslo__none__"
 """The broker of a logical queue that has no leader, so that the number of queues stays fixed."""
 
 
@@ -30,7 +30,7 @@ def find_scope_fault(cluster: str) -> str | None:
         return "a scope needs a name: that of a cluster, or 'global'"
     if cluster == SHOWN_GLOBAL:
         return "a cluster named 'global' cannot be a scope: the name means all clusters. Rename the cluster"
-    if _BETWEEN in cluster:
+    if _SEPARATOR in cluster:
         return f"cluster {cluster!r} cannot be a scope: '_' separates names on the wire. Rename the cluster"
     return None
 
@@ -38,17 +38,17 @@ def find_scope_fault(cluster: str) -> str | None:
 def covers(scope: str, cluster: str) -> bool:
     """Return whether brokers of *cluster* may lead queues of *scope*: it is global, that cluster, or a set with it."""
     # A cluster name with a '_' cannot be a scope here, but Java may have registered it as one.
-    return scope in {GLOBAL, cluster} or cluster in scope.split(_BETWEEN)
+    return scope in {GLOBAL, cluster} or cluster in scope.split(_SEPARATOR)
 
 
 def overlap(one: str, other: str) -> bool:
     """Return whether two scopes share a cluster: then they cannot both have a static topic of the same name."""
     if one == other or GLOBAL in {one, other}:
         return True
-    return not set(one.split(_BETWEEN)).isdisjoint(other.split(_BETWEEN))
+    return not set(one.split(_SEPARATOR)).isdisjoint(other.split(_SEPARATOR))
 
 
-def require_home(scope: str, cluster: str, broker: str, topic: str) -> None:
+def require_in_scope(scope: str, cluster: str, broker: str, topic: str) -> None:
     """Check that a broker may hold queues of a static topic.
 
     Raises:
@@ -100,7 +100,7 @@ def is_mock_broker(name: str) -> bool:
 
 def find_scope(name: str) -> str | None:
     """Return the scope, in wire form, of a mock broker name in either form; None for other brokers."""
-    if name == NOBODY:
+    if name == NO_BROKER:
         return None
     for prefix, text_of_global in ((WIRE_PREFIX, GLOBAL[2:]), (SHOWN_PREFIX, SHOWN_GLOBAL)):
         if name.startswith(prefix):

@@ -44,7 +44,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         last_ms: No record in it was stored later; -1 if unknown.
         expired: All its records are gone; the physical queue can be reused.
         forced: The next segment was opened without this broker: a gap follows, and the end may be unknown.
-        cut: The records right before it are gone with their segment; older segments are unreachable.
+        is_detached: The records right before it are gone with their segment; older segments are unreachable.
     """
 
     generation: int
@@ -57,7 +57,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int = UNKNOWN
     expired: bool = False
     forced: bool = False
-    cut: bool = False
+    is_detached: bool = False
 
     @property
     def is_decided(self) -> bool:
@@ -85,7 +85,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         return not self.expired or self.forced or not self.is_empty
 
     @property
-    def place(self) -> tuple[str, int]:
+    def physical_queue(self) -> tuple[str, int]:
         """The broker and its physical queue."""
         return self.broker, self.queue_id
 
@@ -95,7 +95,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         return self._decided_first() - self.start
 
     @property
-    def last(self) -> int | None:
+    def logical_end(self) -> int | None:
         """Its logical end, exclusive; None while it is open or undecided, or if the end was not recorded."""
         return self.first + self.end - self.start if self.is_decided and self.is_sealed else None
 
@@ -104,9 +104,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         """The logical end as upstream computes it: the first offset if the end was not recorded."""
         return self.first + self.end - self.start if self.end >= self.start else self.first
 
-    def holds(self, logical: int) -> bool:
+    def contains(self, logical: int) -> bool:
         """Return whether *logical* lies inside; an open or unrecorded end includes everything from the first on."""
-        return self.is_decided and self.first <= logical and (self.last is None or logical < self.last)
+        return self.is_decided and self.first <= logical and (self.logical_end is None or logical < self.logical_end)
 
     def to_logical(self, physical: int) -> int:
         """Return the logical offset of *physical*; an offset before the start counts as the start.

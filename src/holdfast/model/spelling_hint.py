@@ -18,7 +18,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return "" if found is None else f"did you mean {found!r}?"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def hint_suffix(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean ...?` with the most similar known word, or `; known are ...` with all of them."""
     known = sorted(known)
     found = closest(word, known, likeness=0.5)

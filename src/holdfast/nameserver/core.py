@@ -31,37 +31,37 @@ from holdfast.machine.events import (
     TimerFired,
 )
 from holdfast.machine.readings import Readings
-from holdfast.machine.reads import answer_apart
+from holdfast.machine.reads import handle_isolated
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.nameserver.cluster.broker_liveness import Leases
+from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
 from holdfast.nameserver.cluster.queue_leases import QueueLeases
 from holdfast.nameserver.cluster.registry import Registry
-from holdfast.nameserver.cluster.topics import TopicDesk
-from holdfast.nameserver.cluster.unit_requests import UnitDesk
+from holdfast.nameserver.cluster.topics import TopicRequests
+from holdfast.nameserver.cluster.unit_requests import UnitRequests
 from holdfast.nameserver.config.kv_config import FILE as KV_FILE
 from holdfast.nameserver.config.kv_config import KvStore
 from holdfast.nameserver.config.kv_requests import TIMER as KV_TIMER
-from holdfast.nameserver.config.kv_requests import KvDesk
+from holdfast.nameserver.config.kv_requests import KvRequests
 from holdfast.nameserver.config.settings import Settings
-from holdfast.nameserver.notices import Occasion
+from holdfast.nameserver.notices import ChangeCause
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.push.route_push import TIMER as PUSH_TIMER
 from holdfast.nameserver.push.route_push import RoutePush
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
-from holdfast.nameserver.routes.route_answer_cache import RouteAnswers
-from holdfast.nameserver.routes.route_requests import Counters, RouteDesk, asker_of, viewer_of
+from holdfast.nameserver.routes.route_answer_cache import RouteAnswerCache
+from holdfast.nameserver.routes.route_requests import Counters, RouteRequests, caller_of, viewer_of
 from holdfast.nameserver.routes.route_table import RouteTable
-from holdfast.nameserver.routes.static_topic_store import FILE as FENCES_FILE
-from holdfast.nameserver.routes.static_topic_store import TIMER as FENCES_TIMER
-from holdfast.nameserver.routes.static_topic_store import Fences
-from holdfast.nameserver.routes.unit_visibility import ANYBODY, Viewer
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
+from holdfast.nameserver.routes.static_topic_store import TIMER as STATIC_TIMER
+from holdfast.nameserver.routes.static_topic_store import StaticTopicStore
+from holdfast.nameserver.routes.unit_visibility import DEFAULT_VIEWER, Viewer
 from holdfast.wire.cluster.route import (
     QUOTED_KEYS_VERSION,
     RouteAnswer,
     RouteFields,
-    decode_route_asker,
+    decode_route_caller,
     decode_route_query,
     is_mapping_aware,
     watching_head,
@@ -104,43 +104,49 @@ class NameServer:
     ) -> None:
         self.counters = Counters()
         self.routes = RouteTable()
-        self.leases = Leases()
+        self.liveness = BrokerLiveness()
         self._settings = Settings(options)
-        self._answers = RouteAnswers(options.answer_cache_size_max)
+        self._answer_cache = RouteAnswerCache(options.answer_cache_size_max)
         self._kv = KvStore(kv_content, is_durable=options.data is not None)
-        self._kv_desk = KvDesk(self._kv)
-        self._fences = Fences(self.routes.static, static_content, is_durable=options.data is not None)
+        self._kv_requests = KvRequests(self._kv)
+        self._static_store = StaticTopicStore(self.routes.static, static_content, is_durable=options.data is not None)
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # duration of the scan timer that is set
-        self.units = UnitDesk(self._kv, self.routes)
+        self.unit_requests = UnitRequests(self._kv, self.routes)
         self._deletions = DeletionMarkers(self._kv)
         self._registry = Registry(
-            self.routes, self.leases, self._kv, self._settings, self.units, self._deletions, self.queue_leases.heard
-        )
-        self._desk = RouteDesk(
             self.routes,
-            self._answers,
+            self.liveness,
+            self._kv,
+            self._settings,
+            self.unit_requests,
+            self._deletions,
+            self.queue_leases.mark_alive,
+        )
+        self._route_requests = RouteRequests(
+            self.routes,
+            self._answer_cache,
             self._kv,
             self._deletions,
             self._settings,
-            lambda: self.units.switch,
+            lambda: self.unit_requests.switch,
             self.counters,
         )
-        self.push = RoutePush(options, random, readings or Readings(), self._desk.look)
+        self.push = RoutePush(options, random, readings or Readings(), self._route_requests.route_digest)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
-            **TopicDesk(self.routes, self.leases, self._deletions, random).handlers(),
-            **self._kv_desk.handlers(),
-            **self.units.handlers(),
+            **TopicRequests(self.routes, self.liveness, self._deletions, random).handlers(),
+            **self._kv_requests.handlers(),
+            **self.unit_requests.handlers(),
             **self.queue_leases.handlers(),
             **self.push.handlers(),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_NAMESRV_CONFIG: self._get_settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
         }
-        self._rare: dict[type, Callable[[Any], list[Effect]]] = {
-            ReadsReceived: lambda event: answer_apart(self._frames_received, event.reads),
+        self._event_handlers: dict[type, Callable[[Any], list[Effect]]] = {
+            ReadsReceived: lambda event: handle_isolated(self._frames_received, event.reads),
             Started: self._started,
             ChannelOpened: self._channel_opened,
             ChannelClosed: self._channel_closed,
@@ -153,7 +159,7 @@ class NameServer:
         """Apply *event* and return its effects, in order."""
         if type(event) is FramesReceived:
             return self._frames_received(event)
-        handler = self._rare.get(type(event))
+        handler = self._event_handlers.get(type(event))
         return handler(event) if handler is not None else []
 
     @property
@@ -167,7 +173,7 @@ class NameServer:
         effects: list[Effect] = []
         pieces: list[bytes] = []
         queries = 0
-        standard, bare = self._answers.standard, self._answers.bare
+        standard, bare = self._answer_cache.standard, self._answer_cache.bare
         for frame in event.frames:
             if frame.serializer == JSON:
                 try:
@@ -180,14 +186,14 @@ class NameServer:
                         is_bare = query.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
                         is_common = not (fields.scope or fields.zone_mode)
                         answer = (bare if is_bare else standard).get(fields.topic) if is_common else None
-                        viewer = ANYBODY
+                        viewer = DEFAULT_VIEWER
                         if answer is None:
-                            viewer, answer = self._recall(frame.header, fields, event.channel, is_bare=is_bare)
+                            viewer, answer = self._find_cached(frame.header, fields, event.channel, is_bare=is_bare)
                         if answer is not None:
                             digits = b"%d" % query.opaque
                             count = len(digits)
-                            is_told = fields.watch and self.push.watch(event.channel, fields.topic, viewer)
-                            head = watching_head(answer, count) if is_told else answer.heads[count]
+                            is_watching = fields.watch and self.push.watch(event.channel, fields.topic, viewer)
+                            head = watching_head(answer, count) if is_watching else answer.heads[count]
                             pieces += (head, digits, answer.tail)
                             queries += 1
                             continue
@@ -228,7 +234,7 @@ class NameServer:
             effects=effects,
         )
         answer = self._dispatch(request)
-        self._publish(effects, event.now_ms, request.occasion)
+        self._publish(effects, event.now_ms, request.cause)
         if answer is None or command.is_one_way:
             return []
         if isinstance(answer, Refusal):
@@ -251,31 +257,33 @@ class NameServer:
         """Answer a 105 that the hot loop could not: not rendered yet, a binary header, or an unknown topic."""
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
-        asker = asker_of(request)
-        viewer = viewer_of(fields, asker)
-        answer = self._desk.find(request, fields, viewer, asker)
+        caller = caller_of(request)
+        viewer = viewer_of(fields, caller)
+        answer = self._route_requests.find(request, fields, viewer, caller)
         if fields.watch and self.push.watch(request.channel, fields.topic, viewer):
             # Whatever the answer is: the topic may be created later.
             answer.fields[WATCHING_FIELD] = "true"
         return answer
 
-    def _recall(
+    def _find_cached(
         self, header: memoryview, fields: RouteFields, channel: ChannelId, *, is_bare: bool
     ) -> tuple[Viewer, RouteAnswer | None]:
         """Return the sender of *header*, and its answer if that is not the common one and was rendered before."""
         is_common = not (fields.scope or fields.zone_mode)
         if is_common and fields.topic not in self.routes.static.by_name:
-            return ANYBODY, None
+            return DEFAULT_VIEWER, None
         try:
-            asker = decode_route_asker(header)
-            viewer = ANYBODY if is_common else viewer_of(fields, asker.fields)
+            caller = decode_route_caller(header)
+            viewer = DEFAULT_VIEWER if is_common else viewer_of(fields, caller.fields)
         except (*_UNREADABLE, BadField):
-            return ANYBODY, None
-        if asker.fields.wants_reports:
-            return viewer, None if viewer.unit else self._answers.reports.get(fields.topic)
-        is_aware = asker.fields.reads_mappings or is_mapping_aware(asker.language, asker.version)
+            return DEFAULT_VIEWER, None
+        if caller.fields.wants_reports:
+            return viewer, None if viewer.unit else self._answer_cache.reports.get(fields.topic)
+        is_aware = caller.fields.reads_mappings or is_mapping_aware(caller.language, caller.version)
         peer = self._peers.get(channel, "")
-        return viewer, self._desk.recall(fields.topic, viewer, is_aware=is_aware, peer=peer, is_bare=is_bare)
+        return viewer, self._route_requests.find_cached(
+            fields.topic, viewer, is_aware=is_aware, peer=peer, is_bare=is_bare
+        )
 
     def _get_settings(self, request: Request) -> Answer:
         return request.answer(body=self._settings.text())
@@ -285,8 +293,8 @@ class NameServer:
         if fault is not None:
             return Refusal(ResponseCode.SYSTEM_ERROR, fault)
         # Whether routes carry the queue counts of ordered topics may have changed.
-        self._answers.drop_all()
-        request.effects += self.push.changed(list(self.push.watches.topics()), Occasion.CHANGE, request.now_ms)
+        self._answer_cache.drop_all()
+        request.effects += self.push.routes_changed(list(self.push.watches.topics()), ChangeCause.TOPIC, request.now_ms)
         request.log("warning", "settings changed", text=request.command.body.decode(errors="replace"))
         return request.answer()
 
@@ -299,39 +307,39 @@ class NameServer:
     def _channel_closed(self, event: ChannelClosed) -> list[Effect]:
         effects: list[Effect] = []
         self._peers.pop(event.channel, None)
-        self.push.closed(event.channel)
+        self.push.channel_closed(event.channel)
         self._registry.channel_closed(event.channel, effects)
-        self._publish(effects, event.now_ms, Occasion.BROKER)
+        self._publish(effects, event.now_ms, ChangeCause.BROKER)
         return effects
 
     def _started(self, event: Started) -> list[Effect]:
-        effects = self._fences.started()
-        self.units.started(event.now_ms)
+        effects = self._static_store.started()
+        self.unit_requests.started(event.now_ms)
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
-        if self.units.fault is not None:
-            forgotten: dict[str, object] = {"file": KV_FILE, "reason": self.units.fault}
+        if self.unit_requests.fault is not None:
+            forgotten: dict[str, object] = {"file": KV_FILE, "reason": self.unit_requests.fault}
             effects.append(Log("warning", "what is open is forgotten: it cannot be read", forgotten))
         if self._deletions.fault is not None:
             lost: dict[str, object] = {"file": KV_FILE, "reason": self._deletions.fault}
             effects.append(Log("warning", "deletion markers forgotten: they cannot be read", lost))
-        self._publish(effects, event.now_ms, Occasion.BROKER)
+        self._publish(effects, event.now_ms, ChangeCause.BROKER)
         return effects + self._set_scan(event)
 
     def _timer_fired(self, event: TimerFired) -> list[Effect]:
         if event.name == PUSH_TIMER:
-            return self.push.fired(event.now_ms)
+            return self.push.timer_fired(event.now_ms)
         if event.name == KV_TIMER:
-            return self._kv_desk.retry()
-        return self._fences.rested() if event.name == FENCES_TIMER else self._scan(event)
+            return self._kv_requests.retry()
+        return self._static_store.pause_ended() if event.name == STATIC_TIMER else self._scan(event)
 
     def _scan(self, event: TimerFired) -> list[Effect]:
         effects: list[Effect] = []
         self._registry.expire(event.now_ms, effects)
-        self.queue_leases.pass_time(self._scan_ms)
-        self.routes.static.warn_lasting()
-        self._publish(effects, event.now_ms, Occasion.BROKER)
+        self.queue_leases.advance_time(self._scan_ms)
+        self.routes.static.warn_withheld()
+        self._publish(effects, event.now_ms, ChangeCause.BROKER)
         return effects + self._set_scan(event)
 
     def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
@@ -339,31 +347,31 @@ class NameServer:
         return [SetTimer(SCAN_TIMER, event.now_ms + self._scan_ms)]
 
     def _file_written(self, event: FileWritten) -> list[Effect]:
-        if event.path == FENCES_FILE:
-            return self._fences.written(event.now_ms)
+        if event.path == STATIC_FILE:
+            return self._static_store.written(event.now_ms)
         if event.path == LEASES_FILE:
             return self.queue_leases.written()
-        return self._kv_desk.written() if event.path == KV_FILE else []
+        return self._kv_requests.written() if event.path == KV_FILE else []
 
     def _disk_failed(self, event: DiskFault) -> list[Effect]:
         self.counters.disk_faults += 1
         effects: list[Effect] = [Log("error", "disk failed", {"reason": event.reason, "file": event.path})]
-        if event.path == FENCES_FILE:
-            return effects + self._fences.failed(event.now_ms)
+        if event.path == STATIC_FILE:
+            return effects + self._static_store.failed(event.now_ms)
         if event.path == LEASES_FILE:
             return effects + self.queue_leases.failed(event.reason)
-        return effects + self._kv_desk.failed(event.reason, event.now_ms) if event.path == KV_FILE else effects
+        return effects + self._kv_requests.failed(event.reason, event.now_ms) if event.path == KV_FILE else effects
 
-    def _publish(self, effects: list[Effect], now_ms: int, occasion: Occasion) -> None:
+    def _publish(self, effects: list[Effect], now_ms: int, cause: ChangeCause) -> None:
         """Drop the rendered answers that are out of date, and notify the clients that watch those topics."""
-        effects += self.routes.static.take_logs()
-        effects += self._fences.offer()
-        changed = self.routes.take_changes() | self._kv_desk.take_changes()
-        if self.units.take_change():
+        effects += self.routes.static.pop_logs()
+        effects += self._static_store.save_if_changed()
+        changed = self.routes.pop_changes() | self._kv_requests.pop_changes()
+        if self.unit_requests.pop_change():
             # Every route may have changed for some clients.
-            self._answers.drop_all()
+            self._answer_cache.drop_all()
             watched = list(self.push.watches.topics())
-            effects += self.push.changed(watched, Occasion.CHANGE, now_ms, is_urgent=True)
+            effects += self.push.routes_changed(watched, ChangeCause.TOPIC, now_ms, is_urgent=True)
         if changed:
-            self._answers.drop(changed)
-            effects += self.push.changed(changed, occasion, now_ms)
+            self._answer_cache.drop(changed)
+            effects += self.push.routes_changed(changed, cause, now_ms)

@@ -20,7 +20,7 @@ _READINGS: Final = {
 def name_server_samples(server: NameServer) -> Iterator[Sample]:
     """Yield all metrics of the name server."""
     counters = server.counters
-    yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(server.leases))
+    yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(server.liveness))
     yield Sample("namesrv_topics", "gauge", "Topics that at least one broker serves.", len(server.routes.topics))
     static = server.routes.static.topics.values()
     withheld = [topic for topic in static if topic.reasons]
@@ -48,7 +48,7 @@ def _push_samples(push: RoutePush) -> Iterator[Sample]:
     yield Sample("namesrv_watches", "gauge", "Topics watched, counted for each connection.", len(watches))
     yield Sample("namesrv_notices_pending_clients", "gauge", "Clients with pending notices.", len(notices))
     yield Sample("namesrv_notices_sent", "counter", "Notices of changed routes sent.", notices.sent)
-    interval_ms = push.burden.pace.interval_ms
+    interval_ms = push.load_pace.pace.interval_ms
     yield Sample("namesrv_notice_interval_seconds", "gauge", _INTERVAL, (interval_ms or 0) / 1000)
     readings = {name: getattr(push.readings, name) for name in _READINGS}
     known = {name: percent for name, percent in readings.items() if percent is not None}

@@ -32,23 +32,23 @@ _NAMES_PER_CLIENT: Final = 64  # This many names take as much time as one more c
 BrokerEvents = Literal["spread", "off"]
 
 
-class Occasion(Enum):
+class ChangeCause(Enum):
     """Why routes changed."""
 
-    CHANGE = auto()  # topics or permissions were changed
+    TOPIC = auto()  # topics or permissions were changed
     BROKER = auto()  # a broker came or left, with all its topics
 
 
-def judge_registration(broker_events: BrokerEvents, *, is_first: bool, topic_count: int) -> Occasion:
+def classify_registration(broker_events: BrokerEvents, *, is_first: bool, topic_count: int) -> ChangeCause:
     """Return whether a registration is the arrival of a broker or a change of its topics.
 
     If broker events are off, a registration of more than one topic counts as an arrival, as upstream's proposal does.
     """
     is_arrival = topic_count > 1 if broker_events == "off" else is_first
-    return Occasion.BROKER if is_arrival else Occasion.CHANGE
+    return ChangeCause.BROKER if is_arrival else ChangeCause.TOPIC
 
 
-class _Owed:
+class _PendingNotice:
     """The topics that one client is owed, and the tick at which they are due."""
 
     __slots__ = ("tick", "topics")
@@ -58,7 +58,7 @@ class _Owed:
         self.topics: set[str] = set()
 
 
-class Notices:
+class NoticeSchedule:
     """All clients that are owed a notice.
 
     Args:
@@ -77,7 +77,7 @@ class Notices:
         # The k-th tick from now comes within k seconds. One less than fits: sending the frames of a tick takes time.
         self._spread_ticks = max(1, (spread_ms - 1) // TICK_MS)
         self._rate_max = rate_max
-        self._owed: dict[ChannelId, _Owed] = {}
+        self._pending: dict[ChannelId, _PendingNotice] = {}
         self._tick = 0
         self._due: list[ChannelId] = []  # clients of the current round, the last one first
         self._quota = 0  # frames that may still be sent in this round
@@ -85,41 +85,41 @@ class Notices:
 
     def __len__(self) -> int:
         """Return the number of clients that are owed a notice."""
-        return len(self._owed)
+        return len(self._pending)
 
     @property
     def is_sending(self) -> bool:
         """Whether the current round is unfinished."""
         return bool(self._due) and self._quota > 0
 
-    def add(self, changes: Iterable[tuple[str, Collection[ChannelId]]], occasion: Occasion) -> None:
+    def add(self, changes: Iterable[tuple[str, Collection[ChannelId]]], cause: ChangeCause) -> None:
         """Schedule a notice of each changed topic for each of its watchers."""
-        if occasion is Occasion.BROKER and self._broker_events == "off":
+        if cause is ChangeCause.BROKER and self._broker_events == "off":
             # Do not even compare routes: so the next change of such a topic still differs from what clients know.
             return
-        owed, next_tick = self._owed, self._tick + 1
+        pending, next_tick = self._pending, self._tick + 1
         for topic, channels in changes:
             for channel in channels:
-                debt = owed.get(channel)
-                if debt is None:
-                    debt = owed[channel] = _Owed(next_tick)
-                    if occasion is Occasion.BROKER:
-                        debt.tick += self._random.randrange(self._spread_ticks)
-                elif occasion is Occasion.CHANGE and debt.tick > next_tick:
-                    debt.tick = next_tick
-                debt.topics.add(topic)
+                notice = pending.get(channel)
+                if notice is None:
+                    notice = pending[channel] = _PendingNotice(next_tick)
+                    if cause is ChangeCause.BROKER:
+                        notice.tick += self._random.randrange(self._spread_ticks)
+                elif cause is ChangeCause.TOPIC and notice.tick > next_tick:
+                    notice.tick = next_tick
+                notice.topics.add(topic)
 
-    def forget(self, channel: ChannelId, topics: Iterable[str]) -> None:
+    def cancel(self, channel: ChannelId, topics: Iterable[str]) -> None:
         """Cancel the notices of *topics* to *channel*, which stopped watching them."""
-        debt = self._owed.get(channel)
-        if debt is not None:
-            debt.topics.difference_update(topics)
-            if not debt.topics:
-                self.closed(channel)
+        notice = self._pending.get(channel)
+        if notice is not None:
+            notice.topics.difference_update(topics)
+            if not notice.topics:
+                self.channel_closed(channel)
 
-    def closed(self, channel: ChannelId) -> None:
+    def channel_closed(self, channel: ChannelId) -> None:
         """Cancel all notices to a closed connection."""
-        if self._owed.pop(channel, None) is not None and not self._owed:
+        if self._pending.pop(channel, None) is not None and not self._pending:
             self._due.clear()  # No client is left in this round.
 
     # Sending.
@@ -128,27 +128,27 @@ class Notices:
         """Advance to the next tick without sending."""
         self._tick += 1
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Begin the round of this tick with all clients that are due, the oldest first. Follow with `take`."""
-        due = [(debt.tick, channel) for channel, debt in self._owed.items() if debt.tick <= self._tick]
+        due = [(notice.tick, channel) for channel, notice in self._pending.items() if notice.tick <= self._tick]
         due.sort(reverse=True)
         self._due = [channel for _, channel in due]
         self._quota = self._rate_max
 
-    def take(self, count: int) -> Iterator[tuple[ChannelId, list[str]]]:
+    def next_batch(self, count: int) -> Iterator[tuple[ChannelId, list[str]]]:
         """Yield the next *count* clients of the round with their texts; fewer if they are owed many topics."""
         while count > 0 and self.is_sending:
             count -= 1
             channel = self._due.pop()
-            debt = self._owed.get(channel)
-            if debt is None or debt.tick > self._tick:
+            notice = self._pending.get(channel)
+            if notice is None or notice.tick > self._tick:
                 continue  # It disconnected meanwhile, or is owed something new that is not due.
-            count -= len(debt.topics) // _NAMES_PER_CLIENT
-            texts = list(join_topics(sorted(debt.topics)))
-            batch, rest = texts[: self._quota], texts[self._quota :]
+            count -= len(notice.topics) // _NAMES_PER_CLIENT
+            texts = list(join_topics(sorted(notice.topics)))
+            batch, remaining = texts[: self._quota], texts[self._quota :]
             self._quota -= len(batch)
             self.sent += len(batch)
-            debt.topics = {topic for text in rest for topic in split_topics(text)}
-            if not rest:
-                del self._owed[channel]
+            notice.topics = {topic for text in remaining for topic in split_topics(text)}
+            if not remaining:
+                del self._pending[channel]
             yield channel, batch

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
-from holdfast.nameserver.notices import Occasion
+from holdfast.nameserver.notices import ChangeCause
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command, response
 
@@ -19,7 +19,7 @@ class Request(msgspec.Struct, kw_only=True):
     Attributes:
         peer: `host:port` of the sender.
         effects: Further effects; performed before the answer is sent.
-        occasion: Why routes change, if they do; set by the handler.
+        cause: Why routes change, if they do; set by the handler.
     """
 
     command: Command
@@ -27,7 +27,7 @@ class Request(msgspec.Struct, kw_only=True):
     peer: str
     now_ms: int
     effects: list[Effect]
-    occasion: Occasion = Occasion.CHANGE
+    cause: ChangeCause = ChangeCause.TOPIC
 
     def answer(self, *, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
         """Return a success response."""

@@ -40,7 +40,7 @@ class NameServerService:
         self._options = options
         self._system = SystemReadings(link_capacity_mbit=options.link_capacity_mbit) if readings is None else None
         self._readings = readings if self._system is None else self._system.readings
-        self._reading: asyncio.TimerHandle | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None
         self._emit = emit
         self._disk = PosixDisk(options.data) if options.data is not None else None
         self._machine: NameServer | None = None
@@ -58,16 +58,16 @@ class NameServerService:
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
         host, port = split_address(self._options.listen)
-        kept = static = leases = None
+        kv_content = static_content = lease_content = None
         if self._disk is not None:
             self._disk.lock()
-            kept, static, leases = map(self._disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
+            kv_content, static_content, lease_content = map(self._disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
         self._machine = NameServer(
             self._options,
             random.Random(),
-            kv_content=kept,
-            static_content=static,
-            lease_content=leases,
+            kv_content=kv_content,
+            static_content=static_content,
+            lease_content=lease_content,
             readings=self._readings,
         )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
@@ -80,15 +80,15 @@ class NameServerService:
         if not is_loopback(host):
             warning = "listening beyond loopback without access control: anyone who reaches this port can change routes"
             self._emit(Log("warning", warning, {"listen": self.address}))
-        self._take_readings()
+        self._update_readings()
         self._server.start()
         self._is_ready = True
         self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
 
     async def stop(self) -> None:
         """Stop the servers and unlock the data folder."""
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
         if self._metrics is not None:
             self._metrics.stop()
         if self._server is not None:
@@ -98,11 +98,11 @@ class NameServerService:
         if self._is_ready:
             self._emit(Log("info", "name server stopped", {"listen": self.address}))
 
-    def _take_readings(self) -> None:
+    def _update_readings(self) -> None:
         if self._system is not None:
             loop = asyncio.get_running_loop()
-            self._system.take(loop.time())
-            self._reading = loop.call_later(INTERVAL_S, self._take_readings)
+            self._system.update(loop.time())
+            self._reading_timer = loop.call_later(INTERVAL_S, self._update_readings)
 
     def _samples(self) -> Iterator[Sample]:
         assert self._machine is not None

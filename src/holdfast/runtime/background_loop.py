@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.model.errors import LocalProtocolError
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 
 _T = TypeVar("_T")
 
@@ -27,26 +27,28 @@ class BackgroundLoop:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._starting = threading.Lock()
+        self._start_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._inherited: list[asyncio.AbstractEventLoop | None] = []  # loops of the processes that forked this one
-        in_forked_child(self._disown)
+        self._inherited_loops: list[
+            asyncio.AbstractEventLoop | None
+        ] = []  # loops of the processes that forked this one
+        register_after_fork(self._disown)
 
-    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run *work* on the loop and return its result. An interrupt of the caller cancels *work*.
 
         Raises:
             LocalProtocolError: the caller runs on the loop itself, which would deadlock.
         """
-        loop = self._get()
+        loop = self._get_loop()
         if threading.current_thread() is self._thread:
-            work.close()
+            coroutine.close()
             raise LocalProtocolError(
                 "a blocking call was made on the event loop that has to serve it, by an async listener or checker: "
                 "use a plain function, which runs in a thread, or the asyncio client"
             )
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
         except BaseException:
@@ -55,10 +57,10 @@ class BackgroundLoop:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Let the loop call *function*, without waiting for it."""
-        self._get().call_soon_threadsafe(function)
+        self._get_loop().call_soon_threadsafe(function)
 
-    def _get(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
+        with self._start_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
@@ -67,6 +69,6 @@ class BackgroundLoop:
 
     def _disown(self) -> None:
         """Start afresh in a forked child. The parent's loop is kept, because closing it would affect the parent."""
-        self._inherited.append(self._loop)
+        self._inherited_loops.append(self._loop)
         self._loop = self._thread = None
-        self._starting = threading.Lock()  # A thread that does not exist here may have held the old lock.
+        self._start_lock = threading.Lock()  # A thread that does not exist here may have held the old lock.

@@ -24,7 +24,7 @@ from holdfast.machine.pressure import MemoryPressure
 UNMETERED_MAX: Final = 64 * 1024
 
 
-class Holder(Protocol):
+class MeteredConnection(Protocol):
     """A connection, as the budget sees it."""
 
     def abort(self, reason: str) -> None:
@@ -46,32 +46,36 @@ class MemoryBudget:
     def __init__(self, limit: int, emit: Callable[[Log], None]) -> None:
         self._limit = limit
         self._emit = emit
-        self._holders: dict[Holder, int] = {}  # ordered by when they began to hold
+        self._connections: dict[MeteredConnection, int] = {}  # ordered by when they began to hold
         self.pressure = MemoryPressure()
 
-    def hold(self, holder: Holder, size: int) -> None:
+    def record_held(self, connection: MeteredConnection, size: int) -> None:
         """Record that *holder* now holds *size* bytes in all; with 0 it is removed."""
         pressure = self.pressure
-        pressure.held += size - self._holders.get(holder, 0)
+        pressure.held += size - self._connections.get(connection, 0)
         if size:
-            self._holders[holder] = size
+            self._connections[connection] = size
         else:
-            self._holders.pop(holder, None)
+            self._connections.pop(connection, None)
         while pressure.held > self._limit:
-            longest = next(iter(self._holders))
-            pressure.held -= self._holders.pop(longest)
+            longest = next(iter(self._connections))
+            pressure.held -= self._connections.pop(longest)
             longest.abort(
                 f"connections held more than {self._limit} bytes in unfinished requests and unread answers, and this "
                 "one had held some for the longest time"
             )
-        self._read()
+        self._update_pressure()
 
-    def _read(self) -> None:
+    def _update_pressure(self) -> None:
         """Update `pressure`. Between the two marks it stays unchanged: hysteresis prevents flapping."""
         pressure = self.pressure
         if not pressure.is_high and pressure.held > self._limit // 4 * 3:
             pressure.is_high = True
-            fields: dict[str, object] = {"held": pressure.held, "limit": self._limit, "connections": len(self._holders)}
+            fields: dict[str, object] = {
+                "held": pressure.held,
+                "limit": self._limit,
+                "connections": len(self._connections),
+            }
             self._emit(Log("warning", "memory is short, senders are told to wait", fields))
         elif pressure.is_high and pressure.held <= self._limit // 2:
             pressure.is_high = False

@@ -26,7 +26,7 @@ from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.runtime.budget import UNMETERED_MAX, MemoryBudget
-from holdfast.wire.frames.frame import Frame, frame_size_wanted, split_frames
+from holdfast.wire.frames.frame import Frame, peek_frame_size, split_frames
 
 RECEIVE_BUFFER_SIZE: Final = 1024 * 1024
 # An owner that keeps reads must release them above this, so that a normal read always fits.
@@ -53,7 +53,7 @@ class ReceiveBuffer:
 
 
 # Shared by all owners that handle each read at once.
-_shared = ReceiveBuffer()
+_shared_buffer = ReceiveBuffer()
 
 
 class ChannelOwner(Protocol):
@@ -79,35 +79,37 @@ class Channel(asyncio.BufferedProtocol):
     """A connection that carries frames."""
 
     __slots__ = (
-        "_backlogged",
         "_budget",
         "_buffer",
         "_filled",
+        "_is_backlogged",
         "_owner",
-        "_received",
-        "_rest",
+        "_receive_buffer",
         "_transport",
+        "_unfinished",
+        "channel_id",
         "closing_reason",
+        "idle_ticks",
         "peer",
-        "quiet_ticks",
-        "tag",
     )
 
     def __init__(
-        self, owner: ChannelOwner, budget: MemoryBudget | None = None, received: ReceiveBuffer = _shared
+        self, owner: ChannelOwner, budget: MemoryBudget | None = None, receive_buffer: ReceiveBuffer = _shared_buffer
     ) -> None:
         self._owner = owner
-        self._received = received
+        self._receive_buffer = receive_buffer
         self._budget = budget  # servers have one; a client chose its peers
-        self._backlogged = False  # whether the peer has many unread answers
-        self._rest: bytes | bytearray = b""  # of an unfinished frame; for a large one a buffer that is not full yet
+        self._is_backlogged = False  # whether the peer has many unread answers
+        self._unfinished: bytes | bytearray = (
+            b""  # of an unfinished frame; for a large one a buffer that is not full yet
+        )
         self._filled = 0  # how many bytes of it have arrived
-        self._buffer = received.memory  # the target of the current read, including the unfinished frame before it
+        self._buffer = receive_buffer.memory  # the target of the current read, including the unfinished frame before it
         self._transport: asyncio.Transport | None = None
         self.peer = ""
-        self.tag = ChannelId(0)  # the owner's number for this channel
+        self.channel_id = ChannelId(0)  # the owner's number for this channel
         self.closing_reason = ""
-        self.quiet_ticks = 0  # increased by the owner's timer, reset by traffic
+        self.idle_ticks = 0  # increased by the owner's timer, reset by traffic
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Configure the socket and notify the owner."""
@@ -126,52 +128,52 @@ class Channel(asyncio.BufferedProtocol):
         """Return the part of the receive buffer after the unfinished frame."""
         filled = self._filled
         if not filled:
-            received = self._received
-            self._buffer = received.memory[received.used :]
+            receive_buffer = self._receive_buffer
+            self._buffer = receive_buffer.memory[receive_buffer.used :]
             return self._buffer
         if filled >= _LARGE_FRAME_SIZE:
-            if filled == len(self._rest):
+            if filled == len(self._unfinished):
                 # A large frame: at least double the received size, but never more than the frame will need.
-                grown = bytearray(min(max(frame_size_wanted(memoryview(self._rest)), filled + 1), 2 * filled))
-                grown[:filled] = self._rest
-                self._rest = grown
-            self._buffer = memoryview(self._rest)
+                grown = bytearray(min(max(peek_frame_size(memoryview(self._unfinished)), filled + 1), 2 * filled))
+                grown[:filled] = self._unfinished
+                self._unfinished = grown
+            self._buffer = memoryview(self._unfinished)
         else:
-            self._buffer = self._received.memory[self._received.used :]
-            self._buffer[:filled] = self._rest
+            self._buffer = self._receive_buffer.memory[self._receive_buffer.used :]
+            self._buffer[:filled] = self._unfinished
         return self._buffer[filled:]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on every complete frame; keep the beginning of the next one."""
-        self.quiet_ticks = 0
+        self.idle_ticks = 0
         before = self._filled
         size = before + nbytes
         try:
-            frames, taken = split_frames(self._buffer, size)
+            frames, consumed = split_frames(self._buffer, size)
         except RemoteProtocolError as error:
             self.abort(str(error))
             return
-        if before or taken != size:  # Most reads consist of complete frames.
-            self._keep_rest(self._buffer[:size], taken)
+        if before or consumed != size:  # Most reads consist of complete frames.
+            self._keep_unfinished(self._buffer[:size], consumed)
         if frames:
-            buffer = self._received
+            buffer = self._receive_buffer
             used = buffer.used
             if before < _LARGE_FRAME_SIZE:
-                buffer.used = used + taken
+                buffer.used = used + consumed
             if not self._owner.frames_received(self, frames):
                 buffer.used = used
 
-    def _keep_rest(self, received: memoryview, taken: int) -> None:
+    def _keep_unfinished(self, data: memoryview, consumed: int) -> None:
         """Keep the bytes after the complete frames of a read, in place of those that were kept before."""
         before = self._filled
-        left = self._filled = len(received) - taken
+        remaining = self._filled = len(data) - consumed
         # A large frame stays in its buffer: if it arrives byte by byte, it must not be copied byte by byte.
-        if taken or before < _LARGE_FRAME_SIZE:
-            self._rest = bytes(received[taken:]) if left else b""
-        if before > UNMETERED_MAX or left > UNMETERED_MAX:
-            if taken:
+        if consumed or before < _LARGE_FRAME_SIZE:
+            self._unfinished = bytes(data[consumed:]) if remaining else b""
+        if before > UNMETERED_MAX or remaining > UNMETERED_MAX:
+            if consumed:
                 # Free the buffer of a completed frame now, because the connection may stay silent for long.
-                self._buffer = self._received.memory
+                self._buffer = self._receive_buffer.memory
             self._meter()
 
     def eof_received(self) -> bool:
@@ -181,18 +183,18 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the owner; nothing will be sent or received any more."""
         self._transport = None
-        self._rest, self._filled, self._buffer, self._backlogged = b"", 0, self._received.memory, False
+        self._unfinished, self._filled, self._buffer, self._is_backlogged = b"", 0, self._receive_buffer.memory, False
         self._meter()
         self._owner.channel_closed(self, self.closing_reason or (str(exc) if exc else "closed by the peer"))
 
     def pause_writing(self) -> None:
         """Begin to meter a peer that does not read its answers."""
-        self._backlogged = True
+        self._is_backlogged = True
         self._meter()
 
     def resume_writing(self) -> None:
         """Resume reading: the peer has caught up."""
-        self._backlogged = False
+        self._is_backlogged = False
         self._meter()
         if self._transport is not None:
             with contextlib.suppress(RuntimeError):  # already closing
@@ -200,29 +202,29 @@ class Channel(asyncio.BufferedProtocol):
 
     def _meter(self) -> None:
         """Report the held bytes to the budget, and stop reading from a peer with a large backlog."""
-        held = len(self._rest) if self._filled > UNMETERED_MAX else 0
-        if self._backlogged and self._transport is not None:
+        held = len(self._unfinished) if self._filled > UNMETERED_MAX else 0
+        if self._is_backlogged and self._transport is not None:
             backlog = self._transport.get_write_buffer_size()
             held += backlog
             if backlog > WRITE_BACKLOG_MAX:
                 with contextlib.suppress(RuntimeError):  # already paused or closing
                     self._transport.pause_reading()
         if self._budget is not None:
-            self._budget.hold(self, held)
+            self._budget.record_held(self, held)
 
     def send(self, pieces: Sequence[Piece]) -> None:
         """Write *pieces* in one call; ignored if the connection is closed."""
         transport = self._transport
         if transport is None:
             return
-        self.quiet_ticks = 0
+        self.idle_ticks = 0
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif sum(map(len, pieces)) < len(pieces) * _PIECE_SIZE_MIN:
             transport.write(b"".join(pieces))
         else:
             transport.writelines(pieces)
-        if self._backlogged:
+        if self._is_backlogged:
             self._meter()
 
     def close(self, reason: str) -> None:
@@ -247,9 +249,9 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = None
         if plain_socket is not None and plain_socket.fileno() >= 0:
             with contextlib.suppress(OSError):
-                nothing = os.open(os.devnull, os.O_RDONLY)
-                os.dup2(nothing, plain_socket.fileno(), inheritable=False)
-                os.close(nothing)
+                null_device = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(null_device, plain_socket.fileno(), inheritable=False)
+                os.close(null_device)
 
     @property
     def is_open(self) -> bool:

@@ -43,11 +43,11 @@ def build_server(
             body: Iterable[bytes] = metrics_app(environ, start_response)
             return body
         if path != "/health":
-            return _plain(start_response, "404 Not Found", "not found: use /metrics or /health\n")
+            return _respond_text(start_response, "404 Not Found", "not found: use /metrics or /health\n")
         fault = find_fault()
         if fault is None:
-            return _plain(start_response, "200 OK", "ok\n")
-        return _plain(start_response, "503 Service Unavailable", f"{fault}\n")
+            return _respond_text(start_response, "200 OK", "ok\n")
+        return _respond_text(start_response, "503 Service Unavailable", f"{fault}\n")
 
     return make_server(host, port, answer, _ThreadingServer, _QuietHandler)
 
@@ -85,7 +85,7 @@ class _QuietHandler(WSGIRequestHandler):
         """Log nothing: a scrape every few seconds is not an event."""
 
 
-def _plain(start_response: StartResponse, status: str, text: str) -> Iterable[bytes]:
+def _respond_text(start_response: StartResponse, status: str, text: str) -> Iterable[bytes]:
     body = text.encode()
     start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
     return [body]

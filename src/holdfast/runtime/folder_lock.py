@@ -33,7 +33,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def hold_store(folder: Path) -> Iterator[PosixDisk]:
+def lock_store(folder: Path) -> Iterator[PosixDisk]:
     """Lock the store folder of a stopped broker for the duration of the block.
 
     Raises:

@@ -14,7 +14,7 @@ from weakref import WeakMethod
 _registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 
 
-def in_forked_child(method: Callable[[], None]) -> None:
+def register_after_fork(method: Callable[[], None]) -> None:
     """Call the bound *method* in every child that this process forks, as long as its object lives.
 
     It must neither block nor await: the parent's threads do not exist in the child, even if they held locks.

@@ -10,8 +10,8 @@ from typing import Final
 _TRIM_THRESHOLD: Final = -1  # constants of malloc.h
 _MMAP_THRESHOLD: Final = -3
 _MIB: Final = 1024 * 1024
-_KEPT: Final = 64 * _MIB
-_LARGE: Final = 32 * _MIB  # glibc's maximum; larger blocks are returned to the kernel one by one
+_TRIM_BYTES: Final = 64 * _MIB
+_MMAP_BYTES: Final = 32 * _MIB  # glibc's maximum; larger blocks are returned to the kernel one by one
 
 
 def find_function(name: str, *arguments: type) -> Callable[..., int] | None:
@@ -33,4 +33,8 @@ def keep_freed_memory() -> bool:
     the kernel each time, and the next turn's pages are faulted in and zeroed again: a third of a large pull's cost.
     """
     mallopt = find_function("mallopt", ctypes.c_int, ctypes.c_int)
-    return mallopt is not None and bool(mallopt(_MMAP_THRESHOLD, _LARGE)) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
+    return (
+        mallopt is not None
+        and bool(mallopt(_MMAP_THRESHOLD, _MMAP_BYTES))
+        and bool(mallopt(_TRIM_THRESHOLD, _TRIM_BYTES))
+    )

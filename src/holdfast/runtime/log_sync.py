@@ -20,21 +20,21 @@ class LogSyncer:
 
     Args:
         loop: The loop that calls *synced* and *failed*.
-        synced: Receives the position before which everything is on disk.
-        failed: Receives the reason for which a sync failed.
+        on_synced: Receives the position before which everything is on disk.
+        on_failed: Receives the reason for which a sync failed.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, synced: Callable[[int], None], failed: Callable[[str], None]
+        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[int], None], on_failed: Callable[[str], None]
     ) -> None:
         self._loop = loop
-        self._synced = synced
-        self._failed = failed
+        self._on_synced = on_synced
+        self._on_failed = on_failed
         self._files: dict[int, File] = {}
         self._position = 0
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def request(self, effect: SyncLog) -> None:
@@ -45,26 +45,26 @@ class LogSyncer:
         with self._lock:
             self._files.update((id(file), file) for file in effect.files)
             self._position = max(self._position, effect.position)
-        self._wanted.set()
+        self._requested.set()
 
     def close(self) -> None:
         """Finish the pending requests and end the thread."""
-        self._closed = True
-        self._wanted.set()
+        self._is_closed = True
+        self._requested.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._requested.wait()
+            self._requested.clear()
             with self._lock:
                 files, self._files = list(self._files.values()), {}
                 position = self._position
             # Report even if there was nothing to sync: the request may have arrived after the last sync ended.
             if not self._sync(files, position):
                 return
-            if self._closed and not self._files:
+            if self._is_closed and not self._files:
                 return
 
     def _sync(self, files: list[File], position: int) -> bool:
@@ -73,9 +73,9 @@ class LogSyncer:
                 file.sync()
         except DiskFailed as error:
             # After a failed sync, the page cache may have dropped the pages that it could not write: never retry.
-            self._report(self._failed, str(error))
+            self._report(self._on_failed, str(error))
             return False
-        self._report(self._synced, position)
+        self._report(self._on_synced, position)
         return True
 
     def _report(self, callback: Callable[..., None], value: object) -> None:

@@ -38,7 +38,7 @@ def start_logging(
     level: str = "info",
     json: bool = False,
     stream: TextIO | None = None,
-    bound: Mapping[str, object] | None = None,
+    bound_fields: Mapping[str, object] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Emit:
     """Return the function that writes one line per event, and capture the log records of libraries.
@@ -47,7 +47,7 @@ def start_logging(
         level: The lowest level that is written.
         json: Write JSON lines instead of text.
         stream: The output; by default standard error.
-        bound: Fields of every line, such as the role's name.
+        bound_fields: Fields of every line, such as the role's name.
         clock: Measures the windows.
     """
     stream = stream or sys.stderr
@@ -56,14 +56,14 @@ def start_logging(
         processors=_processors(json=json, colors=not json and stream.isatty()),
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         cache_logger_on_first_use=True,
-    ).bind(**(bound or {}))
+    ).bind(**(bound_fields or {}))
 
     def write(effect: Log) -> None:
         fields = {name: _shorten(value) for name, value in effect.fields.items()}
         logger.bind(**fields).log(LEVELS.get(effect.level, 20), effect.event)
 
     emit = _Throttle(write, clock).emit
-    logging.basicConfig(handlers=[_Forward(emit)], level=LEVELS[level], force=True)
+    logging.basicConfig(handlers=[_LibraryHandler(emit)], level=LEVELS[level], force=True)
     return emit
 
 
@@ -118,7 +118,7 @@ class _Throttle:
             self._write(Log("warning", "too many of these, counted from here on", {"what": effect.event}))
 
 
-class _Forward(logging.Handler):
+class _LibraryHandler(logging.Handler):
     """Writes a library's log record to our stream."""
 
     def __init__(self, emit: Emit) -> None:

@@ -68,15 +68,15 @@ class MetricsServer:
             self._server = None
 
     def _samples(self) -> list[Sample]:
-        return self._on_loop(lambda: list(self._read_samples()))
+        return self._call_on_loop(lambda: list(self._read_samples()))
 
     def _health(self) -> str | None:
         try:
-            return self._on_loop(self._find_fault)
+            return self._call_on_loop(self._find_fault)
         except TimeoutError:
             return f"the event loop has not answered for {LOOP_TIMEOUT_S:g} s"
 
-    def _on_loop(self, read: Callable[[], _Result]) -> _Result:
+    def _call_on_loop(self, read: Callable[[], _Result]) -> _Result:
         """Return the result of *read*, called on the loop between two events of the role."""
         result: Future[_Result] = Future()
 

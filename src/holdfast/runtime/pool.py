@@ -28,7 +28,7 @@ import msgspec
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolError, RequestTimeout
 from holdfast.runtime.channel import Channel
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.frames.frame import JSON, Frame
 from holdfast.wire.requests.exchange import Exchange
@@ -37,13 +37,13 @@ from holdfast.wire.requests.send_request import SendReply, decode_send_reply, se
 CONNECT_TIMEOUT_S: Final = 3.0
 # More requests in flight do not make a server faster; they only increase latency and memory use.
 IN_FLIGHT_MAX: Final = 4096
-_GOODBYE_TIMEOUT_S: Final = 1.0
+_CLOSE_TIMEOUT_S: Final = 1.0
 # If a request times out and the peer has sent nothing for this long, the peer is considered dead.
 _SILENCE_MS_MAX: Final = 3000
 REDIAL_S: Final = 0.1
 REDIAL_S_MAX: Final = 2.0
 # A connection that lived this long was good: if it breaks, redialling begins with the shortest pause.
-_GOOD_S: Final = 2.0
+_HEALTHY_AFTER_S: Final = 2.0
 
 _PIECES: Final = (bytes, bytearray, memoryview)
 
@@ -67,7 +67,7 @@ def is_caller_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class _Asking(msgspec.Struct, frozen=True, gc=False):
+class _CommandWaiter(msgspec.Struct, frozen=True, gc=False):
     """A waiter for an answer that is decoded on the general path. A send's waiter is the bare future."""
 
     future: Answer
@@ -82,14 +82,14 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._on_request = on_request
         self._on_close = on_close
-        self._exchange: Exchange[_Asking | SendAnswer] = Exchange()
-        self._is_sending = False  # whether anything was ever sent with `begin_send`
+        self._exchange: Exchange[_CommandWaiter | SendAnswer] = Exchange()
+        self._has_sent = False  # whether anything was ever sent with `begin_send`
         self._channel: _DialedChannel | None = None
         self._outgoing: list[Piece] = []
         self._expiry: asyncio.TimerHandle | None = None
-        self._heard_ms = self._opened_ms = self._now_ms()
+        self._last_received_ms = self._opened_ms = self._now_ms()
         self._is_paused = False  # while the peer does not read what we write
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._waiting_writers: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_open(self) -> bool:
@@ -140,15 +140,15 @@ class Connection:
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed; the request was not sent")
         answer: Answer = self._loop.create_future()
-        return self._begin(_Asking(answer), timeout_s), answer
+        return self._begin(_CommandWaiter(answer), timeout_s), answer
 
     def begin_send(self, timeout_s: float) -> tuple[int, SendAnswer]:
         """Return the opaque and the answer's future for a send. The caller has checked that the connection is open."""
-        self._is_sending = True
+        self._has_sent = True
         answer: SendAnswer = self._loop.create_future()
         return self._begin(answer, timeout_s), answer
 
-    def _begin(self, waiter: _Asking | SendAnswer, timeout_s: float) -> int:
+    def _begin(self, waiter: _CommandWaiter | SendAnswer, timeout_s: float) -> int:
         exchange = self._exchange
         deadline_ms = int((self._loop.time() + timeout_s) * 1000) + 1
         earliest_ms = exchange.next_deadline_ms
@@ -201,12 +201,12 @@ class Connection:
         if self.is_open:
             self.write(encode_command(command))
 
-    async def has_room(self) -> None:
+    async def wait_until_writable(self) -> None:
         """Return once the peer keeps up, or the connection is lost. Await it before writing without another limit."""
         while self.is_full and self.is_open:
-            room: asyncio.Future[None] = self._loop.create_future()
-            self._waiting_for_room.append(room)
-            await room
+            writable: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_writers.append(writable)
+            await writable
 
     async def close(self, reason: str = "closed by the client") -> None:
         """Send everything that was written, then close."""
@@ -215,7 +215,7 @@ class Connection:
         if channel is None:
             return
         channel.close(reason)
-        done, _ = await asyncio.wait({self.closed}, timeout=_GOODBYE_TIMEOUT_S)
+        done, _ = await asyncio.wait({self.closed}, timeout=_CLOSE_TIMEOUT_S)
         if not done:
             channel.abort(reason)
 
@@ -235,16 +235,16 @@ class Connection:
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
         """Pass each answer to its waiter, and each request of the peer to the owner."""
-        self._heard_ms = self._now_ms()
+        self._last_received_ms = self._now_ms()
         try:
             for frame in frames:
-                if not (self._is_sending and self._handle_send_reply(frame)):
+                if not (self._has_sent and self._handle_send_reply(frame)):
                     self._handle_frame(frame)
         except RemoteProtocolError as error:
             channel.abort(str(error))
             return False
-        if self._waiting_for_room:
-            self._wake_waiting()
+        if self._waiting_writers:
+            self._wake_writers()
         return False
 
     def _handle_send_reply(self, frame: Frame) -> bool:
@@ -258,7 +258,7 @@ class Connection:
         if not reply.flag & RESPONSE:
             return False
         waiter = self._exchange.finish(reply.opaque)
-        if isinstance(waiter, _Asking):
+        if isinstance(waiter, _CommandWaiter):
             if not waiter.future.done():
                 waiter.future.set_result(decode_command(frame))
         elif waiter is not None and not waiter.done():
@@ -276,7 +276,7 @@ class Connection:
             self._on_request(self, command)
             return
         waiter = self._exchange.finish(command.opaque)
-        if isinstance(waiter, _Asking):
+        if isinstance(waiter, _CommandWaiter):
             if not waiter.future.done():
                 waiter.future.set_result(command)
         elif waiter is not None and not waiter.done():
@@ -287,7 +287,7 @@ class Connection:
         if self._expiry is not None:
             self._expiry.cancel()
         self._channel = None
-        for answer in map(_future_of, self._exchange.abandon()):
+        for answer in map(_future_of, self._exchange.cancel_all()):
             if not answer.done():
                 answer.set_exception(
                     ConnectionLost(
@@ -296,24 +296,24 @@ class Connection:
                         was_sent=True,
                     )
                 )
-        self.take_pause(is_paused=False)
+        self.set_paused(is_paused=False)
         if not self.closed.done():
             self.closed.set_result(None)
         self._on_close(self)
 
-    def take_pause(self, *, is_paused: bool) -> None:
+    def set_paused(self, *, is_paused: bool) -> None:
         """Record whether the peer has stopped reading what we write."""
         self._is_paused = is_paused
-        self._wake_waiting()
+        self._wake_writers()
 
-    def _wake_waiting(self) -> None:
+    def _wake_writers(self) -> None:
         """Wake as many waiting writers as `IN_FLIGHT_MAX` permits."""
-        room = 0 if self._is_paused else IN_FLIGHT_MAX - len(self._exchange)
-        while self._waiting_for_room and room > 0:
-            waiting = self._waiting_for_room.popleft()
+        capacity = 0 if self._is_paused else IN_FLIGHT_MAX - len(self._exchange)
+        while self._waiting_writers and capacity > 0:
+            waiting = self._waiting_writers.popleft()
             if not waiting.done():
                 waiting.set_result(None)
-                room -= 1
+                capacity -= 1
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -338,15 +338,15 @@ class Connection:
                     RequestTimeout(f"no answer from {self.address} in time; the request may have been executed")
                 )
         self._expiry = None
-        self._wake_waiting()
-        if late and now_ms - self._heard_ms >= _SILENCE_MS_MAX and self._channel is not None:
+        self._wake_writers()
+        if late and now_ms - self._last_received_ms >= _SILENCE_MS_MAX and self._channel is not None:
             self._channel.abort("no answer to anything")
         elif (deadline_ms := self._exchange.next_deadline_ms) is not None:
             self._set_expiry(deadline_ms)
 
 
-def _future_of(waiter: _Asking | SendAnswer) -> Answer | SendAnswer:
-    return waiter.future if isinstance(waiter, _Asking) else waiter
+def _future_of(waiter: _CommandWaiter | SendAnswer) -> Answer | SendAnswer:
+    return waiter.future if isinstance(waiter, _CommandWaiter) else waiter
 
 
 class _DialedChannel(Channel):
@@ -362,10 +362,10 @@ class _DialedChannel(Channel):
         self._connection = connection
 
     def pause_writing(self) -> None:
-        self._connection.take_pause(is_paused=True)
+        self._connection.set_paused(is_paused=True)
 
     def resume_writing(self) -> None:
-        self._connection.take_pause(is_paused=False)
+        self._connection.set_paused(is_paused=False)
 
 
 class ConnectionPool:
@@ -402,7 +402,7 @@ class ConnectionPool:
 
     def bind(self) -> None:
         """Bind the pool to this process: a forked child cannot use it any more."""
-        in_forked_child(self._disown)
+        register_after_fork(self._disown)
 
     def check_process(self) -> None:
         """Check that this process is the one that opened the pool.
@@ -475,7 +475,7 @@ class ConnectionPool:
             ConnectionLost: there is no connection; nothing was sent.
         """
         connection = self.find(address) or await self.connect(address)
-        await connection.has_room()
+        await connection.wait_until_writable()
         connection.send_one_way(command)
 
     async def close(self) -> None:
@@ -495,30 +495,30 @@ class ConnectionPool:
         self.bind()
         dialing = asyncio.ensure_future(self._dial(address))
         self._dialing[address] = dialing
-        dialing.add_done_callback(lambda task: self._dialed(address, task))
+        dialing.add_done_callback(lambda task: self._handle_dialed(address, task))
         return dialing
 
     async def _dial(self, address: str) -> Connection:
-        connection = Connection(address, on_request=self._on_request, on_close=self._closed)
+        connection = Connection(address, on_request=self._on_request, on_close=self._handle_closed)
         await connection.dial()
         self._connections[address] = connection
         if self._on_open is not None:
             self._on_open(connection)
         return connection
 
-    def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
+    def _handle_dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._dialing.pop(address, None)
         # Callers that wait for the dial receive the exception; no other caller needs it.
         if not task.cancelled() and task.exception() is not None:
             self._dial_later(address)
 
-    def _closed(self, connection: Connection) -> None:
+    def _handle_closed(self, connection: Connection) -> None:
         address = connection.address
         if self._connections.get(address) is connection:
             del self._connections[address]
         if self._on_close is not None:
             self._on_close(connection)
-        if connection.age_s >= _GOOD_S:
+        if connection.age_s >= _HEALTHY_AFTER_S:
             self._failures.pop(address, None)
         self._dial_later(address)
 

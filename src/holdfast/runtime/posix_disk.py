@@ -33,7 +33,7 @@ from holdfast.store.base.disk import File, Piece
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
-_LEAVES = frozenset({".", ".."})
+_FORBIDDEN_PARTS = frozenset({".", ".."})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
@@ -41,7 +41,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
+def _convert_os_errors(method: Callable[_P, _T]) -> Callable[_P, _T]:
     """Turn an error of the operating system into `DiskFailed`."""
 
     @wraps(method)
@@ -60,14 +60,14 @@ def _failure(action: str, error: OSError, path: str = "") -> DiskFailed:
     return kind(f"{action}: {error}" + (f" ({path})" if path else ""))
 
 
-def _tells_failures(release: str) -> bool:
+def _reports_sync_errors(release: str) -> bool:
     """Return whether syncfs of this Linux release reports failed writes: since 5.8."""
     major, minor, *_ = (*re.findall(r"\d+", release), "0", "0")
     return (int(major), int(minor)) >= (5, 8)
 
 
 _fallocate = find_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-_syncfs = find_function("syncfs", ctypes.c_int) if _tells_failures(os.uname().release) else None
+_syncfs = find_function("syncfs", ctypes.c_int) if _reports_sync_errors(os.uname().release) else None
 
 
 class _Folders:
@@ -75,36 +75,36 @@ class _Folders:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._fresh: dict[str, int] = {}  # folder -> the number of its newest name
+        self._unsynced: dict[str, int] = {}  # folder -> the number of its newest name
         self._count = 0
-        self._changing = threading.Lock()
-        self._syncing = threading.Lock()  # A thread that finds a folder clean must know that its sync is complete.
+        self._change_lock = threading.Lock()
+        self._sync_lock = threading.Lock()  # A thread that finds a folder clean must know that its sync is complete.
 
     def note_new(self, path: str) -> None:
         """Record that *path*, and perhaps folders above it, got a new name."""
-        with self._changing:
+        with self._change_lock:
             self._count += 1
-            self._fresh.update(dict.fromkeys(_folders_above(path), self._count))
+            self._unsynced.update(dict.fromkeys(_folders_above(path), self._count))
 
     def is_new(self, path: str) -> bool:
         """Return whether the name of *path* may not be durable yet."""
-        return path.rpartition("/")[0] in self._fresh
+        return path.rpartition("/")[0] in self._unsynced
 
     def sync_above(self, path: str) -> None:
         """Make the names of *path* and of the folders above it durable."""
-        with self._syncing:
+        with self._sync_lock:
             for folder in _folders_above(path):
                 # Remove first, then sync: a name that is added meanwhile is recorded again.
-                if self._fresh.pop(folder, None) is not None:
+                if self._unsynced.pop(folder, None) is not None:
                     self._sync(folder)
 
     def sync_all(self, sync: Callable[[], None]) -> None:
         """Make all names durable with *sync*. It may take long, so it does not block `sync_above`."""
         before = self._count
         sync()
-        with self._changing:
-            for folder in [folder for folder, number in self._fresh.items() if number <= before]:
-                del self._fresh[folder]
+        with self._change_lock:
+            for folder in [folder for folder, number in self._unsynced.items() if number <= before]:
+                del self._unsynced[folder]
 
     def _sync(self, folder: str) -> None:
         try:
@@ -170,7 +170,7 @@ class PosixFile:
         pages = self._pages
         return (self._map() if pages is None else pages)[start:end]
 
-    @_failing
+    @_convert_os_errors
     def _map(self) -> memoryview:
         pages = self._pages = memoryview(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
         return pages
@@ -200,7 +200,7 @@ class PosixFile:
             # Never a `DiskFull`: the kernel may have dropped the pages that it could not write.
             raise DiskFailed(f"sync failed: {error} ({self.path})") from error
 
-    @_failing
+    @_convert_os_errors
     def erase(self, start: int, end: int) -> None:
         """Make [start, end) read as zeros."""
         if start >= end:
@@ -210,7 +210,7 @@ class PosixFile:
         while start < end:
             start += os.pwrite(self._descriptor, _ZEROS[: end - start], start)
 
-    @_failing
+    @_convert_os_errors
     def reserve(self, start: int, end: int) -> None:
         """Allocate disk space for [start, end), where it is not allocated yet."""
         if start < end:
@@ -240,14 +240,14 @@ class PosixDisk:
     def __repr__(self) -> str:
         return f"<PosixDisk {self._root}>"
 
-    @_failing
+    @_convert_os_errors
     def lock(self) -> None:
         """Lock the folder against other processes, Java brokers too, until `unlock` or the end of this process.
 
         Raises:
             StoreError: another process uses the folder.
         """
-        file = Path(self._at("lock")).open("ab")  # noqa: SIM115 - it is held, not used
+        file = Path(self._full_path("lock")).open("ab")  # noqa: SIM115 - it is held, not used
         try:
             # The same kind of lock, on the same byte, as Java uses.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -283,52 +283,52 @@ class PosixDisk:
         assert _syncfs is not None
         synced: set[int] = set()
         for folder in ["", *(name for name in self.list("") if name.endswith("/"))]:
-            descriptor = os.open(self._at(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self._full_path(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 device = os.fstat(descriptor).st_dev
                 if device not in synced:
                     synced.add(device)
                     if _syncfs(descriptor) != 0:
-                        raise OSError(ctypes.get_errno(), f"cannot sync the file system of {self._at(folder)}")
+                        raise OSError(ctypes.get_errno(), f"cannot sync the file system of {self._full_path(folder)}")
             finally:
                 os.close(descriptor)
 
-    def _at(self, path: str) -> str:
-        if not _LEAVES.isdisjoint(path.split("/")):
+    def _full_path(self, path: str) -> str:
+        if not _FORBIDDEN_PARTS.isdisjoint(path.split("/")):
             raise DiskFailed(f"{path!r} is outside of {self._root}")
         return f"{self._root}/{path}"
 
-    @_failing
+    @_convert_os_errors
     def list(self, folder: str) -> list[str]:
         """Return the names in *folder*, sorted; folders end with `/`."""
         try:
-            with os.scandir(self._at(folder)) as entries:
+            with os.scandir(self._full_path(folder)) as entries:
                 return sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    @_failing
+    @_convert_os_errors
     def find_size(self, path: str) -> int | None:
         """Return the size of a file, or None if it does not exist."""
         try:
-            return os.stat(self._at(path)).st_size  # noqa: PTH116 - called ten thousand times at a start
+            return os.stat(self._full_path(path)).st_size  # noqa: PTH116 - called ten thousand times at a start
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    @_failing
+    @_convert_os_errors
     def modified_ms(self, path: str) -> int:
         """Return when the file was last written to."""
-        return os.stat(self._at(path)).st_mtime_ns // 1_000_000  # noqa: PTH116
+        return os.stat(self._full_path(path)).st_mtime_ns // 1_000_000  # noqa: PTH116
 
-    @_failing
+    @_convert_os_errors
     def open(self, path: str) -> File:
         """Open an existing file."""
-        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(self._full_path(path), os.O_RDWR | os.O_CLOEXEC)
         size = os.fstat(descriptor).st_size
         # It may have been created, released and opened again before it was synced.
         return PosixFile(self._folders, path, descriptor, size, is_new=self._folders.is_new(path))
 
-    @_failing
+    @_convert_os_errors
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
         """Create a file of zeros; with *reserve*, its space is allocated and its name is durable."""
         try:
@@ -339,13 +339,13 @@ class PosixDisk:
             raise
 
     def _create(self, path: str, size: int, *, reserve: bool) -> File:
-        full = self._at(path)
+        full_path = self._full_path(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
-            descriptor = os.open(full, flags, 0o644)
+            descriptor = os.open(full_path, flags, 0o644)
         except FileNotFoundError:
-            Path(full).parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(full, flags, 0o644)
+            Path(full_path).parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(full_path, flags, 0o644)
         self._folders.note_new(path)
         file = PosixFile(self._folders, path, descriptor, size, is_new=True)
         try:
@@ -356,61 +356,61 @@ class PosixDisk:
                 os.ftruncate(descriptor, size)
         except OSError:
             # Remove the incomplete file, which the next start would find.
-            Path(full).unlink()
+            Path(full_path).unlink()
             raise
         if reserve and size:
             file.sync()
         return file
 
-    @_failing
+    @_convert_os_errors
     def read_file(self, path: str) -> bytes | None:
         """Return a whole small file, or None if it does not exist."""
         try:
-            return Path(self._at(path)).read_bytes()
+            return Path(self._full_path(path)).read_bytes()
         except FileNotFoundError:
             return None
 
-    @_failing
+    @_convert_os_errors
     def replace(self, path: str, data: bytes) -> None:
         """Durably store *data* under *path*, atomically."""
-        full = Path(self._at(path))
-        full.parent.mkdir(parents=True, exist_ok=True)
-        draft = full.with_name(full.name + ".tmp")
+        full_path = Path(self._full_path(path))
+        full_path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = full_path.with_name(full_path.name + ".tmp")
         try:
-            with draft.open("wb") as stream:
+            with temporary.open("wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError:
-            draft.unlink(missing_ok=True)  # An incomplete draft would occupy space that a full disk needs.
+            temporary.unlink(missing_ok=True)  # An incomplete draft would occupy space that a full disk needs.
             raise
-        draft.replace(full)
+        temporary.replace(full_path)
         self._folders.note_new(path)
         self._folders.sync_above(path)
 
-    @_failing
+    @_convert_os_errors
     def rename(self, source: str, target: str) -> None:
         """Move a file, or a folder with everything in it; an existing file *target* is replaced."""
-        full = Path(self._at(target))
-        full.parent.mkdir(parents=True, exist_ok=True)
-        Path(self._at(source)).replace(full)
+        full_path = Path(self._full_path(target))
+        full_path.parent.mkdir(parents=True, exist_ok=True)
+        Path(self._full_path(source)).replace(full_path)
         for path in (target, source):
             self._folders.note_new(path)
             self._folders.sync_above(path)
 
-    @_failing
+    @_convert_os_errors
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with everything in it."""
-        full = Path(self._at(path))
-        if full.is_dir() and not full.is_symlink():
-            shutil.rmtree(full)
+        full_path = Path(self._full_path(path))
+        if full_path.is_dir() and not full_path.is_symlink():
+            shutil.rmtree(full_path)
             return
         with suppress(FileNotFoundError):
-            full.unlink()
+            full_path.unlink()
 
-    @_failing
+    @_convert_os_errors
     def space(self) -> tuple[int, int]:
         """Return (used bytes, total bytes) of the file system, as an unprivileged user sees them."""
-        found = os.statvfs(self._root)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        return used, used + found.f_bavail * found.f_frsize
+        stats = os.statvfs(self._root)
+        used = (stats.f_blocks - stats.f_bfree) * stats.f_frsize
+        return used, used + stats.f_bavail * stats.f_frsize

@@ -19,7 +19,7 @@ from holdfast.machine.readings import LinkCapacity, Readings
 
 INTERVAL_S: Final = 1.0
 """The recommended interval between two calls of `take`."""
-_SPEEDS_KEPT_READS: Final = 60
+_SPEED_REUSE_READS: Final = 60
 _BITS_PER_MBIT: Final = 1_000_000
 _LOOPBACK: Final = "lo"
 _CGROUP: Final = "sys/fs/cgroup"
@@ -30,12 +30,12 @@ _LIMIT_FILES: Final = (
 )
 
 
-_Counted = tuple[float, dict[str, tuple[int, int]]]
+_TrafficCount = tuple[float, dict[str, tuple[int, int]]]
 """The time, and the bytes received and sent by interface."""
 
 
 class SystemReadings:
-    """Keeps `readings` up to date with each call of `take`.
+    """Keeps `readings` up to date with each call of `update`.
 
     Args:
         root: The parent of `proc` and `sys`.
@@ -51,17 +51,17 @@ class SystemReadings:
     ) -> None:
         self._root = root
         self._processors = processors or os.cpu_count() or 1
-        self._counted: _Counted | None = None
+        self._last_traffic: _TrafficCount | None = None
         self._stated_mbit = link_capacity_mbit
         self._speeds: dict[str, int] = {}  # megabits per second
-        self._speeds_left = 0  # the number of readings for which these speeds are still used
+        self._speed_reads_remaining = 0  # the number of readings for which these speeds are still used
         self.readings = Readings()
 
-    def take(self, now_s: float) -> None:
+    def update(self, now_s: float) -> None:
         """Read everything; *now_s* is the time of a monotonic clock."""
         self.readings.memory = self._memory()
         self.readings.load = self._load()
-        self._take_network(now_s)
+        self._update_network(now_s)
 
     def _read(self, path: str) -> str:
         try:
@@ -102,28 +102,28 @@ class SystemReadings:
 
     # Network.
 
-    def _take_network(self, now_s: float) -> None:
-        counted = _traffic(self._read("proc/net/dev"))
-        before, self._counted = self._counted, (now_s, counted)
-        if self._speeds_left == 0:
-            self._speeds = {name: mbit for name in counted if (mbit := self._speed(name))}
-            self._speeds_left = _SPEEDS_KEPT_READS
-        self._speeds_left -= 1
+    def _update_network(self, now_s: float) -> None:
+        traffic = _traffic(self._read("proc/net/dev"))
+        before, self._last_traffic = self._last_traffic, (now_s, traffic)
+        if self._speed_reads_remaining == 0:
+            self._speeds = {name: mbit for name in traffic if (mbit := self._speed(name))}
+            self._speed_reads_remaining = _SPEED_REUSE_READS
+        self._speed_reads_remaining -= 1
         uses = self._uses(before, now_s)
         percent, mbit = max(uses, default=(None, max(self._speeds.values(), default=self._stated_mbit)))
         self.readings.network = percent
         source: Literal["stated", "detected"] = "detected" if self._stated_mbit is None else "stated"
         self.readings.link = None if mbit is None else LinkCapacity(mbit, source)
 
-    def _uses(self, before: _Counted | None, now_s: float) -> list[tuple[float, int]]:
+    def _uses(self, before: _TrafficCount | None, now_s: float) -> list[tuple[float, int]]:
         """Return (use in percent of capacity, capacity) for each interface since *before*."""
-        if before is None or self._counted is None or now_s <= before[0]:
+        if before is None or self._last_traffic is None or now_s <= before[0]:
             return []
-        passed_s, counted = now_s - before[0], self._counted[1]
+        passed_s, traffic = now_s - before[0], self._last_traffic[1]
         uses = []
         for name, mbit in self._speeds.items():
-            if name in counted and name in before[1]:
-                carried = max(now - then for now, then in zip(counted[name], before[1][name], strict=True))
+            if name in traffic and name in before[1]:
+                carried = max(now - then for now, then in zip(traffic[name], before[1][name], strict=True))
                 uses.append((max(0.0, 100 * 8 * carried / passed_s / (mbit * _BITS_PER_MBIT)), mbit))
         return uses
 
@@ -160,9 +160,9 @@ def _traffic(text: str) -> dict[str, tuple[int, int]]:
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
         words = rest.split()
-        if colon and len(words) > _SENT and words[0].isdecimal() and words[_SENT].isdecimal():
-            found[name.strip()] = (int(words[0]), int(words[_SENT]))
+        if colon and len(words) > _SENT_COLUMN and words[0].isdecimal() and words[_SENT_COLUMN].isdecimal():
+            found[name.strip()] = (int(words[0]), int(words[_SENT_COLUMN]))
     return found
 
 
-_SENT: Final = 8  # The ninth number in a line of /proc/net/dev.
+_SENT_COLUMN: Final = 8  # The ninth number in a line of /proc/net/dev.

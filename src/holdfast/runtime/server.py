@@ -54,7 +54,7 @@ class MachineServer:
         emit: Writes one log line.
         disk: The target of `WriteFile`; None if the role stores nothing.
         budget: The memory limit for all connections; None for no limit.
-        farewell_s: How long an orderly stop continues to serve, so that peers can move to other servers first.
+        grace_period_s: How long an orderly stop continues to serve, so that peers can move to other servers first.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class MachineServer:
         emit: Emit,
         disk: Disk | None = None,
         budget: MemoryBudget | None = None,
-        farewell_s: float = 0,
+        grace_period_s: float = 0,
     ) -> None:
         self._machine = machine
         self._emit = emit
         self._disk = disk
         self._budget = budget
-        self._farewell_s = farewell_s
+        self._grace_period_s = grace_period_s
         self._loop = asyncio.get_running_loop()
-        self._received = ReceiveBuffer()
+        self._receive_buffer = ReceiveBuffer()
         self._reads: list[events.FramesReceived] = []  # in this turn
         self._channels: dict[int, Channel] = {}
         self._dialed: dict[Channel, effects.OpenChannel] = {}
@@ -86,7 +86,7 @@ class MachineServer:
         self._newest_writes: dict[str, effects.WriteFile] = {}  # By path; there are about ten.
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
         self._turn_ms = 0
-        self._stopped = False
+        self._is_stopped = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.CloseChannel: self._close_channel,
@@ -100,7 +100,7 @@ class MachineServer:
             effects.Log: emit,
         }
 
-    async def listen(self, host: str, port: int, *, stream: str = "") -> int:
+    async def listen(self, host: str, port: int, *, stream_purpose: str = "") -> int:
         """Accept connections on *host*:*port* (0: any free port) and return the port.
 
         The connections carry frames. If a purpose is given as *stream*, the machine is notified of it, and receives
@@ -112,9 +112,9 @@ class MachineServer:
         """
 
         def make_stream() -> Channel:
-            return StreamChannel(self, self._budget, self._received, stream)
+            return StreamChannel(self, self._budget, self._receive_buffer, stream_purpose)
 
-        make = make_stream if stream else self._make_channel
+        make = make_stream if stream_purpose else self._make_channel
         try:
             server = await self._loop.create_server(make, host, port, backlog=1024)
         except OSError as error:
@@ -131,16 +131,16 @@ class MachineServer:
         """Stop in order: accept no connections, let the machine finish, complete pending work, then close all."""
         for server in self._servers:
             server.close()
-        if self._farewell_s and self._channels:
+        if self._grace_period_s and self._channels:
             self.feed(events.Leaving(now_ms()))
-            await asyncio.sleep(self._farewell_s)
+            await asyncio.sleep(self._grace_period_s)
         self.feed(events.Stopping(now_ms()))
         for timer in (*self._timers.values(), self._idle_timer):
             if timer is not None:
                 timer.cancel()
         await self._loop.run_in_executor(None, self._syncer.close)
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stopped = True
+        self._is_stopped = True
         for channel in list(self._channels.values()):
             channel.close("the server is stopping")
         await asyncio.sleep(0)  # Let the last answers reach the sockets.
@@ -156,19 +156,19 @@ class MachineServer:
     # Events of channels.
 
     def _make_channel(self) -> Channel:
-        return Channel(self, self._budget, self._received)
+        return Channel(self, self._budget, self._receive_buffer)
 
     def channel_opened(self, channel: Channel) -> None:
         """Assign a number to a new connection and notify the machine."""
         self._channel_count += 1
-        channel.tag = events.ChannelId(self._channel_count)
-        self._channels[channel.tag] = channel
+        channel.channel_id = events.ChannelId(self._channel_count)
+        self._channels[channel.channel_id] = channel
         dialed = self._dialed.pop(channel, None)
         if dialed is None:
             address, purpose = None, channel.purpose if isinstance(channel, StreamChannel) else ""
         else:
             address, purpose = dialed.address, dialed.purpose
-        self.feed(events.ChannelOpened(channel.tag, channel.peer, now_ms(), address, purpose))
+        self.feed(events.ChannelOpened(channel.channel_id, channel.peer, now_ms(), address, purpose))
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
         """Keep one read until the loop has read everything that is available."""
@@ -176,15 +176,15 @@ class MachineServer:
         if not reads:
             self._turn_ms = now_ms()
             self._loop.call_soon(self._end_turn)
-        reads.append(events.FramesReceived(channel.tag, frames, self._turn_ms))
-        if self._received.used > KEPT_SIZE_MAX or len(frames[-1].body) > KEPT_SIZE_MAX:
+        reads.append(events.FramesReceived(channel.channel_id, frames, self._turn_ms))
+        if self._receive_buffer.used > KEPT_SIZE_MAX or len(frames[-1].body) > KEPT_SIZE_MAX:
             self._end_turn()
         return True
 
     def stream_received(self, channel: Channel, data: memoryview) -> None:
         """Pass on one read of a channel without frames."""
-        if not self._stopped:
-            self.feed(events.StreamReceived(channel.tag, data, now_ms()))
+        if not self._is_stopped:
+            self.feed(events.StreamReceived(channel.channel_id, data, now_ms()))
 
     def _end_turn(self) -> None:
         """Pass on everything that was read in this turn."""
@@ -193,31 +193,31 @@ class MachineServer:
             return
         self._reads = []
         try:
-            answered = self._machine.handle(reads[0] if len(reads) == 1 else events.ReadsReceived(reads, self._turn_ms))
+            results = self._machine.handle(reads[0] if len(reads) == 1 else events.ReadsReceived(reads, self._turn_ms))
         except Exception as error:  # noqa: BLE001 - reported with its traceback by the exception handler
-            answered = [effects.Fault(read.channel, error) for read in reads]
-        self._received.used = 0
-        self._perform_all(answered)
+            results = [effects.Fault(read.channel, error) for read in reads]
+        self._receive_buffer.used = 0
+        self._perform_all(results)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """Remove a connection and notify the machine."""
         if channel.closing_reason:
             self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
-        if self._channels.pop(channel.tag, None) is not None and not self._stopped:
-            self.feed(events.ChannelClosed(channel.tag, now_ms()))
+        if self._channels.pop(channel.channel_id, None) is not None and not self._is_stopped:
+            self.feed(events.ChannelClosed(channel.channel_id, now_ms()))
 
     def _close_idle(self) -> None:
         for channel in list(self._channels.values()):
-            channel.quiet_ticks += 1
-            if channel.quiet_ticks > IDLE_TICKS_MAX:
+            channel.idle_ticks += 1
+            if channel.idle_ticks > IDLE_TICKS_MAX:
                 channel.close("no traffic for two minutes")
         self._idle_timer = self._loop.call_later(IDLE_TICK_S, self._close_idle)
 
     # Effects.
 
-    def _perform_all(self, wanted: list[effects.Effect]) -> None:
+    def _perform_all(self, pending: list[effects.Effect]) -> None:
         find_channel = self._channels.get
-        for effect in wanted:
+        for effect in pending:
             if type(effect) is effects.SendBytes:  # The vast majority: avoid a further call.
                 channel = find_channel(effect.channel)
                 if channel is not None:
@@ -242,7 +242,7 @@ class MachineServer:
 
     async def _connect(self, dialed: effects.OpenChannel) -> None:
         host, _, port = dialed.address.rpartition(":")
-        channel = StreamChannel(self, self._budget, self._received) if dialed.is_stream else self._make_channel()
+        channel = StreamChannel(self, self._budget, self._receive_buffer) if dialed.is_stream else self._make_channel()
         self._dialed[channel] = dialed
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -263,7 +263,7 @@ class MachineServer:
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
-        if self._stopped:
+        if self._is_stopped:
             return
         try:
             self.feed(events.TimerFired(name, now_ms()))
@@ -284,7 +284,7 @@ class MachineServer:
                 file.sync()
             return events.FilesSynced(effect.token, now_ms())
 
-        self._work(sync)
+        self._run_in_thread(sync)
 
     def _read_log(self, effect: effects.ReadLog) -> None:
         def read() -> events.Event:
@@ -294,7 +294,7 @@ class MachineServer:
                 return events.DiskFault(str(error), now_ms(), effect.token)
             return events.LogRead(effect.token, data, now_ms())
 
-        self._work(read)
+        self._run_in_thread(read)
 
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._disk
@@ -311,14 +311,14 @@ class MachineServer:
                 return events.DiskFault(str(error), now_ms(), path=effect.path, is_full=is_full)
             return events.FileWritten(effect.path, now_ms())
 
-        self._work(write, self._file_writer)
+        self._run_in_thread(write, self._file_writer)
 
     def _retry_file(self, effect: effects.WriteFile) -> None:
         """Retry a file write that failed for lack of space, unless a newer version has been written since."""
-        if self._newest_writes.get(effect.path) is effect and not self._stopped:
+        if self._newest_writes.get(effect.path) is effect and not self._is_stopped:
             self._write_file(effect)
 
-    def _work(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
+    def _run_in_thread(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
         """Run *job* in a disk thread, or in one of *threads*, and pass the resulting event to the machine."""
 
         async def run() -> None:
@@ -330,8 +330,8 @@ class MachineServer:
 
         self._spawn(run())
 
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
 

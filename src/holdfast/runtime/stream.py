@@ -26,12 +26,12 @@ class StreamChannel(Channel):
     __slots__ = ("purpose",)
 
     def __init__(
-        self, owner: StreamOwner, budget: MemoryBudget | None, received: ReceiveBuffer, purpose: str = ""
+        self, owner: StreamOwner, budget: MemoryBudget | None, receive_buffer: ReceiveBuffer, purpose: str = ""
     ) -> None:
-        super().__init__(owner, budget, received)
+        super().__init__(owner, budget, receive_buffer)
         self.purpose = purpose
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on the received bytes."""
-        self.quiet_ticks = 0
+        self.idle_ticks = 0
         cast("StreamOwner", self._owner).stream_received(self, self._buffer[:nbytes])

@@ -31,7 +31,7 @@ STOP_TIMEOUT_S: Final = 60.0
 BACK_OFF_FIRST_S: Final = 0.2
 BACK_OFF_LAST_S: Final = 10.0
 # A child that lived this long was healthy: after its next death the back-off starts again from the beginning.
-WELL_AFTER_S: Final = 10.0
+HEALTHY_AFTER_S: Final = 10.0
 
 
 class ChildFailed(HoldfastError):
@@ -62,7 +62,7 @@ class Child:
         self._emit = emit
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._monitor_task: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -75,16 +75,16 @@ class Child:
         Raises:
             ChildFailed: it ended first. There is no retry: a failed first start is a mistake to report.
         """
-        announced = await self._launch()
-        self._keeper = asyncio.create_task(self._keep())
-        return announced
+        ready_line = await self._launch()
+        self._monitor_task = asyncio.create_task(self._monitor())
+        return ready_line
 
     async def stop(self) -> None:
         """Stop the process in order; kill it after a long wait, and log that."""
         self._stopping.set()
-        await self._end()
-        if self._keeper is not None:
-            await self._keeper
+        await self._terminate()
+        if self._monitor_task is not None:
+            await self._monitor_task
 
     def kill(self) -> None:
         """Kill the process at once, as a crash would."""
@@ -99,33 +99,33 @@ class Child:
             start_new_session=True,
         )
         if self._stopping.is_set():
-            await self._end()
+            await self._terminate()
             raise ChildFailed(f"{self.name} was stopped while it started")
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                announced = await self._read_ready_line(self._process)
+                ready_line = await self._read_ready_line(self._process)
         except BaseException as error:
-            await self._end()
+            await self._terminate()
             if isinstance(error, TimeoutError):
                 raise ChildFailed(f"{self.name} was not ready within {READY_TIMEOUT_S:g} s") from error
             raise
         self.ready.set()
-        self._say("info", "ready", pid=self._process.pid, address=announced.get("address"))
-        return announced
+        self._log("info", "ready", pid=self._process.pid, address=ready_line.get("address"))
+        return ready_line
 
     async def _read_ready_line(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
         assert process.stdout is not None
         line = await process.stdout.readline()
         try:
-            announced = json.loads(line)
+            ready_line = json.loads(line)
         except ValueError:
-            announced = None
-        if not isinstance(announced, dict):
+            ready_line = None
+        if not isinstance(ready_line, dict):
             reason = describe_exit(await process.wait()) if not line else f"said {line[:80]!r}"
             raise ChildFailed(f"{self.name} could not start ({reason}); its own output is above")
-        return announced
+        return ready_line
 
-    async def _keep(self) -> None:
+    async def _monitor(self) -> None:
         """Wait for the end of the process; restart it unless it is being stopped."""
         delay_s = BACK_OFF_FIRST_S
         while True:
@@ -135,9 +135,9 @@ class Child:
             self.ready.clear()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started_s > WELL_AFTER_S:
+            if time.monotonic() - started_s > HEALTHY_AFTER_S:
                 delay_s = BACK_OFF_FIRST_S
-            self._say("error", "died, restarting", reason=reason, in_s=delay_s)
+            self._log("error", "died, restarting", reason=reason, in_s=delay_s)
             if await self._is_stopped_within(delay_s):
                 return
             delay_s = min(2 * delay_s, BACK_OFF_LAST_S)
@@ -154,7 +154,7 @@ class Child:
             return False
         return True
 
-    async def _end(self) -> None:
+    async def _terminate(self) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -164,11 +164,11 @@ class Child:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
         except TimeoutError:
-            self._say("error", "did not stop, killed", after_s=STOP_TIMEOUT_S)
+            self._log("error", "did not stop, killed", after_s=STOP_TIMEOUT_S)
             process.kill()
             await process.wait()
 
-    def _say(self, level: str, event: str, **fields: object) -> None:
+    def _log(self, level: str, event: str, **fields: object) -> None:
         self._emit(Log(level, event, {"role": self.name, **fields}))
 
 

@@ -21,19 +21,19 @@ from holdfast.sim.actors.search import Searcher
 from holdfast.sim.actors.survey import Surveyor
 from holdfast.sim.actors.switcher import Closer
 from holdfast.sim.checkers.unit_isolation import find_difference
-from holdfast.sim.cluster import BROKER_TIMEOUT_MS, Cluster
+from holdfast.sim.cluster import BROKER_TIMEOUT_MS, SimCluster
 from holdfast.sim.nemesis import Nemesis
-from holdfast.sim.site import WORKERS, Site
-from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.site import CONCURRENT_GROUP, Site
+from holdfast.sim.world.plan import RunPlan, draw_plan
 from holdfast.sim.world.trace import Trace
 from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.sim.world.world import Violation, World
 
-_BOOT_MS: Final = 20_000
+_START_MS: Final = 20_000
 _JOIN_MS: Final = 12_000
-_DRAIN_MS: Final = 400_000
-_SETTLE_MS: Final = 25_000
-_SETTLE_MAX_MS: Final = 120_000
+_CONSUME_MAX_MS: Final = 400_000
+_QUIET_MS: Final = 25_000
+_MOVES_MAX_MS: Final = 120_000
 _PROBE_MS: Final = 4_000
 _AUDIT_MS: Final = 60_000
 _SURVEYS: Final = 6
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seed: int
-    plan: Plan
+    plan: RunPlan
     violation: str | None
     detail: str | None
     messages: int
@@ -79,7 +79,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_seed(
-    seed: int, *, plan: Plan | None = None, steps_max: int | None = None, show: Callable[[str], None] | None = None
+    seed: int, *, plan: RunPlan | None = None, steps_max: int | None = None, show: Callable[[str], None] | None = None
 ) -> Verdict:
     """Run *seed* and return its verdict; every run of a seed is identical.
 
@@ -91,13 +91,13 @@ def run_seed(
     """
     world = World(seed, Trace(show))
     plan = plan or draw_plan(world.chance("plan"))
-    cluster = Cluster(world, plan)
+    cluster = SimCluster(world, plan)
     nemesis = Nemesis(cluster)
     violation = detail = None
     if steps_max is not None:
-        world.checks.append(_stopper(world, steps_max))
+        world.checks.append(_step_limit_check(world, steps_max))
     try:
-        _Run(world, cluster, nemesis).live()
+        _Run(world, cluster, nemesis).run()
     except OutOfSteps:
         pass
     except Violation as broken:
@@ -111,11 +111,11 @@ def run_seed(
         violation=violation,
         detail=detail,
         messages=len(cluster.ledger.acks),
-        consumed=cluster.progress.consumed_count,
-        redelivered=cluster.progress.redelivered,
-        moves=sum(site.heads.count_moves() for site in cluster.sites) + nemesis.forced_count,
+        consumed=cluster.progress_checker.consumed_count,
+        redelivered=cluster.progress_checker.redelivered,
+        moves=sum(site.leader_checker.count_moves() for site in cluster.sites) + nemesis.forced_count,
         crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "relapse", "name server", "client")),
-        restarts=sum(max(0, node.starts - 1) for node in cluster.nodes),
+        restarts=sum(max(0, node.start_count - 1) for node in cluster.nodes),
         faults=nemesis.counts.total(),
         steps=world.trace.step,
         seconds=world.elapsed_ms // 1000,
@@ -124,7 +124,7 @@ def run_seed(
     )
 
 
-def _stopper(world: World, steps_max: int) -> Callable[[], None]:
+def _step_limit_check(world: World, steps_max: int) -> Callable[[], None]:
     def check() -> None:
         if world.trace.step >= steps_max:
             raise OutOfSteps
@@ -135,32 +135,32 @@ def _stopper(world: World, steps_max: int) -> Callable[[], None]:
 class _Run:
     """The phases of a run."""
 
-    def __init__(self, world: World, cluster: Cluster, nemesis: Nemesis) -> None:
+    def __init__(self, world: World, cluster: SimCluster, nemesis: Nemesis) -> None:
         self._world = world
         self._cluster = cluster
         self._nemesis = nemesis
 
-    def live(self) -> None:
+    def run(self) -> None:
         """Run all phases in order."""
-        self._boot()
+        self._start_cluster()
         self._storm()
-        self._settle()
-        self._drain()
-        self._close()
+        self._await_moves()
+        self._await_consumption()
+        self._close_units()
         surveyors = self._survey()
         self._probe()
         self._audit()
         self._search()
-        self._bereave(surveyors)
+        self._lose_broker(surveyors)
 
     def _wait(self, limit_ms: int, until: Callable[[], bool], promise: str, evidence: Callable[[], str]) -> None:
         if not self._world.run(until_ms=self._world.now_ms + limit_ms, until=until):
             raise Violation(promise, evidence())
 
-    def _pass(self, span_ms: int) -> None:
+    def _advance(self, span_ms: int) -> None:
         self._world.run(until_ms=self._world.now_ms + span_ms)
 
-    def _boot(self) -> None:
+    def _start_cluster(self) -> None:
         cluster = self._cluster
         for node in cluster.servers:
             node.start()
@@ -171,7 +171,7 @@ class _Run:
                 addresses=site.addresses,
                 queues=cluster.plan.queues,
                 static=cluster.plan.static,
-                batched=(PLAIN_TOPIC,) if cluster.plan.taste.keeps_batches else (),
+                indexed_by_record=(PLAIN_TOPIC,) if cluster.plan.message_mix.uses_inner_batches else (),
                 unit=site.unit,
             )
             for site in cluster.sites
@@ -179,58 +179,62 @@ class _Run:
         for maker in makers:
             cluster.add_client(maker)
         self._wait(
-            _BOOT_MS, lambda: all(maker.is_done for maker in makers), "topics can be created", lambda: "not in time"
+            _START_MS, lambda: all(maker.is_done for maker in makers), "topics can be created", lambda: "not in time"
         )
         for node in cluster.consumers:
             node.start()
-        self._pass(_JOIN_MS)
+        self._advance(_JOIN_MS)
         cluster.ledger.may_repeat = bool(cluster.plan.faults)
-        cluster.progress.is_undisturbed = cluster.ledger.is_undisturbed = not cluster.plan.faults
+        cluster.progress_checker.is_undisturbed = cluster.ledger.is_undisturbed = not cluster.plan.faults
 
     def _storm(self) -> None:
         for node in (*self._cluster.producers, *self._cluster.operators):
             node.start()
         self._nemesis.start()
-        self._pass(self._cluster.plan.storm_ms)
+        self._advance(self._cluster.plan.storm_ms)
         self._cluster.are_moves_over = True
         self._nemesis.heal()
         self._world.trace.note("nemesis", "heal")
 
-    def _drain(self) -> None:
+    def _await_consumption(self) -> None:
         cluster = self._cluster
         self._wait(
-            _DRAIN_MS,
-            lambda: cluster.orders.is_done,
+            _CONSUME_MAX_MS,
+            lambda: cluster.workload.is_done,
             "every send ends",
-            lambda: f"{sum(not lane.is_done for lanes in cluster.orders.lanes.values() for lane in lanes)} lanes wait",
+            lambda: (
+                f"{sum(not lane.is_done for lanes in cluster.workload.sequences.values() for lane in lanes)} lanes wait"
+            ),
         )
         # This scan is slow, so it does not run after every step.
-        limit_ms = self._world.now_ms + _DRAIN_MS
+        limit_ms = self._world.now_ms + _CONSUME_MAX_MS
         while missing := cluster.find_unconsumed():
             if self._world.now_ms > limit_ms:
                 raise Violation("everything is consumed in the end", f"{len(missing)} messages are not: {missing[:5]}")
-            self._pass(1_000)
-        self._pass(_SETTLE_MS)
+            self._advance(1_000)
+        self._advance(_QUIET_MS)
 
-    def _settle(self) -> None:
+    def _await_moves(self) -> None:
         """Check that every move has ended, and that all brokers can be repaired to hold equal records."""
         cluster = self._cluster
         if not cluster.plan.static:
             return
-        limit_ms = self._world.now_ms + _SETTLE_MAX_MS
-        while unresolved := [words for site in cluster.sites for words in site.heads.find_unresolved()]:
+        limit_ms = self._world.now_ms + _MOVES_MAX_MS
+        while unresolved := [
+            description for site in cluster.sites for description in site.leader_checker.find_unresolved()
+        ]:
             if self._world.now_ms > limit_ms:
                 raise Violation("a move ends", "; ".join(unresolved[:5]))
-            self._pass(1_000)
+            self._advance(1_000)
         for site in cluster.sites:
             self._repair(site)
-        self._pass(_SETTLE_MS)
-        unfinished = cluster.reports.find_unfinished()
+        self._advance(_QUIET_MS)
+        unfinished = cluster.report_checker.find_unfinished()
         if unfinished:
             raise Violation("a static topic is served whole", "; ".join(unfinished[:5]))
-        untold = [words for site in cluster.sites for words in site.resets.find_untold()]
-        if untold:
-            raise Violation("the next pull reports a reset", "; ".join(untold[:5]))
+        unreported = [description for site in cluster.sites for description in site.reset_checker.find_unreported()]
+        if unreported:
+            raise Violation("the next pull reports a reset", "; ".join(unreported[:5]))
 
     def _repair(self, site: Site) -> None:
         name = f"repairer{site.unit}"
@@ -244,7 +248,7 @@ class _Run:
         self._cluster.add_client(repairer)
         self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
 
-    def _close(self) -> None:
+    def _close_units(self) -> None:
         """Close all openings, and check that all name servers agree on the state."""
         cluster = self._cluster
         if not cluster.plan.units:
@@ -252,7 +256,7 @@ class _Run:
         closer = Closer(cluster.namesrv_text, self._world.chance("closer"), addresses=cluster.addresses)
         cluster.add_client(closer)
         self._wait(_AUDIT_MS, lambda: closer.is_done, "every opening can be closed", lambda: "not in time")
-        self._pass(_SETTLE_MS)
+        self._advance(_QUIET_MS)
         difference = find_difference(cluster.find_switches())
         if difference is not None:
             raise Violation("name servers agree on the openings", difference)
@@ -261,33 +265,33 @@ class _Run:
         """Check that every name server knows every live broker, and keeps knowing it."""
         text = self._cluster.namesrv_text
         surveyors = [
-            (site, Surveyor(text, self._world.chance("surveyor"), leaders=site.heads.leaders, unit=site.unit))
+            (site, Surveyor(text, self._world.chance("surveyor"), leaders=site.leader_checker.leaders, unit=site.unit))
             for site in self._cluster.sites
         ]
         for _, surveyor in surveyors:
             self._cluster.add_client(surveyor)
-        self._pass(1_500)
+        self._advance(1_500)
         for _ in range(_SURVEYS):
             self._check_routes(surveyors)
-            self._pass(1_000)
+            self._advance(1_000)
         return surveyors
 
     def _check_routes(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         for site, surveyor in surveyors:
-            wrong = surveyor.find_wrong(sorted(node.name for node in site.brokers if node.is_up))
+            wrong = surveyor.find_error(sorted(node.name for node in site.brokers if node.is_up))
             if wrong is not None:
                 raise Violation("routes are true", wrong)
 
-    def _bereave(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
+    def _lose_broker(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         """Stop one broker for good, and check that the name servers notice."""
         chance = self._world.chance("bereavement")
         node = chance.choice(self._cluster.brokers)
         if chance.random() < 0.5:
             node.kill()
-            self._pass(3_000)
+            self._advance(3_000)
         else:
             node.power_off()
-            self._pass(BROKER_TIMEOUT_MS + 5_000)
+            self._advance(BROKER_TIMEOUT_MS + 5_000)
         self._check_routes(surveyors)
 
     def _probe(self) -> None:
@@ -301,15 +305,18 @@ class _Run:
         prober = Prober(
             cluster.namesrv_text,
             self._world.chance("prober"),
-            orders=cluster.orders,
+            workload=cluster.workload,
             ledger=cluster.ledger,
-            progress=cluster.progress,
-            group=WORKERS,
+            progress_checker=cluster.progress_checker,
+            group=CONCURRENT_GROUP,
             unit=unit,
         )
         cluster.add_client(prober)
         self._wait(
-            _AUDIT_MS, lambda: prober.is_sent, "every queue accepts a message", lambda: f"{prober.left} queues do not"
+            _AUDIT_MS,
+            lambda: prober.is_sent,
+            "every queue accepts a message",
+            lambda: f"{prober.remaining} queues do not",
         )
         self._wait(
             _PROBE_MS,
@@ -320,15 +327,17 @@ class _Run:
 
     def _audit(self) -> None:
         cluster = self._cluster
-        auditor = Auditor(cluster.namesrv_text, self._world.chance("auditor"), places=cluster.places)
+        auditor = Auditor(cluster.namesrv_text, self._world.chance("auditor"), offset_checker=cluster.offset_checker)
         cluster.add_client(auditor)
         self._wait(_AUDIT_MS, lambda: auditor.is_done, "every queue can be read", lambda: "not in time")
         cluster.ledger.audit(auditor.records, (PLAIN_TOPIC, ORDERED_TOPIC))
-        cluster.borders.audit(auditor.records)
-        dead = {record.uid for record in auditor.records if record.place.topic == dead_letter_topic(WORKERS)}
-        for job in cluster.ledger.expected():
-            if job.failures is None and job.uid not in dead and not cluster.is_tainted(job.uid):
-                raise Violation("a message that fails too often is a dead letter", f"{job.uid} is not there")
+        cluster.unit_checker.audit(auditor.records)
+        dead = {
+            record.uid for record in auditor.records if record.queue_offset.topic == dead_letter_topic(CONCURRENT_GROUP)
+        }
+        for planned in cluster.ledger.expected():
+            if planned.failures is None and planned.uid not in dead and not cluster.is_tainted(planned.uid):
+                raise Violation("a message that fails too often is a dead letter", f"{planned.uid} is not there")
 
     def _search(self) -> None:
         cluster = self._cluster

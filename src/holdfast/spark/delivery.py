@@ -24,13 +24,13 @@ from typing import Final, Self
 
 import msgspec
 
-from holdfast.bulk.cluster_session import Link, Unavailable
+from holdfast.bulk.cluster_session import ClusterSession, Unavailable
 from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.sink_items import run_checksums
+from holdfast.spark.sink_items import running_checksums
 from holdfast.spark.sink_requests import RowRequests, Stamps, WriteName
-from holdfast.spark.sink_rows import Messages
+from holdfast.spark.sink_rows import MessageSelection
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.requests.sink import SinkState
@@ -38,7 +38,7 @@ from holdfast.wire.requests.sink import SinkState
 _SEND_TIMEOUT_S: Final = 10.0
 _ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
 _FINAL: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
-_BEGUN_MAX: Final = 2
+_DELIVERIES_MAX: Final = 2
 """Deliveries in progress: a second one keeps brokers busy while some queues still receive rows of the first."""
 
 
@@ -50,28 +50,30 @@ class Delivery:
     """Sends the rows of one task. As a context manager it cancels unfinished deliveries on exit.
 
     Args:
-        link: The connection to the cluster.
+        session: The connection to the cluster.
         sender: Sends one request.
         name: Identifies the rows for exactly-once delivery; None for at least once.
         codec: Compresses batches that brokers store whole; None for no compression.
     """
 
-    def __init__(self, link: Link, sender: Sender, name: WriteName | None, codec: Codec | None = None) -> None:
-        self._link = link
+    def __init__(
+        self, session: ClusterSession, sender: Sender, name: WriteName | None, codec: Codec | None = None
+    ) -> None:
+        self._session = session
         self._sender = sender
         self._name = name
         self._codec = codec
-        self._under_way: deque[Future[None]] = deque()
-        self._turns: dict[MessageQueue, asyncio.Event] = {}  # Set when a queue has all rows begun so far.
+        self._in_flight: deque[Future[None]] = deque()
+        self._delivered: dict[MessageQueue, asyncio.Event] = {}  # Set when a queue has all rows begun so far.
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for each in self._under_way:
+        for each in self._in_flight:
             each.cancel()
 
-    def deliver(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
+    def deliver(self, rows: Mapping[MessageQueue, MessageSelection], queue_count: int = 0) -> None:
         """Send all *rows* to their queues, and return when all are stored.
 
         Raises:
@@ -81,14 +83,14 @@ class Delivery:
         self.begin(rows, queue_count)
         self.finish()
 
-    def begin(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
+    def begin(self, rows: Mapping[MessageQueue, MessageSelection], queue_count: int = 0) -> None:
         """Begin to send *rows*, in each queue after the rows begun before. The caller can prepare more rows meanwhile.
 
         Raises:
             SinkRefused, Unavailable: an earlier delivery failed.
         """
-        self._finish_all_but(_BEGUN_MAX - 1)
-        self._under_way.append(self._link.begin(self._deliver_all(rows, queue_count)))
+        self._finish_all_but(_DELIVERIES_MAX - 1)
+        self._in_flight.append(self._session.begin(self._deliver_all(rows, queue_count)))
 
     def finish(self) -> None:
         """Wait until all rows are stored.
@@ -99,21 +101,28 @@ class Delivery:
         self._finish_all_but(0)
 
     def _finish_all_but(self, count: int) -> None:
-        while len(self._under_way) > count:
-            self._under_way[0].result()
-            self._under_way.popleft()
+        while len(self._in_flight) > count:
+            self._in_flight[0].result()
+            self._in_flight.popleft()
 
-    async def _deliver_all(self, rows: Mapping[MessageQueue, Messages], queue_count: int) -> None:
+    async def _deliver_all(self, rows: Mapping[MessageQueue, MessageSelection], queue_count: int) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                for queue, mine in rows.items():
-                    before, self._turns[queue] = self._turns.get(queue), asyncio.Event()
-                    tasks.create_task(self._deliver_in_turn(before, self._turns[queue], queue, mine, queue_count))
+                for queue, queue_rows in rows.items():
+                    before, self._delivered[queue] = self._delivered.get(queue), asyncio.Event()
+                    tasks.create_task(
+                        self._deliver_after(before, self._delivered[queue], queue, queue_rows, queue_count)
+                    )
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
 
-    async def _deliver_in_turn(
-        self, before: asyncio.Event | None, done: asyncio.Event, queue: MessageQueue, rows: Messages, queue_count: int
+    async def _deliver_after(
+        self,
+        before: asyncio.Event | None,
+        done: asyncio.Event,
+        queue: MessageQueue,
+        rows: MessageSelection,
+        queue_count: int,
     ) -> None:
         """Send rows to one queue after the earlier ones. Wait forever if sending those failed."""
         if before is not None:
@@ -124,60 +133,64 @@ class Delivery:
             await self._deliver_once(queue, rows, self._name, queue_count)
         done.set()
 
-    async def _deliver(self, queue: MessageQueue, rows: Messages) -> None:
+    async def _deliver(self, queue: MessageQueue, rows: MessageSelection) -> None:
         requests = RowRequests(rows, self._codec)
-        at = 0
-        while at < len(rows):
-            at, _ = await self._insist(queue, requests, at)
+        start = 0
+        while start < len(rows):
+            start, _ = await self._send_until_answered(queue, requests, start)
 
-    async def _deliver_once(self, queue: MessageQueue, rows: Messages, name: WriteName, queue_count: int) -> None:
+    async def _deliver_once(
+        self, queue: MessageQueue, rows: MessageSelection, name: WriteName, queue_count: int
+    ) -> None:
         # The checksum includes the number of queues: with another number keys map to other queues.
-        checksums = run_checksums(rows, queue_count)
+        checksums = running_checksums(rows, queue_count)
         requests = RowRequests(rows, self._codec, Stamps(name, checksums))
-        at = 0
-        while at < len(rows):
-            end, state = await self._insist(queue, requests, at)
+        start = 0
+        while start < len(rows):
+            end, state = await self._send_until_answered(queue, requests, start)
             if state is None:
-                at = end
+                start = end
             elif state.count and checksums[state.count : state.count + 1] != [state.checksum]:
-                raise SinkRefused(_differs(queue, name, f"it stored {state.count} rows that differ from these"))
+                raise SinkRefused(_difference_text(queue, name, f"it stored {state.count} rows that differ from these"))
             elif state.is_over and state.count != len(rows):
                 raise SinkRefused(
-                    _differs(queue, name, f"it stored all of {state.count} rows, now they are {len(rows)}")
+                    _difference_text(queue, name, f"it stored all of {state.count} rows, now they are {len(rows)}")
                 )
             else:
-                at = state.count
+                start = state.count
 
-    async def _insist(self, queue: MessageQueue, requests: RowRequests, at: int) -> tuple[int, SinkState | None]:
+    async def _send_until_answered(
+        self, queue: MessageQueue, requests: RowRequests, start: int
+    ) -> tuple[int, SinkState | None]:
         """Send a request with rows from *at* on, and retry until the broker answers.
 
         Return the row after its last, and the broker's state if it did not accept the request.
         """
-        deadline_s = time.monotonic() + self._link.patience_s
+        deadline_s = time.monotonic() + self._session.patience_s
         failures = 0
-        may_be_whole = True
+        may_be_inner_batch = True
         while True:
             request = None
-            if may_be_whole and await self._link.keeps_whole(queue):
-                request = requests.whole(at, self._link.next_id())
-            request = request or requests.apart(at)
+            if may_be_inner_batch and await self._session.supports_inner_batches(queue):
+                request = requests.to_inner_batch(start, self._session.next_id())
+            request = request or requests.to_separate_records(start)
             try:
                 await self._sender.send(request.to_parcel(queue), _SEND_TIMEOUT_S)
             except SendFailed as error:
-                if error.code == ResponseCode.SINK_BEHIND:
+                if error.code == ResponseCode.SINK_OUT_OF_SEQUENCE:
                     return request.end, _read_state(error)
-                if request.is_whole and error.code in _ILLEGAL:
-                    may_be_whole = False  # Fall back to the form that every broker accepts.
+                if request.is_inner_batch and error.code in _ILLEGAL:
+                    may_be_inner_batch = False  # Fall back to the form that every broker accepts.
                     continue
                 if error.code in _FINAL:
                     raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
                 if time.monotonic() > deadline_s:
                     raise Unavailable(
-                        f"{queue.topic}/{queue.queue_id} accepted nothing for {self._link.patience_s:g} s "
+                        f"{queue.topic}/{queue.queue_id} accepted nothing for {self._session.patience_s:g} s "
                         f"(option 'brokerTimeout'): {error}"
                     ) from error
                 failures += 1
-                await self._link.mend(queue.topic, error.cause, failures)
+                await self._session.recover(queue.topic, error.cause, failures)
             else:
                 return request.end, None
 
@@ -190,9 +203,10 @@ def _read_state(error: SendFailed) -> SinkState:
         raise SinkRefused(f"a broker did not report which rows it has stored: {error}") from error
 
 
-def _differs(queue: MessageQueue, name: WriteName, how: str) -> str:
+def _difference_text(queue: MessageQueue, name: WriteName, difference: str) -> str:
     return (
         f"{queue.topic}/{queue.queue_id}: partition {name.partition} of batch {name.batch} of query {name.query} was "
-        f"written before with other rows: {how}. Exactly once needs a query that computes the same rows in every run, "
+        f"written before with other rows: {difference}. Exactly once needs a query that computes the same rows in "
+        "every run, "
         "and a topic whose number of queues did not change meanwhile"
     )

@@ -21,14 +21,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.bulk.read_options import Queue, QueueOffsets, flat
+from holdfast.bulk.read_options import QueueKey, QueueOffsets, flatten_offsets
 from holdfast.model.errors import ConfigError
 
 VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """One position of a stream.
 
     Attributes:
@@ -38,8 +38,8 @@ class Position:
         is_initial: Nothing was read yet.
     """
 
-    ends: dict[Queue, int]
-    begins: dict[Queue, int] = field(default_factory=dict)
+    ends: dict[QueueKey, int]
+    begins: dict[QueueKey, int] = field(default_factory=dict)
     parts: int = 0
     is_initial: bool = False
 
@@ -55,7 +55,7 @@ class Position:
         return written
 
 
-def read_position(written: Mapping[str, Any]) -> Position:
+def read_position(written: Mapping[str, Any]) -> StreamPosition:
     """Decode a position from Spark's checkpoint.
 
     Raises:
@@ -66,20 +66,20 @@ def read_position(written: Mapping[str, Any]) -> Position:
             f"the checkpoint contains {written!r}, which is not a position of a holdfast stream of version {VERSION}: "
             "use the checkpoint of this query, or a new folder"
         )
-    return Position(
-        dict(flat(written["q"])),
-        dict(flat(written.get("from", {}))),
+    return StreamPosition(
+        dict(flatten_offsets(written["q"])),
+        dict(flatten_offsets(written.get("from", {}))),
         int(written.get("parts", 0)),
         bool(written.get("initial", False)),
     )
 
 
-def begins_of(start: Position, end: Position) -> dict[Queue, int]:
+def begins_of(start: StreamPosition, end: StreamPosition) -> dict[QueueKey, int]:
     """Return the start of the batch from *start* to *end* in each of its queues."""
     return {queue: end.begins.get(queue, start.ends.get(queue, 0)) for queue in end.ends}
 
 
-def nest(offsets: Mapping[Queue, int]) -> QueueOffsets:
+def nest(offsets: Mapping[QueueKey, int]) -> QueueOffsets:
     """Return *offsets* grouped by topic, in sorted order: Spark compares positions as text."""
     nested: QueueOffsets = {}
     for (topic, queue), offset in sorted(offsets.items()):

@@ -20,7 +20,7 @@ from holdfast.model.errors import ConfigError
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Option names of Kafka's source and sink and of RocketMQ's clients, and their names here.
-_HABITS: Final = {
+_FOREIGN_NAMES: Final = {
     "kafka.bootstrap.servers": "namesrv",
     "bootstrap.servers": "namesrv",
     "namesrvaddr": "namesrv",
@@ -32,8 +32,8 @@ _HABITS: Final = {
     "fetchoffset.retryintervalms": "brokerTimeout",
     "kafka.compression.type": "compression",
 }
-_SOURCE_HABITS: Final = {**_HABITS, "topic": "subscribe", "topics": "subscribe"}
-SINK_HABITS: Final = {**_HABITS, "subscribe": "topic"}
+_SOURCE_FOREIGN_NAMES: Final = {**_FOREIGN_NAMES, "topic": "subscribe", "topics": "subscribe"}
+SINK_FOREIGN_NAMES: Final = {**_FOREIGN_NAMES, "subscribe": "topic"}
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 
@@ -43,7 +43,7 @@ class SourceOptions(ReadOptions):
     """The options of the source.
 
     Attributes:
-        takes_filters: Accept filter pushdown (a setting of Spark must enable it, too).
+        accepts_filters: Accept filter pushdown (a setting of Spark must enable it, too).
     """
 
     rows_per_trigger_max: int | None = None
@@ -54,20 +54,20 @@ class SourceOptions(ReadOptions):
     partitions_max: int | None = None
     rows_per_partition_max: int | None = None
     has_properties: bool = True
-    takes_filters: bool = False
+    accepts_filters: bool = False
 
 
 class OptionReader:
     """Reads options by name, and remembers the names it was asked for, to find unknown options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._given = {name.lower(): text for name, text in options.items()}
+        self._options = {name.lower(): text for name, text in options.items()}
         self._known: dict[str, str] = {"path": "path"}
 
     def text(self, name: str) -> str | None:
         """Return an option as text, stripped; None if it is missing or blank."""
         self._known[name.lower()] = name
-        found = self._given.get(name.lower())
+        found = self._options.get(name.lower())
         return found.strip() or None if found is not None else None
 
     def integer(self, name: str, *, least: int = 1) -> int | None:
@@ -76,7 +76,7 @@ class OptionReader:
         if text is None:
             return None
         if not re.fullmatch(r"\d+", text) or int(text) < least:
-            raise refuse(name, text, f"must be a whole number of at least {least}")
+            raise invalid_option(name, text, f"must be a whole number of at least {least}")
         return int(text)
 
     def boolean(self, name: str, *, default: bool) -> bool:
@@ -85,7 +85,7 @@ class OptionReader:
         if text is None:
             return default
         if text.lower() not in {"true", "false"}:
-            raise refuse(name, text, "must be true or false")
+            raise invalid_option(name, text, "must be true or false")
         return text.lower() == "true"
 
     def duration_s(self, name: str, default_s: float) -> float:
@@ -95,7 +95,7 @@ class OptionReader:
             return default_s
         match = _DURATION.fullmatch(text.lower())
         if match is None or int(match[1]) == 0:
-            raise refuse(name, text, "must be a time such as 500ms, 90s, 2m or 1h")
+            raise invalid_option(name, text, "must be a time such as 500ms, 90s, 2m or 1h")
         return int(match[1]) * _UNITS_MS[match[2]] / 1000
 
     def json(self, name: str) -> Any:
@@ -106,17 +106,17 @@ class OptionReader:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise refuse(name, text, f"is not valid JSON ({error})") from None
+            raise invalid_option(name, text, f"is not valid JSON ({error})") from None
 
-    def refuse_habits(self, habits: Mapping[str, str]) -> None:
+    def reject_foreign_names(self, foreign_names: Mapping[str, str]) -> None:
         """Reject the option names of other systems. Call this first, before a check reports the right name as missing.
 
         Raises:
             ConfigError: such an option is set.
         """
-        for name in sorted(self._given):
-            if name in habits:
-                raise ConfigError(f"holdfast has no option {name!r}: it is called {habits[name]!r} here")
+        for name in sorted(self._options):
+            if name in foreign_names:
+                raise ConfigError(f"holdfast has no option {name!r}: it is called {foreign_names[name]!r} here")
             if name.startswith("kafka."):
                 raise ConfigError(f"option {name!r} is for Kafka's client, which is not used here: leave it out")
 
@@ -126,7 +126,7 @@ class OptionReader:
         Raises:
             ConfigError: an option is unknown.
         """
-        for name in sorted(self._given.keys() - self._known.keys()):
+        for name in sorted(self._options.keys() - self._known.keys()):
             near = difflib.get_close_matches(name, self._known, n=1)
             hint = f"did you mean {self._known[near[0]]!r}?" if near else "known are " + ", ".join(self._names())
             raise ConfigError(f"holdfast has no option {name!r}: {hint}")
@@ -135,7 +135,7 @@ class OptionReader:
         return sorted(set(self._known.values()) - {"path"})
 
 
-def refuse(name: str, text: str, reason: str) -> ConfigError:
+def invalid_option(name: str, text: str, reason: str) -> ConfigError:
     """Return the error for an option with a bad value."""
     return ConfigError(f"option {name!r} {reason}; it is {text!r}")
 
@@ -147,14 +147,14 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
         ConfigError: an option is unknown, invalid, missing, or contradicts another.
     """
     reader = OptionReader(options)
-    reader.refuse_habits(_SOURCE_HABITS)
-    read = SourceOptions(
+    reader.reject_foreign_names(_SOURCE_FOREIGN_NAMES)
+    parsed = SourceOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
-        **_subjects(reader),
+        **_topic_selection(reader),
         start=_bound(reader, "starting", "latest" if is_stream else "earliest"),
         end=_bound(reader, "ending", "latest"),
-        is_strict_time=_strategy(reader),
+        is_strict_time=_is_strict_time(reader),
         rows_per_trigger_max=reader.integer("maxOffsetsPerTrigger"),
         bytes_per_trigger_max=reader.integer("maxBytesPerTrigger"),
         rows_per_trigger_min=reader.integer("minOffsetsPerTrigger"),
@@ -167,7 +167,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
         tags=reader.text("tags") or "*",
         group=reader.text("groupId"),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
-        takes_filters=reader.boolean("pushdown", default=False),
+        accepts_filters=reader.boolean("pushdown", default=False),
     )
     reader.finish()
     for name in _BATCH_ONLY if is_stream else _STREAM_ONLY:
@@ -175,9 +175,9 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
             raise ConfigError(
                 f"option {name!r} is for {'batch queries' if is_stream else 'streams'} only; leave it out"
             )
-    if read.end.kind == "earliest":
+    if parsed.end.kind == "earliest":
         raise ConfigError("option 'endingOffsets' cannot be 'earliest': nothing would be read")
-    return read
+    return parsed
 
 
 def read_namesrv(reader: OptionReader) -> str:
@@ -191,43 +191,43 @@ def read_namesrv(reader: OptionReader) -> str:
     return found
 
 
-def _subjects(reader: OptionReader) -> dict[str, Any]:
+def _topic_selection(reader: OptionReader) -> dict[str, Any]:
     """Return the topics to read, given by exactly one of three options."""
     topics, pattern = reader.text("subscribe"), reader.text("subscribePattern")
     assigned = reader.json("assign")
-    given = [said for said in (topics, pattern, assigned) if said is not None]
-    if len(given) != 1:
+    chosen = [option for option in (topics, pattern, assigned) if option is not None]
+    if len(chosen) != 1:
         raise ConfigError(
             "exactly one of the options 'subscribe', 'subscribePattern' and 'assign' must be set; "
-            f"{len(given)} of them are"
+            f"{len(chosen)} of them are"
         )
     if topics is not None:
         names = tuple(name.strip() for name in topics.split(",") if name.strip())
         if not names:
-            raise refuse("subscribe", topics, "names no topic")
+            raise invalid_option("subscribe", topics, "names no topic")
         return {"topics": names}
     if pattern is not None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise refuse("subscribePattern", pattern, f"is not a valid regular expression ({error})") from None
+            raise invalid_option("subscribePattern", pattern, f"is not a valid regular expression ({error})") from None
         return {"pattern": pattern}
-    is_right = isinstance(assigned, dict) and all(isinstance(queues, list) and queues for queues in assigned.values())
-    if not is_right or not assigned:
-        raise refuse("assign", json.dumps(assigned), 'must be such as {"orders":[0,1]}')
+    is_valid = isinstance(assigned, dict) and all(isinstance(queues, list) and queues for queues in assigned.values())
+    if not is_valid or not assigned:
+        raise invalid_option("assign", json.dumps(assigned), 'must be such as {"orders":[0,1]}')
     return {"assigned": {topic: tuple(str(queue) for queue in queues) for topic, queues in assigned.items()}}
 
 
-def _bound(reader: OptionReader, which: str, default: Literal["earliest", "latest"]) -> Bound:
+def _bound(reader: OptionReader, prefix: str, default: Literal["earliest", "latest"]) -> Bound:
     """Return where reading begins or ends. As in Kafka, one time overrides times per queue, and these offsets."""
-    time_ms = reader.integer(f"{which}Timestamp", least=0)
-    times = _queue_offsets(reader, f"{which}OffsetsByTimestamp", least=0)
-    name = f"{which}Offsets"
+    time_ms = reader.integer(f"{prefix}Timestamp", least=0)
+    times = _queue_offsets(reader, f"{prefix}OffsetsByTimestamp", least=0)
+    name = f"{prefix}Offsets"
     text = reader.text(name)
     ends: dict[str, Callable[[], Bound]] = {"earliest": lambda: Bound("earliest"), "latest": lambda: Bound("latest")}
     by_offset = ends[text.lower()]() if text is not None and text.lower() in ends else None
     if by_offset is None:
-        offsets = _queue_offsets(reader, name, least=EARLIEST if which == "starting" else LATEST)
+        offsets = _queue_offsets(reader, name, least=EARLIEST if prefix == "starting" else LATEST)
         by_offset = Bound(default) if offsets is None else Bound("offsets", offsets)
     if time_ms is not None:
         return Bound("time", time_ms=time_ms)
@@ -238,18 +238,18 @@ def _queue_offsets(reader: OptionReader, name: str, *, least: int) -> QueueOffse
     found = reader.json(name)
     if found is None:
         return None
-    is_right = isinstance(found, dict) and all(
+    is_valid = isinstance(found, dict) and all(
         isinstance(queues, dict) and all(type(value) is int and value >= least for value in queues.values())
         for queues in found.values()
     )
-    if not is_right:
-        raise refuse(name, json.dumps(found), 'must be such as {"orders":{"0":17,"1":42}}')
+    if not is_valid:
+        raise invalid_option(name, json.dumps(found), 'must be such as {"orders":{"0":17,"1":42}}')
     return {topic: dict(queues) for topic, queues in found.items()}
 
 
-def _strategy(reader: OptionReader) -> bool:
+def _is_strict_time(reader: OptionReader) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     text = reader.text(name) or "error"
     if text.lower() not in {"error", "latest"}:
-        raise refuse(name, text, "must be error or latest")
+        raise invalid_option(name, text, "must be error or latest")
     return text.lower() == "error"

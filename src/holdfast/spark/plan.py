@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.bulk.read_options import Queue, Range
+from holdfast.bulk.read_options import QueueKey, Range
 
-CUT_OVER: Final = 100_000
+SPLIT_ROWS_MIN: Final = 100_000
 """A range of more rows may be cut to use an idle core."""
 ROWS_PER_TASK_MIN: Final = 2_000
 """Reading fewer rows takes less time than starting a task."""
 
 
-def admit(available: Mapping[Queue, int], most: int | None) -> dict[Queue, int]:
+def admit(available: Mapping[QueueKey, int], most: int | None) -> dict[QueueKey, int]:
     """Return the number of rows that a batch reads from each queue, in proportion to the available rows."""
     total = sum(available.values())
     if most is None or total <= most:
@@ -29,22 +29,24 @@ def admit(available: Mapping[Queue, int], most: int | None) -> dict[Queue, int]:
     shares = {queue: count * most // total for queue, count in available.items()}
     # The rest from rounding goes to the queues with the lowest share of their rows, so that no queue starves.
     rest = most - sum(shares.values())
-    hungry = sorted(available, key=lambda queue: (shares[queue] / available[queue] if available[queue] else 1.0, queue))
-    for queue in hungry[:rest]:
+    neediest = sorted(
+        available, key=lambda queue: (shares[queue] / available[queue] if available[queue] else 1.0, queue)
+    )
+    for queue in neediest[:rest]:
         if shares[queue] < available[queue]:
             shares[queue] += 1
     return shares
 
 
 def divide(
-    ranges: Sequence[Range], parts: int, *, is_told: bool = False, rows_max: int | None = None
+    ranges: Sequence[Range], parts: int, *, is_requested: bool = False, rows_max: int | None = None
 ) -> list[list[Range]]:
     """Divide the ranges among tasks, and return the ranges of each task.
 
     Args:
         ranges: The ranges to read; empty ones are left out.
         parts: The most tasks; with *is_told* the exact number, if there is enough to read.
-        is_told: The user asked for *parts* tasks.
+        is_requested: The user asked for *parts* tasks.
         rows_max: The most rows per task; if given, the number of tasks follows from it.
     """
     ranges = sorted(each for each in ranges if len(each) > 0)
@@ -55,20 +57,20 @@ def divide(
         return [
             [piece]
             for each in ranges
-            for piece in _cut(each, min(rows_max, -(-total // parts) if is_told else rows_max))
+            for piece in _split(each, min(rows_max, -(-total // parts) if is_requested else rows_max))
         ]
-    if not is_told:
+    if not is_requested:
         parts = max(1, min(parts, total // ROWS_PER_TASK_MIN))
     share = -(-total // max(1, parts))
-    longest = share if is_told and len(ranges) < parts else max(share, CUT_OVER)
-    pieces = [piece for each in ranges for piece in _cut(each, longest)]
+    longest = share if is_requested and len(ranges) < parts else max(share, SPLIT_ROWS_MIN)
+    pieces = [piece for each in ranges for piece in _split(each, longest)]
     return _pack(pieces, parts)
 
 
-def _cut(whole: Range, longest: int) -> list[Range]:
-    count = -(-len(whole) // longest)
-    bounds = [whole.start + len(whole) * at // count for at in range(count + 1)]
-    return [Range(whole.topic, whole.queue, bounds[at], bounds[at + 1]) for at in range(count)]
+def _split(row_range: Range, longest: int) -> list[Range]:
+    count = -(-len(row_range) // longest)
+    bounds = [row_range.start + len(row_range) * at // count for at in range(count + 1)]
+    return [Range(row_range.topic, row_range.queue, bounds[at], bounds[at + 1]) for at in range(count)]
 
 
 def _pack(pieces: Sequence[Range], parts: int) -> list[list[Range]]:

@@ -16,11 +16,11 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from holdfast.bulk.read_options import Queue
+from holdfast.bulk.read_options import QueueKey
 
 
 @dataclass(slots=True)
-class Narrowing:
+class PushedFilters:
     """The part of a query that is left to read.
 
     Attributes:
@@ -37,50 +37,52 @@ class Narrowing:
     end: int | None = None
     since_ms: int | None = None
 
-    def wants(self, name: Queue) -> bool:
+    def includes(self, name: QueueKey) -> bool:
         """Return whether the query reads a queue."""
         number = int(name[1].rpartition("/")[2])
         return (self.topics is None or name[0] in self.topics) and (self.queues is None or number in self.queues)
 
-    def cut(self, starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> tuple[dict[Queue, int], dict[Queue, int]]:
+    def clip(
+        self, starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
+    ) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
         """Return the starts and ends, narrowed to the offsets to read."""
-        cut_ends = {name: end if self.end is None else min(end, self.end) for name, end in ends.items()}
-        cut_starts = {name: max(start, self.start) for name, start in starts.items()}
-        return {name: min(start, cut_ends[name]) for name, start in cut_starts.items()}, cut_ends
+        clipped_ends = {name: end if self.end is None else min(end, self.end) for name, end in ends.items()}
+        clipped_starts = {name: max(start, self.start) for name, start in starts.items()}
+        return {name: min(start, clipped_ends[name]) for name, start in clipped_starts.items()}, clipped_ends
 
 
-def narrow(filters: Iterable[Filter]) -> Narrowing:
+def combine_filters(filters: Iterable[Filter]) -> PushedFilters:
     """Return what a query must read if all *filters* apply."""
-    left = Narrowing()
+    pushed = PushedFilters()
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
         if len(path) == 1:
-            _apply(left, path[0], each)
-    return left
+            _apply(pushed, path[0], each)
+    return pushed
 
 
-def _apply(left: Narrowing, column: str, each: Filter) -> None:
+def _apply(pushed: PushedFilters, column: str, each: Filter) -> None:
     values: list[Any] | None = None
     if isinstance(each, EqualTo):
         values = [each.value]
     elif isinstance(each, In):
         values = list(each.value)
     if column == "topic" and values is not None:
-        left.topics = frozenset(values) & (frozenset(values) if left.topics is None else left.topics)
+        pushed.topics = frozenset(values) & (frozenset(values) if pushed.topics is None else pushed.topics)
     elif column == "queue" and values is not None:
-        left.queues = frozenset(values) & (frozenset(values) if left.queues is None else left.queues)
+        pushed.queues = frozenset(values) & (frozenset(values) if pushed.queues is None else pushed.queues)
     elif column == "offset":
-        _apply_offset(left, each, values)
+        _apply_offset(pushed, each, values)
     elif column == "storeTimestamp" and isinstance(each, GreaterThan | GreaterThanOrEqual):
-        _apply_time(left, each.value)
+        _apply_time(pushed, each.value)
 
 
-def _apply_time(left: Narrowing, value: object) -> None:
+def _apply_time(pushed: PushedFilters, value: object) -> None:
     if isinstance(value, datetime) and value.tzinfo is not None:
-        left.since_ms = max(left.since_ms or 0, int(value.timestamp() * 1000))
+        pushed.since_ms = max(pushed.since_ms or 0, int(value.timestamp() * 1000))
 
 
-def _apply_offset(left: Narrowing, each: Filter, values: list[Any] | None) -> None:
+def _apply_offset(pushed: PushedFilters, each: Filter, values: list[Any] | None) -> None:
     low, high = 0, None
     if values:
         low, high = min(values), max(values) + 1
@@ -92,6 +94,6 @@ def _apply_offset(left: Narrowing, each: Filter, values: list[Any] | None) -> No
         high = each.value
     elif isinstance(each, LessThanOrEqual):
         high = each.value + 1
-    left.start = max(left.start, low)
+    pushed.start = max(pushed.start, low)
     if high is not None:
-        left.end = high if left.end is None else min(left.end, high)
+        pushed.end = high if pushed.end is None else min(pushed.end, high)

@@ -11,20 +11,20 @@ import socket
 
 from pyspark import daemon
 
-_work = daemon.worker
+_run_worker = daemon.worker
 
 
-def work_or_leave(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
+def run_worker_or_exit(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as Spark calls it
     """Run the next task from *sock*; exit the process if Java has closed the connection."""
     try:
-        is_over = not sock.recv(1, socket.MSG_PEEK)
+        is_closed = not sock.recv(1, socket.MSG_PEEK)
     except ConnectionError:
-        is_over = True
-    if is_over:
+        is_closed = True
+    if is_closed:
         os._exit(0)
-    return int(_work(sock, authenticated))
+    return int(_run_worker(sock, authenticated))
 
 
 if __name__ == "__main__":
-    daemon.worker = work_or_leave
+    daemon.worker = run_worker_or_exit
     daemon.manager()

@@ -18,11 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from holdfast.bulk.cluster_session import link_to
+from holdfast.bulk.cluster_session import session_for
 from holdfast.bulk.read_options import DEFAULT_GROUP
 from holdfast.spark.sink_options import SinkOptions
 
-_answered: Final[set[str]] = set()
+_answered_servers: Final[set[str]] = set()
 """The name servers that have answered this process."""
 
 
@@ -32,19 +32,19 @@ def require_contact(options: SinkOptions) -> None:
     Raises:
         Unavailable: none ever did.
     """
-    mark = _mark(options.namesrv)
-    if options.namesrv in _answered or (mark is not None and mark.exists()):
+    contact_file = _contact_file(options.namesrv)
+    if options.namesrv in _answered_servers or (contact_file is not None and contact_file.exists()):
         return
     # Not the link that sends: brokers would list the planner as a producer.
-    link_to(options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit).require_name_server()
-    _answered.add(options.namesrv)
-    if mark is not None:
+    session_for(options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit).require_name_server()
+    _answered_servers.add(options.namesrv)
+    if contact_file is not None:
         with contextlib.suppress(OSError):  # A full disk, for example.
-            _forget_ended_drivers(mark.parent)
-            mark.touch()
+            _remove_stale_files(contact_file.parent)
+            contact_file.touch()
 
 
-def _mark(namesrv: str) -> Path | None:
+def _contact_file(namesrv: str) -> Path | None:
     """Return the file that records a contact; None if its folder is not ours or cannot be used."""
     folder = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     try:
@@ -57,11 +57,11 @@ def _mark(namesrv: str) -> Path | None:
     return folder / f"{os.getppid()}-{hashlib.sha256(namesrv.encode()).hexdigest()[:16]}"
 
 
-def _forget_ended_drivers(folder: Path) -> None:
-    for mark in folder.iterdir():
+def _remove_stale_files(folder: Path) -> None:
+    for contact_file in folder.iterdir():
         try:
-            os.kill(int(mark.name.partition("-")[0]), 0)
+            os.kill(int(contact_file.name.partition("-")[0]), 0)
         except ProcessLookupError:
-            mark.unlink(missing_ok=True)
+            contact_file.unlink(missing_ok=True)
         except (PermissionError, ValueError, OverflowError):
             pass  # Another user's process has the number now, or the file is not one of these.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.columns.slices import block_of, bounds_of
-from holdfast.spark.sink_rows import BYTES, BadRow, Messages, join_columns
+from holdfast.spark.sink_rows import BYTES, BadRow, MessageSelection, join_columns
 from holdfast.wire.records.batch import ITEM_OVERHEAD
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import KEYS_SIZE_MAX, InnerBatch, wrap_items
@@ -29,7 +29,7 @@ _HEAD: Final = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("fl
 _PROPERTIES_SIZE: Final = np.dtype(">u2")
 
 
-def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -> bytes:
+def encode_messages(messages: MessageSelection, stamps: Sequence[bytes] | None = None) -> bytes:
     """Return the body of a batch send.
 
     Args:
@@ -53,7 +53,7 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
     return bytes(block_of(join_columns(_to_column(heads), bodies, _to_column(tails), properties)))
 
 
-def wrap_messages(messages: Messages, batch_id: str, codec: Codec | None) -> InnerBatch:
+def wrap_messages(messages: MessageSelection, batch_id: str, codec: Codec | None) -> InnerBatch:
     """Return *messages* as a batch that the broker stores whole.
 
     Raises:
@@ -67,7 +67,7 @@ def wrap_messages(messages: Messages, batch_id: str, codec: Codec | None) -> Inn
     return wrap_items(items, len(messages), batch_id, keys=filter(None, keys), tags=tags, codec=codec, has_ids=False)
 
 
-def count_fitting(messages: Messages, size_max: int) -> int:
+def count_fitting(messages: MessageSelection, size_max: int) -> int:
     """Return how many of *messages* fit in a request of *size_max* bytes: at least one."""
     numbers, sizes = messages.numbers, np.full(len(messages), ITEM_OVERHEAD)
     for bounds in (bounds_of(messages.rows.bodies), bounds_of(messages.rows.properties)):
@@ -75,7 +75,7 @@ def count_fitting(messages: Messages, size_max: int) -> int:
     return max(1, int(np.searchsorted(np.cumsum(sizes), size_max, side="right")))
 
 
-def count_keyed(messages: Messages) -> int:
+def count_fitting_keys(messages: MessageSelection) -> int:
     """Return how many of *messages* have keys that together fit in the properties of one record: at least one."""
     keys = messages.rows.keys.take(pa.array(messages.numbers)).dictionary_encode()
     # Arrow numbers distinct keys by first occurrence, so the running maximum counts the distinct keys up to each row.
@@ -85,17 +85,17 @@ def count_keyed(messages: Messages) -> int:
     return max(1, int(np.searchsorted(seen, fitting)))
 
 
-def run_checksums(messages: Messages, first: int) -> list[int]:
+def running_checksums(messages: MessageSelection, first: int) -> list[int]:
     """Return the running checksum before the first of *messages*, which is *first*, and after each of them."""
     columns = messages.rows.bodies, messages.rows.properties
     bodies, properties = map(block_of, columns)
     places = [bounds_of(column)[messages.numbers + end].tolist() for column in columns for end in (0, 1)]
-    found = [first]
+    checksums = [first]
     checksum = first
     for start, end, properties_start, properties_end in zip(*places, strict=True):
         checksum = crc32(properties[properties_start:properties_end], crc32(bodies[start:end], checksum))
-        found.append(checksum)
-    return found
+        checksums.append(checksum)
+    return checksums
 
 
 def _to_column(values: npt.NDArray[Any]) -> pa.LargeBinaryArray:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import SINK_HABITS, OptionReader, read_namesrv, refuse
+from holdfast.spark.options import SINK_FOREIGN_NAMES, OptionReader, invalid_option, read_namesrv
 from holdfast.wire.records.compression import Codec
 
-BODIES: Final = ("body", "value")
+BODY_COLUMNS: Final = ("body", "value")
 """Names of the column that holds the message body; the second is the name in Kafka's sink."""
 _CODECS: Final = {"none": None, **{codec.name.lower(): codec for codec in Codec}}
-_KINDS: Final = {
+_COLUMN_TYPES: Final = {
     "body": {"binary", "string"},
     "value": {"binary", "string"},
     "key": {"binary", "string"},
@@ -29,7 +29,7 @@ class SinkOptions:
 
     Attributes:
         topic: The topic of rows that do not name one.
-        is_exact: Store every row exactly once, despite retries.
+        is_exactly_once: Store every row exactly once, despite retries.
         is_ordered: A partition has the same row order whenever it is computed, so its rows need no sorting.
         accepts_unknown: Continue even if a dead broker's record of stored rows is lost.
         patience_s: How long a broker may be unavailable before the query fails.
@@ -40,7 +40,7 @@ class SinkOptions:
 
     namesrv: str
     topic: str | None = None
-    is_exact: bool = False
+    is_exactly_once: bool = False
     is_ordered: bool = False
     accepts_unknown: bool = False
     patience_s: float = 600.0
@@ -56,13 +56,13 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         ConfigError: an option is unknown, invalid, missing, or contradicts another.
     """
     reader = OptionReader(options)
-    reader.refuse_habits(SINK_HABITS)
+    reader.reject_foreign_names(SINK_FOREIGN_NAMES)
     reader.text("checkpointLocation")  # an option of Spark itself, which it passes on
-    read = SinkOptions(
+    parsed = SinkOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
         topic=reader.text("topic"),
-        is_exact=reader.boolean("exactlyOnce", default=False),
+        is_exactly_once=reader.boolean("exactlyOnce", default=False),
         is_ordered=reader.boolean("inputOrdered", default=False),
         accepts_unknown=reader.boolean("acceptUnknown", default=False),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
@@ -70,15 +70,15 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         write_name=_write_name(reader),
     )
     reader.finish()
-    if read.write_name is not None and not read.is_exact:
+    if parsed.write_name is not None and not parsed.is_exactly_once:
         raise ConfigError("the options 'txnAppId' and 'txnVersion' need exactlyOnce=true, which is not set")
-    return read
+    return parsed
 
 
 def _codec(reader: OptionReader) -> Codec | None:
     name = reader.text("compression")
     if name is not None and name.lower() not in _CODECS:
-        raise refuse("compression", name, f"must be one of {', '.join(_CODECS)}")
+        raise invalid_option("compression", name, f"must be one of {', '.join(_CODECS)}")
     return None if name is None else _CODECS[name.lower()]
 
 
@@ -90,7 +90,7 @@ def _write_name(reader: OptionReader) -> tuple[str, int] | None:
     if name is None or version is None:
         return None
     if not name.isprintable() or " " in name:
-        raise refuse("txnAppId", name, "must contain no blanks or control characters")
+        raise invalid_option("txnAppId", name, "must contain no blanks or control characters")
     return name, version
 
 
@@ -101,13 +101,13 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         ConfigError: a column is unknown, missing or of a wrong type.
     """
     for name, kind in columns.items():
-        if name not in _KINDS:
-            raise ConfigError(f"holdfast cannot write column {name!r}; it accepts {', '.join(_KINDS)}")
-        if kind not in _KINDS[name]:
-            raise ConfigError(f"column {name!r} is {kind}; it must be {' or '.join(sorted(_KINDS[name]))}")
-    if sum(name in columns for name in BODIES) != 1:
+        if name not in _COLUMN_TYPES:
+            raise ConfigError(f"holdfast cannot write column {name!r}; it accepts {', '.join(_COLUMN_TYPES)}")
+        if kind not in _COLUMN_TYPES[name]:
+            raise ConfigError(f"column {name!r} is {kind}; it must be {' or '.join(sorted(_COLUMN_TYPES[name]))}")
+    if sum(name in columns for name in BODY_COLUMNS) != 1:
         raise ConfigError("exactly one column must hold the message: 'body', or 'value' as in Kafka's sink")
     if options.topic is None and "topic" not in columns:
         raise ConfigError("there is no topic to write to: give the option 'topic', or a column 'topic'")
-    if options.is_exact and options.topic is None:
+    if options.is_exactly_once and options.topic is None:
         raise ConfigError("exactlyOnce=true needs the option 'topic'; a column 'topic' is not enough")

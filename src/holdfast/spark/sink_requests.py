@@ -19,8 +19,8 @@ from holdfast.client.messages.packing import Outgoing
 from holdfast.client.produce.sender import Parcel
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, wrap_messages
-from holdfast.spark.sink_rows import Messages
+from holdfast.spark.sink_items import count_fitting, count_fitting_keys, encode_messages, wrap_messages
+from holdfast.spark.sink_rows import MessageSelection
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
@@ -28,8 +28,8 @@ from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
 REQUEST_BYTES_MAX: Final = 512 * 1024
 REQUEST_ROWS_MAX: Final = 1000
 # The limits of one pull, which a reader returns as one Arrow batch.
-WHOLE_BYTES_MAX: Final = 1024 * 1024
-WHOLE_ROWS_MAX: Final = 4096
+INNER_BATCH_BYTES_MAX: Final = 1024 * 1024
+INNER_BATCH_ROWS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Stamps:
     name: WriteName
     checksums: list[int]
 
-    def of_request(self, start: int, end: int) -> str:
+    def request_stamp(self, start: int, end: int) -> str:
         """Return the stamp of a request with the rows [start, end), as a property."""
         stamp = SinkStamp(
             query=self.name.query,
@@ -62,14 +62,14 @@ class Stamps:
             partition=self.name.partition,
             first=start,
             count=end - start,
-            before=self.checksums[start],
-            after=self.checksums[end],
+            checksum_before=self.checksums[start],
+            checksum_after=self.checksums[end],
             is_last=end + 1 == len(self.checksums),
-            is_anew=self.name.accepts_unknown,
+            accepts_unknown=self.name.accepts_unknown,
         )
         return f"{SINK}\x01{stamp.to_text()}\x02"
 
-    def of_rows(self, start: int, end: int) -> list[bytes]:
+    def row_stamps(self, start: int, end: int) -> list[bytes]:
         """Return the stamp of each of the rows [start, end), as a property."""
         checksums, is_last = self.checksums[start + 1 : end + 1], end + 1 == len(self.checksums)
         name = self.name
@@ -77,22 +77,22 @@ class Stamps:
         return [f"{SINK}\x01{text}\x02".encode() for text in texts]
 
 
-class Request(msgspec.Struct, frozen=True):
+class EncodedRequest(msgspec.Struct, frozen=True):
     """A send request with some rows.
 
     Attributes:
         end: The row after its last row.
-        is_whole: The broker shall store the rows as one record.
+        is_inner_batch: The broker shall store the rows as one record.
     """
 
     outgoing: Outgoing
     end: int
-    is_whole: bool
+    is_inner_batch: bool
 
     def to_parcel(self, queue: MessageQueue) -> Parcel:
         """Return the request addressed to a queue."""
         code = RequestCode.SEND_BATCH_MESSAGE
-        return Parcel(queue.topic, self.outgoing, queue=queue, code=code, is_whole=self.is_whole)
+        return Parcel(queue.topic, self.outgoing, queue=queue, code=code, is_inner_batch=self.is_inner_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +105,31 @@ class RowRequests:
         stamps: The stamps for exactly-once delivery; None for at least once.
     """
 
-    rows: Messages
+    rows: MessageSelection
     codec: Codec | None = None
     stamps: Stamps | None = None
 
-    def apart(self, start: int) -> Request:
+    def to_separate_records(self, start: int) -> EncodedRequest:
         """Return a request with rows from *start* on, in the form that every broker accepts."""
         end = start + count_fitting(self.rows[start : start + REQUEST_ROWS_MAX], REQUEST_BYTES_MAX)
-        stamps = None if self.stamps is None else self.stamps.of_rows(start, end)
+        stamps = None if self.stamps is None else self.stamps.row_stamps(start, end)
         body = encode_messages(self.rows[start:end], stamps)
-        return Request(Outgoing("", self._stamp(start, end), body, 0, 0), end, is_whole=False)
+        return EncodedRequest(Outgoing("", self._stamp(start, end), body, 0, 0), end, is_inner_batch=False)
 
-    def whole(self, start: int, batch_id: str) -> Request | None:
+    def to_inner_batch(self, start: int, batch_id: str) -> EncodedRequest | None:
         """Return a request with rows from *start* on, to be stored whole; None if the rows cannot be encoded so."""
-        rows = self.rows[start : start + WHOLE_ROWS_MAX]
-        rows = rows[: count_fitting(rows, WHOLE_BYTES_MAX)]
-        rows = rows[: count_keyed(rows)]
+        rows = self.rows[start : start + INNER_BATCH_ROWS_MAX]
+        rows = rows[: count_fitting(rows, INNER_BATCH_BYTES_MAX)]
+        rows = rows[: count_fitting_keys(rows)]
         try:
             wrapped = wrap_messages(rows, batch_id, self.codec)
         except LocalProtocolError:
             return None
         end = start + len(rows)
         properties = wrapped.properties + self._stamp(start, end)
-        return Request(Outgoing(batch_id, properties, wrapped.body, wrapped.sys_flag, 0), end, is_whole=True)
+        return EncodedRequest(
+            Outgoing(batch_id, properties, wrapped.body, wrapped.sys_flag, 0), end, is_inner_batch=True
+        )
 
     def _stamp(self, start: int, end: int) -> str:
-        return "" if self.stamps is None else self.stamps.of_request(start, end)
+        return "" if self.stamps is None else self.stamps.request_stamp(start, end)

@@ -23,7 +23,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.java_hash import key_text
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.key_hash import hash_keys
-from holdfast.spark.sink_options import BODIES
+from holdfast.spark.sink_options import BODY_COLUMNS
 from holdfast.wire.records.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class BadRow(HoldfastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class MessageColumns:
     """Messages for one topic as columns.
 
     Attributes:
@@ -56,23 +56,23 @@ class Rows:
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def in_order(self) -> Numbers:
+    def arrival_order(self) -> Numbers:
         """Return the row numbers in the order of arrival."""
         return np.arange(len(self))
 
-    def sort(self) -> Numbers:
+    def content_order(self) -> Numbers:
         """Return the row numbers sorted by content, so that the order does not depend on arrival."""
         columns = {"key": self.keys.cast(BYTES).fill_null(b""), "body": self.bodies, "properties": self.properties}
         order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
         return order.to_numpy().astype(np.int64)
 
-    def take(self, chosen: pa.Array) -> Rows:
+    def take(self, chosen: pa.Array) -> MessageColumns:
         """Return the *chosen* rows."""
-        return Rows(*(getattr(self, name).take(chosen) for name in self.__slots__))
+        return MessageColumns(*(getattr(self, name).take(chosen) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageSelection:
     """A selection of rows, in any order. Nothing is copied until the rows are encoded, one request at a time.
 
     Attributes:
@@ -80,20 +80,20 @@ class Messages:
         numbers: The numbers of the selected rows.
     """
 
-    rows: Rows
+    rows: MessageColumns
     numbers: Numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, span: slice) -> Messages:
-        return Messages(self.rows, self.numbers[span])
+    def __getitem__(self, span: slice) -> MessageSelection:
+        return MessageSelection(self.rows, self.numbers[span])
 
 
-def join_rows(parts: Sequence[Rows]) -> Rows:
+def join_rows(parts: Sequence[MessageColumns]) -> MessageColumns:
     """Return *parts*, at least one, concatenated."""
-    columns = ([getattr(part, name) for name in Rows.__slots__] for part in parts)
-    return Rows(*map(pa.concat_arrays, zip(*columns, strict=True)))
+    columns = ([getattr(part, name) for name in MessageColumns.__slots__] for part in parts)
+    return MessageColumns(*map(pa.concat_arrays, zip(*columns, strict=True)))
 
 
 @dataclass(slots=True)
@@ -102,13 +102,15 @@ class QueueChoice:
 
     Args:
         queues: The queues of each topic.
-        turn: The round-robin counter for messages without a key.
+        round_robin: The round-robin counter for messages without a key.
     """
 
     queues: Mapping[str, tuple[MessageQueue, ...]]
-    turn: int = 0
+    round_robin: int = 0
 
-    def spread(self, topic: str, rows: Rows, order: Numbers) -> Iterator[tuple[MessageQueue, Messages]]:
+    def distribute(
+        self, topic: str, rows: MessageColumns, order: Numbers
+    ) -> Iterator[tuple[MessageQueue, MessageSelection]]:
         """Yield each queue that receives rows, with its messages in *order*."""
         queues = self.queues[topic]
         chosen = self._choose(rows.keys.take(pa.array(order)), len(queues))
@@ -116,7 +118,7 @@ class QueueChoice:
         ends = np.cumsum(np.bincount(chosen, minlength=len(queues))).tolist()
         for queue, start, end in zip(queues, [0, *ends], ends, strict=False):
             if start < end:
-                yield queue, Messages(rows, numbers[start:end])
+                yield queue, MessageSelection(rows, numbers[start:end])
 
     def _choose(self, keys: pa.LargeStringArray, count: int) -> Numbers:
         """Return the number of the queue of each message."""
@@ -125,12 +127,14 @@ class QueueChoice:
         # Java's remainder has the sign of the dividend: its abs(h % N) is abs(h) % N in Python.
         numbers[is_keyed] = np.abs(hash_keys(keys.drop_null())) % count
         unkeyed = len(keys) - int(is_keyed.sum())
-        numbers[~is_keyed] = np.arange(self.turn + 1, self.turn + 1 + unkeyed) % count
-        self.turn += unkeyed
+        numbers[~is_keyed] = np.arange(self.round_robin + 1, self.round_robin + 1 + unkeyed) % count
+        self.round_robin += unkeyed
         return numbers
 
 
-def to_rows(batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str] = frozenset()) -> dict[str, Rows]:
+def to_rows(
+    batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str] = frozenset()
+) -> dict[str, MessageColumns]:
     """Convert rows to messages, by topic.
 
     Args:
@@ -142,26 +146,26 @@ def to_rows(batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str]
         BadRow: a row cannot be stored as a message.
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
-    bodies = next(columns[name] for name in BODIES if name in columns).cast(BYTES)
+    bodies = next(columns[name] for name in BODY_COLUMNS if name in columns).cast(BYTES)
     if pc.min(pc.fill_null(pc.binary_length(bodies), 0)).as_py() == 0:
         raise BadRow("a row has no body, or an empty one, so it cannot be a message")
     keys = _to_texts(columns.get("key"), batch.num_rows)
     tags = _to_texts(columns.get("tags"), batch.num_rows)
-    rows = Rows(keys, tags, bodies, _properties(keys, tags, columns.get("properties"), dropped))
+    rows = MessageColumns(keys, tags, bodies, _properties(keys, tags, columns.get("properties"), dropped))
     if "topic" not in columns:
-        return {_require(topic): rows} if batch.num_rows else {}
+        return {_require_topic(topic): rows} if batch.num_rows else {}
     own = columns["topic"].cast(_TEXT)
     own = pc.if_else(pc.equal(pc.fill_null(own, ""), ""), pa.scalar(topic, _TEXT), own)
-    return {_require(name.as_py()): _only(rows, own, name) for name in own.unique()}
+    return {_require_topic(name.as_py()): _rows_of_topic(rows, own, name) for name in own.unique()}
 
 
-def _require(topic: str | None) -> str:
+def _require_topic(topic: str | None) -> str:
     if topic is None:
         raise BadRow("a row names no topic, and the option 'topic' is not set")
     return topic
 
 
-def _only(rows: Rows, topics: pa.Array, topic: pa.Scalar) -> Rows:
+def _rows_of_topic(rows: MessageColumns, topics: pa.Array, topic: pa.Scalar) -> MessageColumns:
     """Return the rows of one topic."""
     chosen = pc.indices_nonzero(pc.fill_null(pc.equal(topics, topic), fill_value=False))
     return rows.take(chosen)
@@ -177,15 +181,17 @@ def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
         return pa.array([None if key is None else key_text(key) for key in column.to_pylist()], _TEXT)
 
 
-def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None, dropped: frozenset[str]) -> pa.LargeBinaryArray:
+def _properties(
+    keys: pa.Array, tags: pa.Array, user_properties: pa.Array | None, dropped: frozenset[str]
+) -> pa.LargeBinaryArray:
     """Return the properties of each message, encoded as stored."""
     parts: list[pa.Array] = []
     for column, its_names in ((keys, (names.KEYS, names.SHARDING_KEY)), (tags, (names.TAGS,))):
         if column.null_count < len(column):
             check_separators(column)
             parts.append(to_pairs(column, *its_names))
-    if more is not None:
-        parts.append(_join_maps(more, dropped))
+    if user_properties is not None:
+        parts.append(_join_maps(user_properties, dropped))
     return join_properties(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), len(keys))
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from holdfast.columns.message_columns import TYPES
 from holdfast.model.errors import ConfigError
-from holdfast.spark.batch_reader import HoldfastBatchReader, HoldfastPushingReader
+from holdfast.spark.batch_reader import HoldfastBatchReader, HoldfastPushdownReader
 from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
 from holdfast.spark.stream_reader import HoldfastStreamReader
@@ -56,7 +56,7 @@ class HoldfastSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         options = read_source_options(self.options, is_stream=False)
-        kind = HoldfastPushingReader if options.takes_filters else HoldfastBatchReader
+        kind = HoldfastPushdownReader if options.accepts_filters else HoldfastBatchReader
         return kind(options, read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

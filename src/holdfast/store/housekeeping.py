@@ -21,7 +21,7 @@ from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import File, Syncable
 from holdfast.store.keys.indexer import Indexer
 from holdfast.store.queues.consume_queue import FLUSH_SIZE
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.queue_log import QueueIndex
 from holdfast.store.recovery.checkpoint import Checkpoint
 from holdfast.store.recovery.open_store import ABORT_PATH, OpenedStore
 from holdfast.store.recovery.queue_snapshot import QueueSnapshot, save_snapshot
@@ -33,11 +33,11 @@ CLOSE_RECORDS_MAX = 50_000
 IDLE_MS = 1000
 BUSY_MS = 20  # While sends arrive: a slice takes about a millisecond, and sends have priority.
 EAGER_MS = 1
-INDEX_FAR = 512 << 20  # At this lag sends wait a little: otherwise the key index might never catch up.
-FAR_MS = 4
+INDEX_LAG_HIGH = 512 << 20  # At this lag sends wait a little: otherwise the key index might never catch up.
+INDEX_LAG_HIGH_MS = 4
 
 
-class Housekeeping(msgspec.Struct, frozen=True):
+class HousekeepingResult(msgspec.Struct, frozen=True):
     """The result of one call: when to call again, and the I/O to do meanwhile.
 
     Attributes:
@@ -51,7 +51,7 @@ class Housekeeping(msgspec.Struct, frozen=True):
     read: FileRange | None = None
 
     @property
-    def behind(self) -> bool:
+    def has_more_work(self) -> bool:
         """Whether more work is due than this call did."""
         return self.delay_ms < IDLE_MS
 
@@ -59,7 +59,7 @@ class Housekeeping(msgspec.Struct, frozen=True):
 class _Round:
     """One round, from collecting queues to the checkpoint."""
 
-    def __init__(self, position: int, store_ms: int, queues: Iterable[QueueLog]) -> None:
+    def __init__(self, position: int, store_ms: int, queues: Iterable[QueueIndex]) -> None:
         self.position = position
         self.store_ms = store_ms
         self.queues = iter(tuple(queues))
@@ -70,8 +70,8 @@ class _Round:
         self.index_ms = 0
         self.log_files: tuple[File, ...] = ()
         self.paths: list[str] = []
-        self.handed_out: list[str] = []
-        self.handed_files: tuple[File, ...] = ()
+        self.returned_paths: list[str] = []
+        self.returned_log_files: tuple[File, ...] = ()
         self.is_syncing = False
 
 
@@ -87,15 +87,15 @@ class Housekeeper:
         self._indexer = indexer
         self._options = opened.options
         # Replayed queues have tails, too.
-        self._grown: dict[QueueLog, None] = dict.fromkeys(queue for queue in opened.table if queue.tail)
+        self._grown: dict[QueueIndex, None] = dict.fromkeys(queue for queue in opened.table if queue.tail)
         self._round: _Round | None = None
         self._round_ms = now_ms  # When the last round ended.
         self.marked = opened.checkpoint.value.position or 0
-        self._seen = opened.log.written
-        self._to_correct: Iterator[QueueLog] = iter(())
+        self._last_written = opened.log.written
+        self._to_correct: Iterator[QueueIndex] = iter(())
         self._warming: FileRange | None = None
 
-    def note_grown(self, queues: Iterable[QueueLog]) -> None:
+    def note_grown(self, queues: Iterable[QueueIndex]) -> None:
         """Remember queues whose entries are not in their files yet."""
         self._grown.update(dict.fromkeys(queues))
 
@@ -103,7 +103,7 @@ class Housekeeper:
         """Remember that the start of the log has advanced."""
         self._to_correct = iter(tuple(self._opened.table))
 
-    def forget(self, dead: set[QueueLog]) -> None:
+    def forget(self, dead: set[QueueIndex]) -> None:
         """Drop all work for deleted queues."""
         alive = [queue for queue in self._grown if queue not in dead]
         self._grown = dict.fromkeys(alive)
@@ -112,23 +112,23 @@ class Housekeeper:
             self._round.queues = iter([queue for queue in self._round.queues if queue not in dead])
             gone = tuple(queue.folder + "/" for queue in dead)
             self._round.paths = [path for path in self._round.paths if not path.startswith(gone)]
-            self._round.handed_out = [path for path in self._round.handed_out if not path.startswith(gone)]
+            self._round.returned_paths = [path for path in self._round.returned_paths if not path.startswith(gone)]
 
-    def run(self, confirmed: int, now_ms: int) -> Housekeeping:
+    def run(self, confirmed: int, now_ms: int) -> HousekeepingResult:
         """Do a piece of everything that is due."""
         read = self._advance_index(confirmed)
         corrected = self._correct_some()
         files = self._advance_round(confirmed, now_ms)
-        is_quiet = self._opened.log.written == self._seen
-        self._seen = self._opened.log.written
-        waits_for_us = self._round is not None and not self._round.is_syncing
-        indexes = self._indexer.is_behind(confirmed) and self._warming is None
-        if not (waits_for_us or corrected or indexes):
-            return Housekeeping(IDLE_MS, files, read)
+        is_quiet = self._opened.log.written == self._last_written
+        self._last_written = self._opened.log.written
+        is_round_ready = self._round is not None and not self._round.is_syncing
+        can_index = self._indexer.is_lagging(confirmed) and self._warming is None
+        if not (is_round_ready or corrected or can_index):
+            return HousekeepingResult(IDLE_MS, files, read)
         if is_quiet:
-            return Housekeeping(EAGER_MS, files, read)
-        is_far = indexes and confirmed - self._indexer.indexed > INDEX_FAR
-        return Housekeeping(FAR_MS if is_far else BUSY_MS, files, read)
+            return HousekeepingResult(EAGER_MS, files, read)
+        is_lag_high = can_index and confirmed - self._indexer.indexed > INDEX_LAG_HIGH
+        return HousekeepingResult(INDEX_LAG_HIGH_MS if is_lag_high else BUSY_MS, files, read)
 
     def flush_overdue(self) -> None:
         """Write tails that are too long because the disk refused them: it may have space again.
@@ -142,14 +142,14 @@ class Housekeeper:
 
     def _advance_index(self, confirmed: int) -> FileRange | None:
         """Index a slice. Return the range that must be read first, if any."""
-        if self._warming is not None or not self._indexer.is_behind(confirmed):
+        if self._warming is not None or not self._indexer.is_lagging(confirmed):
             return None
         self._warming = self._indexer.find_cold(confirmed)
         if self._warming is None:
             self._indexer.advance(confirmed)
         return self._warming
 
-    def warmed(self) -> None:
+    def note_warmed(self) -> None:
         """Record that the requested range is in memory."""
         if self._warming is not None:
             self._indexer.note_warm(self._warming)
@@ -163,7 +163,7 @@ class Housekeeper:
         if gone and self._round is not None:
             # On a full disk these may include recent files: they can no longer be synced.
             self._round.paths = [path for path in self._round.paths if path not in gone]
-            self._round.handed_out = [path for path in self._round.handed_out if path not in gone]
+            self._round.returned_paths = [path for path in self._round.returned_paths if path not in gone]
         return bool(some)
 
     # --- rounds
@@ -186,7 +186,7 @@ class Housekeeper:
             if len(some) == QUEUES_PER_CALL or not self._write_some_heads(current):
                 return ()
             self._finish_writing(current)
-        files = self._take_files(current)
+        files = self._next_files(current)
         # With nothing to sync, the mark advances at once.
         current.is_syncing = bool(files)
         if not files:
@@ -219,28 +219,28 @@ class Housekeeper:
     def _finish_writing(self, current: _Round) -> None:
         current.is_written = True
         # The mark covers the log, too. Some of its files may be in another sync that is not complete.
-        current.log_files = (*self._unmarked_log_files(), *self._indexer.index.take_unsynced())
+        current.log_files = (*self._unmarked_log_files(), *self._indexer.index.pop_unsynced())
         unsynced = self._opened.table.files.unsynced
         current.paths = list(unsynced)
         unsynced.clear()
 
-    def _take_files(self, current: _Round) -> tuple[Syncable, ...]:
+    def _next_files(self, current: _Round) -> tuple[Syncable, ...]:
         if current.is_marked:
             return (self._opened.checkpoint.file,)
         if len(current.paths) > SYNC_FILES_MAX and self._opened.disk.can_sync:
             # A burst over ten thousand queues: one sync of the whole disk is faster than ten thousand.
-            current.handed_out, current.paths = current.paths, []
-            current.handed_files += current.log_files
+            current.returned_paths, current.paths = current.paths, []
+            current.returned_log_files += current.log_files
             current.log_files = ()
             return (self._opened.disk,)
         paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
-        current.handed_out = paths
-        current.handed_files += current.log_files
+        current.returned_paths = paths
+        current.returned_log_files += current.log_files
         files = (*current.log_files, *map(self._opened.table.files.cache.open, paths))
         current.log_files = ()
         return files
 
-    def synced(self, now_ms: int) -> None:
+    def note_synced(self, now_ms: int) -> None:
         """Record that the files returned last are on disk."""
         current = self._round
         if current is None or not current.is_syncing:
@@ -271,7 +271,7 @@ class Housekeeper:
 
     def sync_log(self) -> None:
         """Sync all log files after the mark: files that were returned for syncing may never have been synced."""
-        self._opened.log.take_unsynced()
+        self._opened.log.pop_unsynced()
         for file in self._unmarked_log_files():
             file.sync()
 
@@ -285,20 +285,20 @@ class Housekeeper:
     def close(self, confirmed: int, now_ms: int) -> None:
         """Write and sync everything, record where everything ends, and remove the abort file."""
         opened = self._opened
-        if self._indexer.is_behind(confirmed):
+        if self._indexer.is_lagging(confirmed):
             self._indexer.advance(confirmed, CLOSE_RECORDS_MAX)
         for queue in opened.table:
             queue.flush()
         if self._round is not None:
             # It is unknown whether the files it returned were ever synced: sync all of them again.
-            opened.table.files.unsynced.update(dict.fromkeys(self._round.handed_out + self._round.paths))
+            opened.table.files.unsynced.update(dict.fromkeys(self._round.returned_paths + self._round.paths))
         last = _Round(confirmed, opened.log.store_ms, ())
         while not self._write_some_heads(last):
             pass
         self._finish_writing(last)
         if self._round is not None:
-            last.log_files += self._round.handed_files
-        while files := self._take_files(last):
+            last.log_files += self._round.returned_log_files
+        while files := self._next_files(last):
             for file in files:
                 file.sync()
         self._write_checkpoint(last)

@@ -25,22 +25,22 @@ from holdfast.model.queue import Position
 from holdfast.store.base.cold_reads import Steps
 from holdfast.store.base.disk import Disk, File
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.housekeeping import Housekeeper, Housekeeping
+from holdfast.store.housekeeping import Housekeeper, HousekeepingResult
 from holdfast.store.keys.indexer import Indexer
 from holdfast.store.log.commit_log import CommitLog
-from holdfast.store.log.disk_space import LogRoom
-from holdfast.store.log.log_scanner import Stop, WalkedRecord, judge
-from holdfast.store.log.retention import DiskUse, count_expired, find_hold
-from holdfast.store.log.verified_ranges import Verified
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.log.disk_space import LogSpace
+from holdfast.store.log.log_scanner import StopReason, WalkedRecord, validate_record
+from holdfast.store.log.retention import DiskUse, count_expired, find_retention_hold
+from holdfast.store.log.verified_ranges import VerifiedRanges
+from holdfast.store.queues.queue_log import QueueIndex
 from holdfast.store.queues.time_search import find_offset_at, find_time
 from holdfast.store.recovery.open_store import OpenedStore, open_store
 from holdfast.store.recovery.queue_snapshot import erased_key, save_deleted
-from holdfast.store.recovery.recovery import Recovered
+from holdfast.store.recovery.recovery import RecoveryResult
 from holdfast.store.recovery.replica_log import ReplicaLog
 from holdfast.wire.records.record import StoredRecord, decode_record
 
-__all__ = ["Housekeeping", "MessageStore", "QueueLog", "StoreOptions"]
+__all__ = ["HousekeepingResult", "MessageStore", "QueueIndex", "StoreOptions"]
 
 RECENT_READS_MAX = 64
 
@@ -50,20 +50,20 @@ class MessageStore:
 
     def __init__(self, opened: OpenedStore, options: StoreOptions, now_ms: int) -> None:
         self.options = options
-        self.recovered: Recovered = opened.recovered
+        self.recovered: RecoveryResult = opened.recovered
         self.log: CommitLog = opened.log
         self._disk: Disk = opened.disk
         self._table = opened.table
         self._deleted = opened.deleted
         self._files = opened.log.files
         self.confirmed = opened.log.written
-        self._verified = Verified(opened.recovered.start)
-        self._recent: OrderedDict[int, int] = OrderedDict()  # start -> end of recent cold reads
+        self._verified = VerifiedRanges(opened.recovered.start)
+        self._recent_reads: OrderedDict[int, int] = OrderedDict()  # start -> end of recent cold reads
         self._indexer = Indexer(
             opened.key_index, self._files, options, opened.indexed, hot_start=opened.recovered.start
         )
         self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
-        self._room = LogRoom(opened.disk, self._files, options)
+        self._space = LogSpace(opened.disk, self._files, options)
         if isinstance(self.log, ReplicaLog):
             self.log.erase = self._erase
         # The log's own methods, without a wrapper call: they run at least once per event.
@@ -71,7 +71,7 @@ class MessageStore:
         self.stage_run = self.log.stage_run
         self.write = self.log.write
         self.discard = self.log.discard
-        self.files_to_sync = self.log.take_unsynced
+        self.files_to_sync = self.log.pop_unsynced
 
     @classmethod
     def open(cls, disk: Disk, options: StoreOptions, now_ms: int) -> MessageStore:
@@ -113,43 +113,43 @@ class MessageStore:
         return self.log.fault
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether the store accepts writes. If not, only a restart helps."""
         return self.log.fault is None
 
     @property
-    def disk_full(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Whether writes are refused because the disk is nearly full, as of the last measurement."""
-        return self._room.is_spent(self.log.written)
+        return self._space.is_exhausted(self.log.written)
 
     @property
     def shortage(self) -> str | None:
         """The index write that the disk refused for lack of space; None while all succeed. Ends without a restart."""
-        return self._room.shortage
+        return self._space.shortage
 
     @property
     def disk_use(self) -> DiskUse:
         """Disk use at the last measurement."""
-        return self._room.use
+        return self._space.use
 
     @property
-    def unconfirmed(self) -> int:
+    def unconfirmed_bytes(self) -> int:
         """Bytes that are written but not yet confirmed."""
         return self.log.written - self.confirmed
 
     @property
-    def index_behind(self) -> int:
+    def index_lag_bytes(self) -> int:
         """Bytes of the confirmed log that are not in the key index yet."""
         return self.confirmed - self._indexer.indexed
 
     @property
-    def checkpoint_behind(self) -> int:
+    def checkpoint_lag_bytes(self) -> int:
         """Bytes of the log after the checkpoint: recovery reads them again after a crash."""
         return self.log.written - max(self._housekeeper.marked, self._files.start)
 
     # --- queues
 
-    def queue(self, topic: str, queue_id: int) -> QueueLog:
+    def queue(self, topic: str, queue_id: int) -> QueueIndex:
         """Return the handle of a physical queue; create it if needed. It is valid until its topic is deleted."""
         return self._table.get(topic, queue_id)
 
@@ -164,15 +164,15 @@ class MessageStore:
         """
         self._table.set_batched(topic)
 
-    def find_kind(self, topic: str) -> bool | None:
+    def is_batched(self, topic: str) -> bool | None:
         """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
-        return self._table.find_kind(topic)
+        return self._table.is_batched(topic)
 
-    def find_queue(self, topic: str, queue_id: int) -> QueueLog | None:
+    def find_queue(self, topic: str, queue_id: int) -> QueueIndex | None:
         """Return a queue, or None if nothing was ever stored in it."""
         return self._table.find(topic, queue_id)
 
-    def list_queues(self) -> Iterator[QueueLog]:
+    def list_queues(self) -> Iterator[QueueIndex]:
         """Return all queues that hold or ever held messages."""
         return iter(self._table)
 
@@ -193,7 +193,7 @@ class MessageStore:
         if queue is not None and queue.next_offset:
             self._erase(queue, self.log.staged_end)
 
-    def _erase(self, queue: QueueLog, position: int) -> None:
+    def _erase(self, queue: QueueIndex, position: int) -> None:
         """Empty a queue: its records before *position* are void."""
         self._note_deleted(erased_key(queue.topic, queue.queue_id), position)
         self.log.forget({queue})
@@ -233,38 +233,38 @@ class MessageStore:
         self.confirmed = position
         self._indexer.indexed = position
 
-    def cut_back(self, position: int) -> None:
+    def truncate(self, position: int) -> None:
         """Truncate a replica's log at *position*, from where on it differs from the master's."""
-        self.replica.cut_back(position)
-        self.confirmed = self.replica.begun
+        self.replica.truncate(position)
+        self.confirmed = self.replica.complete_end
         self._indexer.indexed = min(self._indexer.indexed, self.confirmed)
 
-    def has_room(self) -> bool:
+    def reserve_space(self) -> bool:
         """Return whether the disk has space for an event's writes, and reserve it. Call before anything is staged."""
         if self.log.fault is None:
-            if self.log.written <= self._room.sure:
+            if self.log.written <= self._space.safe_end:
                 return True
             try:
-                return self._room.admits(self.log.written)
+                return self._space.reserve_event(self.log.written)
             except DiskFailed as error:
                 self.fail(str(error))
-        return not self.disk_full
+        return not self.is_disk_full
 
-    def confirm(self, position: int) -> list[QueueLog]:
+    def confirm(self, position: int) -> list[QueueIndex]:
         """Make everything before *position*, the end of a write, readable. Return the queues that grew."""
-        batches = self.log.batches
-        grown: dict[QueueLog, None] = {}
-        while batches and batches[0][0] <= position:
-            self.confirmed, queues, entries = batches.popleft()
+        writes = self.log.unconfirmed_writes
+        grown: dict[QueueIndex, None] = {}
+        while writes and writes[0][0] <= position:
+            self.confirmed, queues, entries = writes.popleft()
             for queue, entry in zip(queues, entries, strict=True):
                 queue.tail += entry
             grown.update(dict.fromkeys(queues))
         for queue in grown:
             try:
-                queue.settle()
+                queue.publish_tail()
             except DiskFailed as error:
                 # The entries stay readable in memory, and recovery rebuilds them; but accept no more records.
-                self._index_failed(error)
+                self._handle_index_error(error)
         self._housekeeper.note_grown(grown)
         return list(grown)
 
@@ -272,10 +272,10 @@ class MessageStore:
         """Accept no more writes: a sync or an index write has failed, so the content of the disk is unknown."""
         self.log.fault = self.log.fault or reason
 
-    def _index_failed(self, error: DiskFailed) -> None:
+    def _handle_index_error(self, error: DiskFailed) -> None:
         """Accept no more records: on lack of space until there is some, otherwise until a restart."""
         if isinstance(error, DiskFull):
-            self._room.begin_shortage(str(error))
+            self._space.begin_shortage(str(error))
         else:
             self.fail(str(error))
 
@@ -300,8 +300,8 @@ class MessageStore:
 
         None if they are cold, not yet verified, cleaned or not confirmed; `cold_read` returns None for the last two.
         """
-        is_sure = position >= self._verified.tail_start and position >= self.confirmed - self.options.hot_window
-        if not is_sure and self.hot_end(position) < position + size:
+        is_hot_tail = position >= self._verified.tail_start and position >= self.confirmed - self.options.hot_window
+        if not is_hot_tail and self.hot_end(position) < position + size:
             return None
         return self.view(position, size)
 
@@ -318,7 +318,7 @@ class MessageStore:
             verified_end = self.confirmed
         if position >= self.confirmed - self.options.hot_window:
             return max(position, verified_end)
-        for start, end in self._recent.items():
+        for start, end in self._recent_reads.items():
             if start <= position < end:
                 return min(end, verified_end)
         return position
@@ -349,28 +349,28 @@ class MessageStore:
         start = at = position
         damage: CorruptRecord | None = None
         while at < position + len(view):
-            record = judge(view, at - position, at, file_end - at, check_body=True)
+            record = validate_record(view, at - position, at, file_end - at, check_body=True)
             if isinstance(record, WalkedRecord):
                 at += record.size
                 continue
-            if record is Stop.DAMAGED or (record in {Stop.BROKEN, Stop.EMPTY} and not is_guess):
+            if record is StopReason.DAMAGED or (record in {StopReason.BROKEN, StopReason.EMPTY} and not is_guess):
                 damage = damage or CorruptRecord(at, record.value)
-            if record is not Stop.DAMAGED:
+            if record is not StopReason.DAMAGED:
                 break
-            self._note_good(start, at)
+            self._note_verified(start, at)
             start = at = at + int.from_bytes(view[at - position : at - position + 4], "big")
-        self._note_good(start, at)
+        self._note_verified(start, at)
         if damage is not None:
             raise damage
         return at
 
-    def _note_good(self, start: int, end: int) -> None:
+    def _note_verified(self, start: int, end: int) -> None:
         self._verified.add(start, end)
         if end > start:
-            self._recent[start] = end
-            self._recent.move_to_end(start)
-            if len(self._recent) > RECENT_READS_MAX:
-                self._recent.popitem(last=False)
+            self._recent_reads[start] = end
+            self._recent_reads.move_to_end(start)
+            if len(self._recent_reads) > RECENT_READS_MAX:
+                self._recent_reads.popitem(last=False)
 
     def read_record(self, position: int) -> StoredRecord | None:
         """Return one record, verified and decoded; None if there is none at *position*. May block on the disk.
@@ -392,11 +392,11 @@ class MessageStore:
 
     # --- searches: steps, because the bytes they need may not be in memory
 
-    def store_time(self, queue: QueueLog, offset: int) -> Steps[int | None]:
+    def store_time(self, queue: QueueIndex, offset: int) -> Steps[int | None]:
         """Return the store time of the message at *offset*; None if it is gone."""
         return find_time(queue, offset)
 
-    def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> Steps[int]:
+    def offset_at_time(self, queue: QueueIndex, time_ms: int, *, upper: bool = False) -> Steps[int]:
         """Return the first offset stored at or after *time_ms*, or `offset_max` if there is none.
 
         With *upper* return the last offset stored at or before it, or `offset_min` if there is none.
@@ -411,47 +411,47 @@ class MessageStore:
         try:
             self._indexer.catch_up(self.confirmed)
         except DiskFull as error:
-            self._index_failed(error)
+            self._handle_index_error(error)
         return self._indexer.find(topic, key, max_count, begin_ms, end_ms)
 
     # --- housekeeping
 
-    def housekeep(self, now_ms: int) -> Housekeeping:
+    def housekeep(self, now_ms: int) -> HousekeepingResult:
         """Do a bounded piece of the work that is due. Return when to call again and which files to sync meanwhile.
 
         Disk errors are not raised: they stop writes. A shortage of space ends here, once the index writes succeed.
         """
         try:
-            self._room.measure()
-            self._room.prepare(self.log.written)
-            if self._room.shortage is not None:
+            self._space.measure()
+            self._space.prepare(self.log.written)
+            if self._space.shortage is not None:
                 self._housekeeper.flush_overdue()
             work = self._housekeeper.run(self.confirmed, now_ms)
-            if self._room.shortage is not None:
-                self._room.end_shortage()
+            if self._space.shortage is not None:
+                self._space.end_shortage()
         except DiskFailed as error:
-            self._index_failed(error)
-            return Housekeeping()
+            self._handle_index_error(error)
+            return HousekeepingResult()
         return work
 
     def checkpoint(self, now_ms: int) -> None:
         """Record that the files which `housekeep` returned are synced."""
         try:
-            self._housekeeper.synced(now_ms)
+            self._housekeeper.note_synced(now_ms)
         except DiskFailed as error:
-            self._index_failed(error)
+            self._handle_index_error(error)
 
-    def warmed(self) -> None:
+    def note_warmed(self) -> None:
         """Record that the range which `housekeep` returned has been read and is in memory."""
-        self._housekeeper.warmed()
+        self._housekeeper.note_warmed()
 
     def clean(self, now_ms: int) -> list[str]:
         """Remove expired log files, and more if the disk is full. Return the paths of removed files."""
-        is_forced = self._room.measure().is_forced or self.disk_full
+        is_forced = self._space.measure().is_forced or self.is_disk_full
         count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=is_forced)
         # Checked only if something could be removed, because it reads a file.
-        if count and (hold := find_hold(self._disk)) is not None:
-            count = min(count, max(0, hold - self._files.start) // self._files.size)
+        if count and (retention_hold := find_retention_hold(self._disk)) is not None:
+            count = min(count, max(0, retention_hold - self._files.start) // self._files.size)
         try:
             removed = [self._files.remove_first() for _ in range(count)]
             if removed:
@@ -467,10 +467,10 @@ class MessageStore:
 
         Return False if the disk has no space for another file.
         """
-        self._room.measure()
-        if self._room.has_next:
+        self._space.measure()
+        if self._space.has_space_for_file:
             self.log.roll()
-        return self._room.has_next
+        return self._space.has_space_for_file
 
     def close(self, now_ms: int) -> None:
         """Shut down cleanly: sync everything and record where it ends, so that the next start need not recover.
@@ -483,7 +483,7 @@ class MessageStore:
         try:
             self._close(now_ms)
         except DiskFull as error:
-            self._index_failed(error)
+            self._handle_index_error(error)
 
     def _close(self, now_ms: int) -> None:
         if isinstance(self.log, ReplicaLog):

@@ -1,7 +1,7 @@
 """Clusters and brokers, against a scripted cluster."""
 
 import pytest
-from tests.support.scripted_reach import Asked, Reply, ScriptedReach
+from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.admin.cluster import Cluster, parse_settings
 from holdfast.admin.cluster_access import NotFound
@@ -33,7 +33,7 @@ async def test_a_broker_tells_how_far_it_is_drained():
     """Those that know no logical queues tell nothing."""
     drained = RUNTIME.replace(b'"bootTimestamp"', b'"logicalQueuesLed":"3","draining":"true","bootTimestamp"')
 
-    def runtime(asked: Asked) -> Reply:
+    def runtime(asked: ScriptedRequest) -> Reply:
         return drained if asked.address == "b:1" else RUNTIME
 
     silent, told = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()
@@ -48,7 +48,7 @@ async def test_masters_and_replicas_tell_how_replication_stands():
         "b:1": b'"replicaState":"diverged","replicaProblem":"start anew",',
     }
 
-    def runtime(asked: Asked) -> Reply:
+    def runtime(asked: ScriptedRequest) -> Reply:
         return RUNTIME.replace(b'"bootTimestamp"', told.get(asked.address, b"") + b'"bootTimestamp"')
 
     master, replica = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()
@@ -62,7 +62,7 @@ async def test_masters_and_replicas_tell_how_replication_stands():
 async def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
     """One dead broker does not hide the others."""
 
-    def runtime(asked: Asked) -> Reply:
+    def runtime(asked: ScriptedRequest) -> Reply:
         return ConnectionLost("cannot connect") if asked.address == "b:1" else RUNTIME
 
     well, ill = await Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses()

@@ -6,22 +6,22 @@ import msgspec
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
-from holdfast.admin.cluster_access import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
+from holdfast.admin.cluster_access import IN_FLIGHT_MAX, ClusterAccess, NameServerUnreachable, NotFound, gather
 from holdfast.admin.operations import Admin
 from holdfast.wire.frames.codes import RequestCode
 
 
 async def test_nobody_at_the_name_servers_address_is_told_as_that():
     """A caller can tell a missing cluster from a missing topic."""
-    async with Reach("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
+    async with ClusterAccess("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
         with pytest.raises(NameServerUnreachable):
-            await reach.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+            await reach.invoke_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 async def test_an_address_server_that_tells_nothing_is_told_as_that():
     """For the caller nobody answers, either way."""
     with pytest.raises(NameServerUnreachable, match="http://127"):
-        async with Reach("http://127.0.0.1:1/list", timeout_s=1):
+        async with ClusterAccess("http://127.0.0.1:1/list", timeout_s=1):
             pytest.fail("there is nobody to ask")
 
 
@@ -29,7 +29,7 @@ async def test_name_servers_can_be_others():
     """Without another start."""
     async with Admin("127.0.0.1:1") as admin:
         await admin.set_name_servers("127.0.0.1:2;127.0.0.1:3")
-        assert admin.reach.name_servers == ("127.0.0.1:2", "127.0.0.1:3")
+        assert admin.access.name_servers == ("127.0.0.1:2", "127.0.0.1:3")
 
 
 async def test_masters_are_chosen_by_cluster_and_by_name():
@@ -55,10 +55,10 @@ async def test_a_replica_answers_for_its_master_while_that_is_down():
     info = msgspec.json.encode({"brokerAddrTable": table, "clusterAddrTable": {"c": ["a", "b"]}})
     reach = ScriptedReach().on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
 
-    assert [broker.address for broker in await reach.readers()] == ["a:1", "b:0"]
+    assert [broker.address for broker in await reach.readable_brokers()] == ["a:1", "b:0"]
     assert [broker.address for broker in await reach.masters()] == ["b:0"]
     with pytest.raises(NotFound):
-        await ScriptedReach(brokers_by_name={}).readers()
+        await ScriptedReach(brokers_by_name={}).readable_brokers()
 
 
 async def test_a_cluster_without_brokers_is_told():

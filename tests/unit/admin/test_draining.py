@@ -7,10 +7,10 @@ import pytest
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.draining import Draining, Hold, hold_text, latest
+from holdfast.admin.draining import Draining, RemovalBlocker, blocker_text, latest_end_ms
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
-from holdfast.model.mapping import first_home
+from holdfast.model.mapping import new_logical_queue
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import Move
 
@@ -26,14 +26,14 @@ def draining_of(cluster: StaticCluster) -> Draining:
     return Draining(cluster, StaticTopics(cluster), Topics(cluster), sleep=no_pause)
 
 
-async def holds(cluster: StaticCluster, broker: str = "a") -> list[Hold]:
-    return await draining_of(cluster).holds(broker)
+async def holds(cluster: StaticCluster, broker: str = "a") -> list[RemovalBlocker]:
+    return await draining_of(cluster).find_blockers(broker)
 
 
 def a_drained_cluster(*, end: int = 50) -> StaticCluster:
     """Queue 0 was on a, with 50 records until hour 10, and is on b now."""
     cluster = StaticCluster()
-    moved = first_home(0, "a", 0).prepare("b", 0).seal(end, 10 * HOUR_MS).open_next()
+    moved = new_logical_queue(0, "a", 0).prepare("b", 0).seal(end, 10 * HOUR_MS).open_next()
     cluster.put_queues("t", [moved])
     return cluster
 
@@ -60,17 +60,17 @@ async def test_old_homes_hold_it_until_retention_ends():
     (hold,) = await holds(a_drained_cluster())
 
     assert (hold.kind, hold.count, hold.until_ms) == ("records", 50, 82 * HOUR_MS)
-    assert latest([hold]) == 82 * HOUR_MS
+    assert latest_end_ms([hold]) == 82 * HOUR_MS
 
 
 async def test_an_end_that_nobody_knows_holds_it():
     """Retention does not help there: the remedy is another."""
     cluster = StaticCluster()
-    cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0)])
+    cluster.put_queues("t", [new_logical_queue(0, "a", 0).force("b", 0)])
 
     (hold,) = await holds(cluster)
 
-    assert (hold.until_ms, latest([hold])) == (None, None)
+    assert (hold.until_ms, latest_end_ms([hold])) == (None, None)
     assert "holdfast queue abandon t" in hold.remedy
 
 
@@ -112,13 +112,13 @@ async def test_waiting_ends_when_nothing_holds_it():
     cluster = a_drained_cluster()
     told: list[int] = []
 
-    def tell(now: Sequence[Hold]) -> None:
+    def tell(now: Sequence[RemovalBlocker]) -> None:
         told.append(len(now))
         record = cluster.records["b"]["t"]
         expired = record.queues[0].expire(0, 0)
-        cluster.records["b"]["t"] = record.put(expired)
+        cluster.records["b"]["t"] = record.with_queues(expired)
 
-    await draining_of(cluster).wait("a", tell)
+    await draining_of(cluster).wait_until_removable("a", tell)
 
     assert told == [1, 0]
 
@@ -128,11 +128,11 @@ async def test_what_groups_consume_while_somebody_waits_is_discarded():
     cluster = a_drained_cluster()
     told: list[int] = []
 
-    def tell(now: Sequence[Hold]) -> None:
+    def tell(now: Sequence[RemovalBlocker]) -> None:
         told.append(len(now))
         cluster.offsets["b", "slow", "t", 0] = 50
 
-    dropped = await draining_of(cluster).wait("a", tell, groups=["slow"])
+    dropped = await draining_of(cluster).wait_until_removable("a", tell, groups=["slow"])
 
     assert told == [1, 0]
     assert [(home.topic, home.queue, home.last) for home in dropped] == [("t", 0, 50)]
@@ -148,7 +148,7 @@ async def test_consumed_homes_are_discarded_at_the_leader_first():
     _, kept = await draining_of(cluster).discard_consumed("a", ["fast", "slow"])
     _, unknown = await draining_of(cluster).discard_consumed("a", ["never"])
     foreseen, _ = await draining_of(cluster).discard_consumed("a", ["fast"], dry_run=True)
-    assert cluster.of(RequestCode.DISCARD_SEGMENTS) == []
+    assert cluster.requests_of(RequestCode.DISCARD_SEGMENTS) == []
     dropped, _ = await draining_of(cluster).discard_consumed("a", ["fast"])
 
     assert (kept[0].kept_for, unknown[0].kept_for) == (
@@ -156,7 +156,7 @@ async def test_consumed_homes_are_discarded_at_the_leader_first():
         "never has not consumed it",
     )
     assert foreseen == dropped
-    assert [asked.address for asked in cluster.of(RequestCode.DISCARD_SEGMENTS)] == ["b:1", "a:1"]
+    assert [asked.address for asked in cluster.requests_of(RequestCode.DISCARD_SEGMENTS)] == ["b:1", "a:1"]
     assert await holds(cluster) == []
 
 
@@ -171,14 +171,14 @@ async def test_a_removed_broker_is_forgotten_everywhere():
     cluster = a_drained_cluster()
     for name in ("a", "b"):
         record = cluster.records[name]["t"]
-        cluster.records[name]["t"] = record.put(record.queues[0].expire(0, 0))
+        cluster.records[name]["t"] = record.with_queues(record.queues[0].expire(0, 0))
 
     forgot = await draining_of(cluster).remove("a")
 
     assert forgot == ["b"]
     assert [home.broker for home in cluster.records["b"]["t"].queues[0].segments] == ["b"]
     assert cluster.records["a"].keys() == {"t"}  # it still passes on what stale clients send
-    order = [asked.code for asked in cluster.asked][-2:]
+    order = [asked.code for asked in cluster.requests][-2:]
     assert order == [RequestCode.FORGET_BROKER, RequestCode.UNREGISTER_BROKER]
 
 
@@ -204,7 +204,7 @@ async def test_the_last_broker_is_not_removed():
 @pytest.mark.parametrize("kind", ["leads", "move", "records", "delayed", "half", "retry", "dead-letter", "topic"])
 def test_every_hold_has_words(kind: str):
     """A number and a name."""
-    text = hold_text(Hold(kind=kind, name="x", count=1234, remedy=""))
+    text = blocker_text(RemovalBlocker(kind=kind, name="x", count=1234, remedy=""))
 
     assert "1,234" in text
     assert "x" in text

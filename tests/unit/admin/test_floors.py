@@ -56,4 +56,4 @@ async def test_nothing_is_asked_where_no_queue_is_without_a_leader():
     view = await StaticTopics(cluster).read()
 
     assert await find_starts(cluster, view, view.topics["t"], []) == {}
-    assert cluster.of(RequestCode.FIND_FLOORS) == []
+    assert cluster.requests_of(RequestCode.FIND_FLOORS) == []

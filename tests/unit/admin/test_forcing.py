@@ -6,17 +6,17 @@ from tests.support.scripted_reach import Reply
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.forcing import Forcing
+from holdfast.admin.forcing import ForcedMoveOperations
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.requests.moves import ForceOrder, decode_body
+from holdfast.wire.requests.moves import ForceRequest, decode_body
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-def forcing_of(cluster: StaticCluster) -> Forcing:
-    return Forcing(cluster, StaticTopics(cluster), lambda: 77_000)
+def forcing_of(cluster: StaticCluster) -> ForcedMoveOperations:
+    return ForcedMoveOperations(cluster, StaticTopics(cluster), lambda: 77_000)
 
 
 def a_cluster(*, dead: bool = True) -> StaticCluster:
@@ -34,8 +34,8 @@ async def test_a_dead_brokers_queues_open_elsewhere_behind_a_gap():
     forcing = forcing_of(cluster)
     assert {move.state for move in await forcing.force(await forcing.plan_evacuation("a"))} == {"done"}
 
-    asked = cluster.of(RequestCode.FORCE_QUEUES)[0]
-    order = decode_body(asked.body, ForceOrder)
+    asked = cluster.requests_of(RequestCode.FORCE_QUEUES)[0]
+    order = decode_body(asked.body, ForceRequest)
     assert (order.epoch, order.total, order.queues[0].homes[0].broker) == (77_000, 3, "a")
     assert cluster.leader("t", 0) != "a"
     assert cluster.records[cluster.leader("t", 0)]["t"].queues[0].leader.first == 2**40
@@ -128,7 +128,7 @@ async def test_an_end_is_abandoned_behind_what_a_replica_has(answer: Reply, end:
     plan = await forcing_of(cluster).plan_abandon("t", 0)
 
     assert (plan.broker, plan.end) == ("a", end)
-    (asked,) = cluster.of(RequestCode.GET_MAX_OFFSET)
+    (asked,) = cluster.requests_of(RequestCode.GET_MAX_OFFSET)
     assert asked.fields == {"topic": "t", "queueId": "0", "lo": "false"}
 
 

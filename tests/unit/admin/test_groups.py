@@ -2,14 +2,14 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Asked, ScriptedReach
+from tests.support.scripted_reach import ScriptedReach, ScriptedRequest
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.groups import DownQueue, DownQueues, Groups
 from holdfast.model.errors import ConfigError, RequestTimeout
 from holdfast.model.group import GroupConfig
-from holdfast.wire.cluster.route import LEFT_FIELD
+from holdfast.wire.cluster.route import DEPARTED_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
@@ -62,7 +62,7 @@ async def test_groups_of_the_system_are_listed_only_on_request():
 async def test_lag_is_the_sum_over_all_brokers():
     """Every queue counts from its committed offset; one that never committed from the beginning."""
 
-    def stats(asked: Asked) -> bytes:
+    def stats(asked: ScriptedRequest) -> bytes:
         broker = "broker-a" if asked.address == "a:1" else "broker-b"
         return (
             b'{"consumeTps":1.5,"offsetTable":{{"brokerName":"%b","queueId":0,"topic":"orders"}:'
@@ -92,7 +92,7 @@ async def test_a_group_is_put_on_every_broker():
     brokers = await Groups(reach).put(GroupConfig(group_name="g", retry_max_times=3))
 
     assert brokers == ["broker-a", "broker-b"]
-    bodies = [asked.body for asked in reach.of(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)]
+    bodies = [asked.body for asked in reach.requests_of(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)]
     assert [msgspec.json.decode(body)["retryMaxTimes"] for body in bodies] == [3, 3]
 
 
@@ -115,10 +115,10 @@ async def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
 
     await Groups(reach).delete("g")
 
-    assert [asked.fields for asked in reach.of(RequestCode.DELETE_SUBSCRIPTIONGROUP)] == [
+    assert [asked.fields for asked in reach.requests_of(RequestCode.DELETE_SUBSCRIPTIONGROUP)] == [
         {"groupName": "g", "cleanOffset": "true"}
     ] * 2
-    assert {asked.fields["topic"] for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)} == {"%RETRY%g"}
+    assert {asked.fields["topic"] for asked in reach.requests_of(RequestCode.DELETE_TOPIC_IN_BROKER)} == {"%RETRY%g"}
 
 
 async def test_describing_joins_settings_members_and_subscriptions():
@@ -163,7 +163,7 @@ async def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed(
     assert found.unknown == [DownQueue("orders", 1, "b")]
 
 
-def stats_of(rows: dict[tuple[str, str], list[tuple[str, int, int]]], asked: Asked) -> bytes:
+def stats_of(rows: dict[tuple[str, str], list[tuple[str, int, int]]], asked: ScriptedRequest) -> bytes:
     """Answer 208 from rows by address and topic: broker name, end, committed. Without a topic: those of the address."""
     found = {
         f'{{"brokerName":"{broker}","queueId":0,"topic":"{topic}"}}': {"brokerOffset": end, "consumerOffset": committed}
@@ -218,14 +218,14 @@ def with_left(reach: ScriptedReach) -> ScriptedReach:
     """Let the name server remember brokers that left, one of them in another cluster."""
     table = {name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": TWO[name]}} for name in TWO}
 
-    def tell(asked: Asked) -> bytes:
+    def tell(asked: ScriptedRequest) -> bytes:
         wanted = msgspec.json.decode(asked.body or b"[]", type=list[str])
         left = {
             name: each | {"readQueues": {t: n for t, n in each.get("readQueues", {}).items() if t in wanted}}
             for name, each in LEFT.items()
         }
         told = {"brokerAddrTable": table, "clusterAddrTable": {"c": list(TWO)}}
-        return msgspec.json.encode(told | ({"leftBrokers": left} if LEFT_FIELD in asked.fields else {}))
+        return msgspec.json.encode(told | ({"leftBrokers": left} if DEPARTED_FIELD in asked.fields else {}))
 
     return reach.on(RequestCode.GET_BROKER_CLUSTER_INFO, tell)
 

@@ -53,7 +53,7 @@ async def test_a_brokers_id_leads_straight_to_the_record():
     (found,) = await Messages(reach).by_id("t", format_message_id(pack_host(ADDRESS), 700))
 
     assert (found.broker, found.message.body) == ("broker-a", b"hello")
-    (asked,) = reach.of(RequestCode.VIEW_MESSAGE_BY_ID)
+    (asked,) = reach.requests_of(RequestCode.VIEW_MESSAGE_BY_ID)
     assert (asked.address, asked.fields["offset"]) == (ADDRESS, "700")
 
 
@@ -100,7 +100,7 @@ async def test_an_id_cannot_make_us_dial_a_stranger():
     with pytest.raises(NotFound):
         await Messages(reach).by_id("t", format_message_id(pack_host("6.6.6.6:22"), 700))
 
-    assert {asked.address for asked in reach.asked} <= {ADDRESS, "namesrv:9876"}
+    assert {asked.address for asked in reach.requests} <= {ADDRESS, "namesrv:9876"}
 
 
 async def test_a_senders_id_is_searched_for():
@@ -112,5 +112,5 @@ async def test_a_senders_id_is_searched_for():
     (found,) = await Messages(reach).by_id("t", unique)
 
     assert found.message.message_id == unique
-    (asked,) = reach.of(RequestCode.QUERY_MESSAGE)
+    (asked,) = reach.requests_of(RequestCode.QUERY_MESSAGE)
     assert asked.fields["_UNIQUE_KEY_QUERY"] == "true"

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Asked, Reply
+from tests.support.scripted_reach import Reply, ScriptedRequest
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.moves import MovePlan, Moves, find_move, to_orders
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
-from holdfast.model.leader_planning import Move as Step
+from holdfast.model.leader_planning import PlannedMove as Step
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.requests.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+from holdfast.wire.requests.moves import Move, MoveList, MoveRequest, decode_body, encode_body
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
@@ -50,7 +50,7 @@ async def test_a_broker_is_drained_with_one_order_for_each_topic_and_target():
     assert {cluster.leader("t", queue) for queue in range(4)} == {"b", "c"}
     assert cluster.leader("u", 0) in {"b", "c"}
     assert [move.state for move in made] == ["done"] * len(made)
-    assert {asked.address for asked in cluster.of(RequestCode.MOVE_QUEUES)} == {"a:1"}
+    assert {asked.address for asked in cluster.requests_of(RequestCode.MOVE_QUEUES)} == {"a:1"}
 
 
 def test_orders_are_grouped_by_topic_source_and_target():
@@ -58,9 +58,9 @@ def test_orders_are_grouped_by_topic_source_and_target():
     steps = [Step("t", 3, "a", "b"), Step("t", 1, "a", "b"), Step("t", 2, "c", "b"), Step("u", 0, "a", "b")]
 
     assert to_orders(steps) == [
-        ("a", MoveOrder(topic="t", queues=[1, 3], target="b")),
-        ("c", MoveOrder(topic="t", queues=[2], target="b")),
-        ("a", MoveOrder(topic="u", queues=[0], target="b")),
+        ("a", MoveRequest(topic="t", queues=[1, 3], target="b")),
+        ("c", MoveRequest(topic="t", queues=[2], target="b")),
+        ("a", MoveRequest(topic="u", queues=[0], target="b")),
     ]
 
 
@@ -73,7 +73,7 @@ async def test_a_plan_shows_where_each_queue_ends_now():
 
     (preview,) = plan.previews
     assert ("a", "0(0-100)") in {(row.broker, row.label) for row in preview.after}
-    assert cluster.of(RequestCode.MOVE_QUEUES) == []
+    assert cluster.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
 async def test_the_last_broker_is_not_drained():
@@ -139,7 +139,7 @@ async def test_a_source_that_restarts_is_waited_for():
     def tell(now: Sequence[Move]) -> None:
         told.append([move.state for move in now])
 
-    def listing(asked: Asked) -> Reply:
+    def listing(asked: ScriptedRequest) -> Reply:
         nonlocal looks
         looks += 1
         if looks < 5:
@@ -201,7 +201,7 @@ async def test_a_move_is_cancelled_and_resumed_at_its_source():
 
     assert (cancelled.id, cancelled.state) == ("abd2", "cancelled")
     assert (resumed.id, resumed.state) == ("abc1", "done")
-    assert [asked.address for asked in cluster.of(RequestCode.CANCEL_MOVE)] == ["b:1"]
+    assert [asked.address for asked in cluster.requests_of(RequestCode.CANCEL_MOVE)] == ["b:1"]
 
 
 def test_a_move_that_there_is_not_is_told():
@@ -222,8 +222,8 @@ async def test_an_order_names_queues_and_target():
 
     await carry_out(cluster, await moves_of(cluster).plan_queue("t", 1, "c"))
 
-    (asked,) = cluster.of(RequestCode.MOVE_QUEUES)
-    assert decode_body(asked.body, MoveOrder) == MoveOrder(topic="t", queues=[1], target="c")
+    (asked,) = cluster.requests_of(RequestCode.MOVE_QUEUES)
+    assert decode_body(asked.body, MoveRequest) == MoveRequest(topic="t", queues=[1], target="c")
 
 
 async def test_a_drained_broker_gets_queues_only_by_name():
@@ -313,7 +313,7 @@ async def test_evening_out_covers_all_scopes_also_where_they_share_a_name():
     await carry_out(cluster, plan)
 
     assert {(move.source, move.target) for move in plan.moves if move.topic == "t"} == {("a", "b"), ("c", "d")}
-    assert {asked.address for asked in cluster.of(RequestCode.MOVE_QUEUES)} == {"a:1", "c:1"}
+    assert {asked.address for asked in cluster.requests_of(RequestCode.MOVE_QUEUES)} == {"a:1", "c:1"}
     assert [preview.topic for preview in plan.previews] == ["u", "t", "t"]
 
 

@@ -5,8 +5,8 @@ from tests.support.scripted_reach import ScriptedReach
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed, NotFound
-from holdfast.admin.offsets import Offsets, Target
-from holdfast.model.mapping import FORCED_GAP, first_home
+from holdfast.admin.offsets import Offsets, OffsetTarget
+from holdfast.model.mapping import FORCED_GAP, new_logical_queue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
@@ -26,15 +26,15 @@ def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedReach:
 @pytest.mark.parametrize(
     ("target", "offset"),
     [
-        (Target("earliest"), 10),
-        (Target("latest"), 20),
-        (Target("offset", 15), 15),
-        (Target("offset", 3), 10),
-        (Target("offset", 300), 20),
-        (Target("time", 1), 20),
+        (OffsetTarget("earliest"), 10),
+        (OffsetTarget("latest"), 20),
+        (OffsetTarget("offset", 15), 15),
+        (OffsetTarget("offset", 3), 10),
+        (OffsetTarget("offset", 300), 20),
+        (OffsetTarget("time", 1), 20),
     ],
 )
-async def test_a_target_is_found_within_what_the_queue_holds(target: Target, offset: int):
+async def test_a_target_is_found_within_what_the_queue_holds(target: OffsetTarget, offset: int):
     """An offset that is gone means the first one that is there; one in the future means the end."""
     (change,) = await Offsets(a_cluster()).plan_reset("g", "t", target)
 
@@ -45,7 +45,7 @@ async def test_a_group_that_never_committed_has_no_place_before():
     """None, not 0: it would begin where its consumers say."""
     reach = a_cluster().on(RequestCode.QUERY_CONSUMER_OFFSET, lambda _: ResponseCode.QUERY_NOT_FOUND)
 
-    (change,) = await Offsets(reach).plan_reset("g", "t", Target("earliest"))
+    (change,) = await Offsets(reach).plan_reset("g", "t", OffsetTarget("earliest"))
 
     assert change.before is None
 
@@ -54,17 +54,17 @@ async def test_a_plan_changes_nothing_and_applying_it_names_queue_and_offset():
     """What was shown is what is done, though messages arrived meanwhile."""
     reach = a_cluster()
     offsets = Offsets(reach)
-    changes = await offsets.plan_reset("g", "t", Target("latest"))
-    assert reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET) == []
+    changes = await offsets.plan_reset("g", "t", OffsetTarget("latest"))
+    assert reach.requests_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET) == []
 
-    await offsets.apply_reset("g", Target("latest"), changes)
+    await offsets.apply_reset("g", OffsetTarget("latest"), changes)
 
-    (asked,) = reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+    (asked,) = reach.requests_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert (asked.fields["queueId"], asked.fields["offset"], asked.fields["timestamp"]) == ("0", "20", "-1")
 
 
-@pytest.mark.parametrize("target", [Target("offset", 15), Target("earliest")])
-async def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: Target):
+@pytest.mark.parametrize("target", [OffsetTarget("offset", 15), OffsetTarget("earliest")])
+async def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: OffsetTarget):
     """It would ignore the offset and reset to a time instead."""
     offsets = Offsets(a_cluster(language="JAVA", version=407))
 
@@ -78,17 +78,17 @@ async def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target:
 async def test_a_queue_that_is_not_there_is_told():
     """Not an empty plan that looks like success."""
     with pytest.raises(NotFound, match="no such queue"):
-        await Offsets(a_cluster()).readable("t", queue=7)
+        await Offsets(a_cluster()).find_readable("t", queue=7)
 
 
 async def test_offsets_that_hold_nothing_are_not_counted_as_lag():
     """Behind a forced move there is a gap of 2^40: nobody has to consume that."""
     cluster = StaticCluster()
-    cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0).fix_end(5, generation=0)])
+    cluster.put_queues("t", [new_logical_queue(0, "a", 0).force("b", 0).fix_end(5, generation=0)])
     cluster.ends["t", 0] = FORCED_GAP + 3
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
-    (change,) = await Offsets(cluster).plan_reset("g", "t", Target("offset", 2))
+    (change,) = await Offsets(cluster).plan_reset("g", "t", OffsetTarget("offset", 2))
 
     assert (change.after, change.lag) == (2, 6)
 
@@ -100,9 +100,9 @@ async def test_a_reset_leaves_no_queue_out_in_silence():
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
     with pytest.raises(NotAllowed, match="logical queue 0 of t is led by b, which is down"):
-        await Offsets(cluster).plan_reset("g", "t", Target("latest"))
+        await Offsets(cluster).plan_reset("g", "t", OffsetTarget("latest"))
 
-    (change,) = await Offsets(cluster).plan_reset("g", "t", Target("latest"), queue=1)
+    (change,) = await Offsets(cluster).plan_reset("g", "t", OffsetTarget("latest"), queue=1)
     assert change.queue == 1
 
 
@@ -114,15 +114,15 @@ async def test_queues_without_a_leader_are_named_and_the_others_are_read():
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda asked: refused if asked.fields["queueId"] == "0" else {"offset": "0"})
     offsets = Offsets(cluster)
 
-    readable = await offsets.readable("t")
+    readable = await offsets.find_readable("t")
 
     assert ([held.queue.queue_id for held in readable.ranges], readable.refused) == (
         [1],
         ["logical queue 0 of t has no leader"],
     )
     with pytest.raises(NotAllowed, match="queue 0 of t has no leader, or name other queues"):
-        await offsets.plan_reset("g", "t", Target("latest"))
-    (change,) = await offsets.plan_reset("g", "t", Target("latest"), queue=1)
+        await offsets.plan_reset("g", "t", OffsetTarget("latest"))
+    (change,) = await offsets.plan_reset("g", "t", OffsetTarget("latest"), queue=1)
     assert change.queue == 1
 
 
@@ -133,7 +133,7 @@ async def test_logical_queues_are_asked_for_at_their_leaders():
     cluster.ends["t", 1] = 7
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
-    readable = await Offsets(cluster).readable("t")
+    readable = await Offsets(cluster).find_readable("t")
 
     assert [(held.queue.broker_name, held.queue.queue_id, held.address, held.end) for held in readable.ranges] == [
         ("__syslo__global__", 0, "b:1", 0),

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.scripted_reach import Asked, Reply, ScriptedReach
+from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reading import Reader
@@ -39,7 +39,7 @@ def an_answer(code: int, following: int, body: bytes = b"") -> Command:
 def from_queues(queues: dict[int, list[bytes]], per_pull: int = 2) -> ScriptedReach:
     """A broker whose queues hold these records, and that hands out a few at a time."""
 
-    def pull(asked: Asked) -> Reply:
+    def pull(asked: ScriptedRequest) -> Reply:
         records = queues[int(asked.fields["queueId"])]
         start = int(asked.fields["queueOffset"])
         taken = records[start : start + per_pull]
@@ -103,7 +103,7 @@ async def test_the_newest_are_found_where_offsets_have_no_messages():
     offsets = [0, 1, 2, 30, 31]
     queue = dict(zip(offsets, (a_record(0, offset, offset) for offset in offsets), strict=True))
 
-    def pull(asked: Asked) -> Reply:
+    def pull(asked: ScriptedRequest) -> Reply:
         start = int(asked.fields["queueOffset"])
         found = [offset for offset in offsets if offset >= start][:2]
         if not found:
@@ -133,7 +133,7 @@ async def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFix
             StoredRecord(0, 0, "t", 0, offset, 0, 0xC0, 0, HOST, 5, HOST, 0, 0, 0, body or items, said)
         )
 
-    def pull(asked: Asked) -> Reply:
+    def pull(asked: ScriptedRequest) -> Reply:
         assert asked.fields["opensBatches"] == "true"
         return an_answer(0, 30, a_batch(0, 10) + a_batch(10, 10, b"nonsense") + a_batch(20, 10))
 
@@ -174,7 +174,7 @@ async def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.Mo
 
     done = asyncio.Event()
 
-    def pull(asked: Asked) -> Reply:
+    def pull(asked: ScriptedRequest) -> Reply:
         assert int(asked.fields["sysFlag"]) & 2, "a pull that follows may be parked"
         if not replies:
             done.set()

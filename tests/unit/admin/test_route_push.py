@@ -4,7 +4,7 @@ from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import ConnectionLost, RequestTimeout
-from holdfast.wire.cluster.push_state import PushState, ReadingsTold, encode_push_state
+from holdfast.wire.cluster.push_state import PushState, ReportedReadings, encode_push_state
 from holdfast.wire.frames.codes import RequestCode
 
 STATE = PushState(
@@ -16,7 +16,7 @@ STATE = PushState(
     notices_sent=9,
     pace="every 10 s",
     reason="load 61 %",
-    readings=ReadingsTold(memory=12.5, load=61.0),
+    readings=ReportedReadings(memory=12.5, load=61.0),
 )
 
 
@@ -38,7 +38,7 @@ async def test_a_name_server_that_pushes_tells_its_figures():
     assert (found.pushes, found.fault) == (True, None)
     assert (found.watching_clients, found.watched_topics, found.pending_clients, found.notices_sent) == (3, 2, 1, 9)
     assert (found.broker_events, found.pace, found.reason) == ("spread", "every 10 s", "load 61 %")
-    assert found.readings == ReadingsTold(memory=12.5, load=61.0, network="unknown")
+    assert found.readings == ReportedReadings(memory=12.5, load=61.0, network="unknown")
 
 
 async def test_a_name_server_without_settings_for_it_does_not_push():

@@ -1,7 +1,7 @@
 """Carrying out changes of static topics."""
 
 import pytest
-from tests.support.scripted_reach import Asked, Reply, Script
+from tests.support.scripted_reach import Reply, Script, ScriptedRequest
 from tests.support.static_cluster import StaticCluster, plan_repair
 
 from holdfast.admin.cluster_access import NotAllowed, PartlyDone
@@ -27,7 +27,7 @@ async def test_every_broker_gets_its_own_record():
 
     await StaticChanges(cluster).apply(plan)
 
-    first, _, third = cluster.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
+    first, _, third = cluster.requests_of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
     assert (first.fields["writeQueueNums"], first.fields["perm"], first.fields["force"]) == ("2", "6", "false")
     assert b'"hostedQueues":{"0":[' in first.body
     assert (third.fields["writeQueueNums"], b'"hostedQueues":{}' in third.body) == ("0", True)
@@ -42,7 +42,7 @@ async def test_a_change_is_done_when_the_name_server_shows_the_whole():
     answers: list[Script] = [lambda _: 2, lambda _: 17, lambda _: b'{"brokerDatas":[],"queueDatas":[]}', whole]
     asked: list[int] = []
 
-    def route(question: Asked) -> Reply:
+    def route(question: ScriptedRequest) -> Reply:
         asked.append(len(answers))
         return (answers.pop(0) if len(answers) > 1 else answers[0])(question)
 
@@ -61,7 +61,7 @@ async def test_a_topic_is_looked_for_where_it_is_fixed():
 
     await StaticChanges(cluster).apply(plan)
 
-    assert {asked.fields.get("scope") for asked in cluster.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)} >= {"west"}
+    assert {asked.fields.get("scope") for asked in cluster.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)} >= {"west"}
 
 
 async def test_a_change_that_only_some_took_says_who_and_what_to_run():
@@ -78,7 +78,7 @@ async def test_a_change_that_only_some_took_says_who_and_what_to_run():
     cluster.refusing.clear()
     view = await a_view(cluster)
     await changes.repair(await plan_repair(cluster, view, now_ms=9), view)
-    assert (await a_view(cluster)).topics["t"].merged.complete
+    assert (await a_view(cluster)).topics["t"].merged.is_complete
 
 
 async def test_a_change_that_nobody_took_is_just_refused():
@@ -127,8 +127,8 @@ async def test_a_static_topic_is_deleted_wherever_it_is_recorded():
     cluster.dead.clear()
     await StaticChanges(cluster).delete(view, view.topics["t"])
 
-    assert [asked.address for asked in cluster.of(RequestCode.DELETE_TOPIC_IN_BROKER)] == ["a:1", "b:1", "c:1"]
-    assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
+    assert [asked.address for asked in cluster.requests_of(RequestCode.DELETE_TOPIC_IN_BROKER)] == ["a:1", "b:1", "c:1"]
+    assert len(cluster.requests_of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
 async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
@@ -142,7 +142,7 @@ async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
     deleted = await StaticChanges(cluster).delete(view, view.topics["t"], force=True)
 
     assert deleted == ["a", "c"]
-    assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
+    assert len(cluster.requests_of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
 async def test_committed_offsets_follow_their_queues_into_logical_numbers():

@@ -1,18 +1,18 @@
 """Reading the static topics of a cluster."""
 
 import pytest
-from tests.support.scripted_reach import Asked
+from tests.support.scripted_reach import ScriptedRequest
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_cluster import JAVA_4, StaticCluster
 
-from holdfast.admin.cluster_access import NotAllowed, NotFound, Reach
+from holdfast.admin.cluster_access import ClusterAccess, NotAllowed, NotFound
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.cluster.mapping import MappedTopic, to_detail, to_plain
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import Mappings
+from holdfast.wire.requests.moves import MappingsAnswer
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
@@ -29,7 +29,7 @@ async def test_records_of_all_brokers_are_one_mapping():
     topic = (await read(cluster)).get_topic("t")
 
     assert topic.merged.leaders == {0: "a", 1: "b", 2: "a"}
-    assert topic.merged.complete
+    assert topic.merged.is_complete
     assert set(topic.records) == {"a", "b", "c"}
 
 
@@ -42,7 +42,7 @@ async def test_a_java_broker_is_asked_topic_by_topic():
     view = await read(cluster)
 
     assert view.leaders == {"t": {0: "a", 1: "b"}}
-    assert view.ready == ["a", "c"]
+    assert view.ready_brokers == ["a", "c"]
     with pytest.raises(NotAllowed, match="mqadmin remappingStaticTopic"):
         view.require_ready(["b"])
 
@@ -55,7 +55,7 @@ async def test_a_dead_brokers_last_word_comes_from_the_name_server():
     view = await read(cluster, "t")
 
     assert view.get_topic("t").merged.leaders == {0: "a", 1: "b"}
-    assert view.holders["b"].fault is not None
+    assert view.brokers["b"].fault is not None
     with pytest.raises(NotAllowed, match="does not answer"):
         view.require_ready(["b"])
 
@@ -65,7 +65,7 @@ async def test_the_name_server_is_not_believed_where_the_broker_answers():
     cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
     cluster.put_topic("t", {0: "a", 1: "b"}, total=2)
     remembered = cluster.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC](
-        Asked("namesrv:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t", "hf.mapping": "1"})
+        ScriptedRequest("namesrv:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t", "hf.mapping": "1"})
     )
     cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: remembered)
     del cluster.records["b"]["t"]
@@ -90,7 +90,7 @@ async def test_unknown_names_are_told_with_the_nearest():
     view = await read(cluster)
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
-        view.get_holder("broker-aa")
+        view.get_broker("broker-aa")
     with pytest.raises(NotFound, match="holdfast topic list"):
         view.get_topic("t")
     cluster.put_topic("orders", {0: "broker-a"})
@@ -104,9 +104,9 @@ async def test_a_broker_that_is_down_is_no_misspelled_one():
     cluster.put_topic("t", {0: "a", 1: "b"})
     view = await read(cluster)
 
-    assert view.lost == ["a"]
+    assert view.lost_brokers == ["a"]
     with pytest.raises(NotFound, match="broker a is down"):
-        view.get_holder("a")
+        view.get_broker("a")
 
 
 async def test_a_fresh_physical_queue_is_one_that_nobody_used():
@@ -117,8 +117,8 @@ async def test_a_fresh_physical_queue_is_one_that_nobody_used():
 
     topic = (await read(cluster)).get_topic("t")
 
-    assert topic.next_physical("a") == 2
-    assert topic.next_physical("b") == 2
+    assert topic.next_physical_queue("a") == 2
+    assert topic.next_physical_queue("b") == 2
 
 
 async def test_mappings_are_read_over_real_sockets():
@@ -129,10 +129,10 @@ async def test_mappings_are_read_over_real_sockets():
             RequestCode.GET_BROKER_CLUSTER_INFO,
             body=java_json.encode({"brokerAddrTable": cluster, "clusterAddrTable": {"c": ["a"]}}),
         )
-        record = TopicMapping(topic="t", broker="a", epoch=5, total=1, queues={0: first_home(0, "a", 0)})
-        told = Mappings(topics=[MappedTopic(name="t", mapping=to_detail(record))])
+        record = TopicMapping(topic="t", broker="a", epoch=5, total=1, queues={0: new_logical_queue(0, "a", 0)})
+        told = MappingsAnswer(topics=[MappedTopic(name="t", mapping=to_detail(record))])
         server.on(RequestCode.GET_MAPPINGS, body=java_json.encode(to_plain(told)))
-        async with Reach(server.namesrv, timeout_s=5) as reach:
+        async with ClusterAccess(server.namesrv, timeout_s=5) as reach:
             view = await StaticTopics(reach).read()
             answer = server.answers[RequestCode.GET_BROKER_CLUSTER_INFO]
             server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: _aged(answer(command))
@@ -164,11 +164,11 @@ async def test_two_topics_of_one_name_are_read_apart():
     assert view.leaders["t of west"] == {0: "b", 1: "c"}
     with pytest.raises(NotAllowed, match="choose one with --unit"):
         view.get_topic("t")
-    for narrowed in (view.within("west"), view.around("b")):
+    for narrowed in (view.for_unit("west"), view.for_broker("b")):
         assert narrowed.get_topic("t").merged.total == 2
         assert narrowed.topics.keys() == {"t", "u"}
     cluster.forgotten.add("a")
-    assert (await read(cluster)).around("a").topics.keys() >= {"u"}
+    assert (await read(cluster)).for_broker("a").topics.keys() >= {"u"}
 
 
 async def test_a_way_to_one_unit_leaves_the_others_out():
@@ -177,10 +177,10 @@ async def test_a_way_to_one_unit_leaves_the_others_out():
     cluster.put_topic("t", {0: "a"}, scope="east")
     cluster.put_topic("t", {0: "b"}, scope="west")
 
-    route, rows = await cluster.within("west").get_route_and_rows("t")
+    route, rows = await cluster.for_unit("west").get_route_and_reports("t")
 
     assert rows.keys() == {"b", "c"}
     assert {data.broker_name for data in route.broker_datas} <= {"b", "c"}
-    assert [broker.name for broker in await cluster.within("west").brokers()] == ["b", "c"]
+    assert [broker.name for broker in await cluster.for_unit("west").brokers()] == ["b", "c"]
     with pytest.raises(NotFound, match="unit 'north' has no broker; there is east, west"):
-        await cluster.within("north").masters()
+        await cluster.for_unit("north").masters()

@@ -7,7 +7,7 @@ import pytest
 from holdfast.admin.tables import (
     Facts,
     Table,
-    count_text,
+    cell_text,
     left,
     print_all,
     print_json,
@@ -63,7 +63,7 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]):
 
 def test_cells_are_printed_for_people():
     """Nothing is a dash, large numbers have separators."""
-    assert [count_text(cell) for cell in (None, True, 1234567, 1234.56, "x")] == [
+    assert [cell_text(cell) for cell in (None, True, 1234567, 1234.56, "x")] == [
         "-",
         "yes",
         "1,234,567",

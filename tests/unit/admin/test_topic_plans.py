@@ -8,18 +8,18 @@ from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.admin.topic_plans import (
-    NEW,
+    NEW_QUEUE_START,
     KnownStart,
+    assign_plan,
     convert_plan,
     create_plan,
     grow_plan,
     members_of,
-    set_plan,
-    share_of_keys_that_stay,
+    stable_key_share,
 )
 from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import Floor
-from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home, merge
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, merge, new_logical_queue
 from holdfast.model.topic import TopicConfig
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
@@ -31,7 +31,7 @@ async def a_view(cluster: StaticCluster) -> ClusterMappings:
 
 
 def grown(cluster: StaticCluster, broker: str, *queues: LogicalQueue, total: int, epoch: int) -> TopicMapping:
-    record = cluster.records[broker]["t"].put(*queues)
+    record = cluster.records[broker]["t"].with_queues(*queues)
     return msgspec.structs.replace(record, total=total, epoch=epoch)
 
 
@@ -39,13 +39,13 @@ async def test_a_new_topic_is_recorded_by_every_broker():
     """Who leads nothing gets the stamp: epoch and number of queues, no physical queue."""
     plan = create_plan(await a_view(StaticCluster(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
 
-    assert [(c.broker, c.queues, c.record.led) for c in plan.changes] == [
+    assert [(c.broker, c.queues, c.record.led_queues) for c in plan.changes] == [
         ("a", 2, {0: 0, 2: 1}),
         ("b", 2, {1: 0, 3: 1}),
         ("c", 0, {}),
     ]
     assert {(c.record.epoch, c.record.total) for c in plan.changes} == {(9000, 4)}
-    assert merge({c.broker: c.record for c in plan.changes}).complete
+    assert merge({c.broker: c.record for c in plan.changes}).is_complete
 
 
 async def test_queues_go_to_whoever_leads_the_fewest():
@@ -92,14 +92,14 @@ async def test_growing_leaves_what_is_there():
 async def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
     """The move may have been taken back since the records were read: the home would stay for ever."""
     cluster = StaticCluster()
-    cluster.put_queues("t", [first_home(0, "a", 0).prepare("b", 0)])
+    cluster.put_queues("t", [new_logical_queue(0, "a", 0).prepare("b", 0)])
     view = await a_view(cluster)
 
     plan = grow_plan(view, view.topics["t"], 2, targets=["b"], now_ms=1)
 
     told = {change.broker: change.record.queues for change in plan.changes}
     assert [queue.segments[-1].broker for queue in told["a"].values()] == ["a"]
-    assert [(number, queue.leader.place) for number, queue in told["b"].items()] == [
+    assert [(number, queue.leader.physical_queue) for number, queue in told["b"].items()] == [
         (0, ("a", 0)),
         (1, ("b", 1)),
     ]
@@ -163,15 +163,18 @@ async def test_only_a_queue_without_a_leader_is_set_by_hand():
     cluster.put_topic("t", {0: "a"}, total=2)
     view = await a_view(cluster)
 
-    plan = set_plan(view, view.topics["t"], 1, "b", start=NEW, queue_id=7, first=100, now_ms=1)
+    plan = assign_plan(view, view.topics["t"], 1, "b", start=NEW_QUEUE_START, queue_id=7, first=100, now_ms=1)
 
-    assert [(q.queue, q.leader.place, q.leader.first) for q in plan.after] == [(0, ("a", 0), 0), (1, ("b", 7), 100)]
+    assert [(q.queue, q.leader.physical_queue, q.leader.first) for q in plan.after] == [
+        (0, ("a", 0), 0),
+        (1, ("b", 7), 100),
+    ]
     with pytest.raises(NotAllowed, match="holdfast queue migrate t 0 --to b"):
-        set_plan(view, view.topics["t"], 0, "b", start=NEW, now_ms=1)
+        assign_plan(view, view.topics["t"], 0, "b", start=NEW_QUEUE_START, now_ms=1)
     with pytest.raises(NotAllowed, match="0 to 1, no 2"):
-        set_plan(view, view.topics["t"], 2, "b", start=NEW, now_ms=1)
+        assign_plan(view, view.topics["t"], 2, "b", start=NEW_QUEUE_START, now_ms=1)
     with pytest.raises(MappingRefused, match="logical queues 0 and 1"):
-        set_plan(view, view.topics["t"], 1, "a", start=NEW, queue_id=0, now_ms=1)
+        assign_plan(view, view.topics["t"], 1, "a", start=NEW_QUEUE_START, queue_id=0, now_ms=1)
 
 
 async def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
@@ -183,7 +186,7 @@ async def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
     known, unsure = KnownStart(floor=floor), KnownStart(floor=floor, silent=["c"])
 
     def begin(start: KnownStart, *, first: int | None = None, force: bool = False) -> tuple[int, int]:
-        plan = set_plan(view, view.topics["t"], 1, "b", start=start, first=first, force=force, now_ms=1)
+        plan = assign_plan(view, view.topics["t"], 1, "b", start=start, first=first, force=force, now_ms=1)
         home = plan.after[1].leader
         return home.first, home.generation
 
@@ -212,26 +215,26 @@ async def test_a_repair_continues_where_a_forgotten_queue_ended():
     away = await plan_repair(cluster, await a_view(cluster))
     forced = await plan_repair(cluster, await a_view(cluster), force=True)
 
-    assert plan.homes is not None
-    assert [(q.generation, q.leader.first) for q in plan.homes.after if q.queue == 1] == [(1, 20)]
-    assert away.homes is None
+    assert plan.new_segments is not None
+    assert [(q.generation, q.leader.first) for q in plan.new_segments.after if q.queue == 1] == [(1, 20)]
+    assert away.new_segments is None
     assert "start b first" in away.faults[0]
-    assert forced.homes is not None
-    assert [(q.generation, q.leader.first) for q in forced.homes.after if q.queue == 1] == [(2, 20 + FORCED_GAP)]
+    assert forced.new_segments is not None
+    assert [(q.generation, q.leader.first) for q in forced.new_segments.after if q.queue == 1] == [(2, 20 + FORCED_GAP)]
 
 
 async def test_a_repair_brings_late_stamps():
     """A broker that missed a change gets the newest epoch and number."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
-    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=9)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(epoch=9)
     del cluster.records["c"]["t"]
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view)
 
     assert {name: stamp.epoch for name, stamp in plan.stamps.items()} == {"a": 9, "c": 9}
-    assert (plan.homes, plan.faults) == (None, [])
+    assert (plan.new_segments, plan.faults) == (None, [])
 
 
 async def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
@@ -245,9 +248,9 @@ async def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
     view = await a_view(cluster)
     away = await plan_repair(cluster, view)
 
-    assert plan.homes is not None
-    assert [queue.queue for queue in plan.homes.after] == [0, 1]
-    assert away.homes is None
+    assert plan.new_segments is not None
+    assert [queue.queue for queue in plan.new_segments.after] == [0, 1]
+    assert away.new_segments is None
     assert "start c first" in away.faults[0]
 
 
@@ -256,17 +259,17 @@ async def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
     """Whatever epoch a change elsewhere took since: a topic never shrinks, so the most queues count."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
-    cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=4, epoch=9)
-    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=epoch)
+    cluster.records["a"]["t"] = grown(cluster, "a", new_logical_queue(2, "a", 1), total=4, epoch=9)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(epoch=epoch)
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view)
 
-    assert plan.homes is not None
-    assert (plan.given, plan.homes.total, plan.faults) == ([3], 4, [])
-    after = merge({change.broker: change.record for change in plan.homes.changes})
-    assert after.complete
-    assert {(change.record.epoch, change.record.total) for change in plan.homes.changes} == {(after.epoch, 4)}
+    assert plan.new_segments is not None
+    assert (plan.opened_queues, plan.new_segments.total, plan.faults) == ([3], 4, [])
+    after = merge({change.broker: change.record for change in plan.new_segments.changes})
+    assert after.is_complete
+    assert {(change.record.epoch, change.record.total) for change in plan.new_segments.changes} == {(after.epoch, 4)}
     assert after.epoch > max(epoch, 9)
 
 
@@ -274,13 +277,13 @@ async def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
     """Also in an epoch that the broker knows: two changes took the same."""
     cluster = StaticCluster(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
-    cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=3, epoch=5)
+    cluster.records["a"]["t"] = grown(cluster, "a", new_logical_queue(2, "a", 1), total=3, epoch=5)
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view)
 
     assert {name: (stamp.epoch, stamp.total) for name, stamp in plan.stamps.items()} == {"b": (5, 3), "c": (5, 3)}
-    assert (plan.homes, plan.faults) == (None, [])
+    assert (plan.new_segments, plan.faults) == (None, [])
 
 
 async def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
@@ -294,37 +297,37 @@ async def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
     plan = await plan_repair(cluster, view, force=True)
 
     assert any("holdfast queue repair t --force" in fault for fault in refused.faults)
-    assert refused.homes is None
-    assert plan.homes is not None
-    assert [(q.queue, q.generation, q.leader.first) for q in plan.homes.after if q.queue in plan.given] == [
-        (2, 1, FORCED_GAP)
-    ]
+    assert refused.new_segments is None
+    assert plan.new_segments is not None
+    assert [
+        (q.queue, q.generation, q.leader.first) for q in plan.new_segments.after if q.queue in plan.opened_queues
+    ] == [(2, 1, FORCED_GAP)]
     assert plan.faults == ["b leads queues and does not answer: start it, or `holdfast broker evacuate b --force`"]
 
 
 async def test_a_queue_that_had_a_leader_gets_no_second_one():
     """Its messages are there. Not even by force: somebody knows to whom it went."""
     cluster = StaticCluster()
-    moved = first_home(0, "a", 0).prepare("b", 0).seal(5).open_next()
+    moved = new_logical_queue(0, "a", 0).prepare("b", 0).seal(5).open_next()
     cluster.put_queues("t", [moved])
-    cluster.records["b"]["t"] = cluster.records["b"]["t"].without(0)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].without_queues(0)
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view, force=True)
 
-    assert (plan.homes, plan.faults) == (None, ["no broker leads queue 0, which went to b: start b"])
+    assert (plan.new_segments, plan.faults) == (None, ["no broker leads queue 0, which went to b: start b"])
 
 
 async def test_a_contradiction_is_left_to_the_operator():
     """Nobody guesses which of two leaders is right."""
     cluster = StaticCluster()
     cluster.put_topic("t", {0: "a"}, total=2)
-    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(first_home(0, "b", 0))
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(new_logical_queue(0, "b", 0))
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view)
 
-    assert plan.homes is None
+    assert plan.new_segments is None
     assert "both newest" in plan.faults[0]
 
 
@@ -333,7 +336,7 @@ def test_the_share_of_keys_that_stay_is_counted(before: int, after: int):
     """As many as a walk over all remainders finds."""
     every = range(before * after)
 
-    share = share_of_keys_that_stay(before, after)
+    share = stable_key_share(before, after)
 
     assert share == pytest.approx(sum(key % before == key % after for key in every) / len(every))
 

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Asked, ScriptedReach
+from tests.support.scripted_reach import ScriptedReach, ScriptedRequest
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
@@ -20,7 +20,7 @@ def a_config(**changes: object) -> bytes:
 def put_into(reach: ScriptedReach) -> None:
     """Let the cluster carry out what it is told."""
 
-    def put(asked: Asked) -> dict[str, str]:
+    def put(asked: ScriptedRequest) -> dict[str, str]:
         name = next(name for name, address in reach.brokers_by_name.items() if address == asked.address)
         reach.topics.setdefault(asked.fields["topic"], {})[name] = int(asked.fields["writeQueueNums"])
         return {}
@@ -55,7 +55,7 @@ async def test_a_new_topic_is_planned_on_every_master():
         ("broker-a", None, 3),
         ("broker-b", None, 3),
     ]
-    assert reach.of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
+    assert reach.requests_of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
 
 
 async def test_a_change_keeps_what_is_not_named():
@@ -84,7 +84,7 @@ async def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
 
     with pytest.raises(ConfigError, match="may only contain"):
         await Topics(reach).plan("a/b", queues=1)
-    assert reach.asked == []
+    assert reach.requests == []
 
 
 async def test_applying_waits_until_the_name_server_shows_it():
@@ -96,8 +96,8 @@ async def test_applying_waits_until_the_name_server_shows_it():
     await topics.apply("t", await topics.plan("t", queues=3))
 
     assert reach.topics["t"] == {"broker-a": 3, "broker-b": 3}
-    assert reach.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    (first, _) = reach.of(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert reach.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    (first, _) = reach.requests_of(RequestCode.UPDATE_AND_CREATE_TOPIC)
     assert (first.fields["perm"], first.fields["order"], first.fields["readQueueNums"]) == ("6", "false", "3")
 
 
@@ -110,7 +110,7 @@ async def test_an_ordered_topic_has_its_queue_counts_written_down():
 
     await topics.apply("t", await topics.plan("t", queues=3, order=True))
 
-    (written,) = reach.of(RequestCode.PUT_KV_CONFIG)
+    (written,) = reach.requests_of(RequestCode.PUT_KV_CONFIG)
     assert written.fields == {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "broker-a:3;broker-b:3"}
 
 
@@ -122,7 +122,7 @@ async def test_deleting_begins_with_the_brokers():
 
     await Topics(reach).delete("t")
 
-    order = [asked.code for asked in reach.asked if asked.fields.get("topic") == "t"]
+    order = [asked.code for asked in reach.requests if asked.fields.get("topic") == "t"]
     assert order[-3:] == [
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -147,7 +147,7 @@ async def test_a_deletion_that_was_interrupted_can_be_repeated():
     assert (found.hosts, found.queues) == ([], [])
     await Topics(reach).delete("t")
 
-    assert len(reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
+    assert len(reach.requests_of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
 async def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
@@ -161,11 +161,11 @@ async def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
 
     await Topics(reach).delete("t")
 
-    assert [asked.address for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)] == [TWO["broker-a"]]
-    assert [asked.fields for asked in reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)] == [
+    assert [asked.address for asked in reach.requests_of(RequestCode.DELETE_TOPIC_IN_BROKER)] == [TWO["broker-a"]]
+    assert [asked.fields for asked in reach.requests_of(RequestCode.DELETE_TOPIC_IN_NAMESRV)] == [
         {"topic": "t", "clusterName": "east"}
     ]
-    assert reach.of(RequestCode.DELETE_KV_CONFIG) == []
+    assert reach.requests_of(RequestCode.DELETE_KV_CONFIG) == []
 
 
 async def test_a_topic_that_nobody_has_is_told_with_the_way_out():

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from benchmarks.batch_findings import (
     ALL_COLUMNS,
-    CLOSED,
     INNER,
+    INNER_BY_PRODUCER,
     INNER_SYNC,
     OUTER,
     SEND_MANY,
@@ -15,22 +15,22 @@ from benchmarks.batch_findings import (
     SEND_NOWAIT_KEYED,
     SLIM,
     BatchFindings,
-    Columns,
+    BatchKind,
+    ColumnReads,
     IndexCost,
-    Limit,
-    Produced,
-    Visible,
-    Way,
+    MachineLimit,
+    ProducerRates,
+    VisibilityTimes,
 )
 from benchmarks.batches import batch_cells, count_index_bytes
 from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult, Reading, summarize
-from benchmarks.push_findings import Times
+from benchmarks.push_findings import WaitTimes
 from benchmarks.report import markdown
 from benchmarks.results import Machine, Results, load, save
 from benchmarks.servers import Kind
 
-LIMIT = Limit(loopback=3000.0, write=6000.0)  # 2000 MB/s together
+LIMIT = MachineLimit(loopback=3000.0, write=6000.0)  # 2000 MB/s together
 
 
 def a_reading(figure: float) -> Reading:
@@ -48,7 +48,7 @@ def a_reading(figure: float) -> Reading:
 def the_cells(ours: dict[str, float]) -> list[CellResult]:
     """The first shape of each group reaches the figure, the second half of it."""
     java = {INNER: 600_000.0, INNER_SYNC: 300_000.0, OUTER: 500_000.0}
-    all_ours = {INNER: 1_200_000.0, CLOSED: 1_200_000.0, INNER_SYNC: 400_000.0, OUTER: 350_000.0} | ours
+    all_ours = {INNER: 1_200_000.0, INNER_BY_PRODUCER: 1_200_000.0, INNER_SYNC: 400_000.0, OUTER: 350_000.0} | ours
 
     def figure(result: CellResult, kind: Kind) -> float:
         return (java if kind == "java" else all_ours)[result.cell.group] * 4 / result.cell.load.connections
@@ -62,12 +62,12 @@ def the_cells(ours: dict[str, float]) -> list[CellResult]:
     ]
 
 
-def produced(*rates: float) -> Produced:
-    return Produced(messages_per_s=list(rates), client_cores=0.9, server_cores=0.4)
+def produced(*rates: float) -> ProducerRates:
+    return ProducerRates(messages_per_s=list(rates), client_cores=0.9, server_cores=0.4)
 
 
-def columns(way: Way, title: str, seconds: float) -> Columns:
-    return Columns(way=way, columns=title, messages=1_000_000, seconds=[seconds, 0.1, 9.0])
+def columns(way: BatchKind, title: str, seconds: float) -> ColumnReads:
+    return ColumnReads(way=way, columns=title, messages=1_000_000, seconds=[seconds, 0.1, 9.0])
 
 
 def findings(
@@ -76,15 +76,15 @@ def findings(
     many: float = 350_000.0,
     nowait: float = 250_000.0,
     slim_s: float = 0.9,
-    limit: Limit = LIMIT,
+    limit: MachineLimit = LIMIT,
 ) -> BatchFindings:
     return BatchFindings(
         cells=the_cells(ours or {}),
         limits=[limit],
         index=[IndexCost(kind="holdfast", way="inner", messages=1000, index_bytes=460)],
         visible=[
-            Visible(
-                kind="java", way="outer", is_busy=True, times=Times(count=9, p50_ms=1.5, p99_ms=8.0, max_ms=9.0)
+            VisibilityTimes(
+                kind="java", way="outer", is_busy=True, times=WaitTimes(count=9, p50_ms=1.5, p99_ms=8.0, max_ms=9.0)
             )
         ],
         produced={
@@ -106,7 +106,7 @@ def missed(found: BatchFindings) -> list[str]:
 
 def test_a_byte_passes_both_limits_one_after_the_other():
     """So what both allow is less than what either does."""
-    assert LIMIT.both == pytest.approx(2000.0)
+    assert LIMIT.combined == pytest.approx(2000.0)
 
 
 def test_what_is_fast_enough_misses_nothing():
@@ -119,7 +119,7 @@ def test_what_is_fast_enough_misses_nothing():
     [
         (INNER, 1_049_000.0, ["ours, inner / outer"]),
         (INNER, 999_000.0, ["inner batches, ours / limit of loopback and write", "ours, inner / outer"]),
-        (CLOSED, 899_000.0, ["inner batches, ours / Java, each as its own producer writes them"]),
+        (INNER_BY_PRODUCER, 899_000.0, ["inner batches, ours / Java, each as its own producer writes them"]),
         (
             INNER,
             899_000.0,

@@ -1,12 +1,12 @@
 """When a broker counts as idle, and what is said of it."""
 
 import pytest
-from benchmarks.idle import LEFT_TO_DO, QUIET_CORES, QUIET_S, Idle, has_caught_up, is_quiet
-from tests.support.broker_desk import BrokerDesk
+from benchmarks.idle import PENDING_METRICS, QUIET_CORES, QUIET_S, Idle, has_caught_up, is_quiet
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.broker.metrics import broker_samples
 
-INDEX, CHECKPOINT = LEFT_TO_DO
+INDEX, CHECKPOINT = PENDING_METRICS
 
 
 def metrics(index: float, checkpoint: float) -> str:
@@ -32,11 +32,11 @@ def test_a_broker_that_does_not_say_what_is_left_is_not_taken_for_idle():
 
 def test_brokers_say_what_is_left():
     """Under the names that the benchmark looks for."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
 
-    names = {f"holdfast_{sample.name}" for sample in broker_samples(desk.options, desk.store, desk.rooms)}
+    names = {f"holdfast_{sample.name}" for sample in broker_samples(desk.options, desk.store, desk.components)}
 
-    assert names >= set(LEFT_TO_DO)
+    assert names >= set(PENDING_METRICS)
 
 
 def test_a_short_pause_is_not_quiet():

@@ -1,7 +1,7 @@
 """What the benchmark calls reached."""
 
-from benchmarks.cells import Cell, Wanted
-from benchmarks.judgement import Verdict, judge
+from benchmarks.cells import Cell, CellTarget
+from benchmarks.judgement import Verdict, find_verdicts
 from benchmarks.load import Load, LoadResult
 from benchmarks.measure import CellResult, Reading, summarize
 from benchmarks.servers import Kind
@@ -45,17 +45,17 @@ def a_result(cell: Cell, figures: dict[Kind, float], p99_us: dict[Kind, float] |
     return CellResult(cell=cell, summaries=summaries)
 
 
-def a_cell(wanted: Wanted, *, group: str = "send", connections: int = 16, pulls: bool = False) -> Cell:
+def a_cell(wanted: CellTarget, *, group: str = "send", connections: int = 16, pulls: bool = False) -> Cell:
     load = Load(mode="pull" if pulls else "send", connections=connections)
     return Cell(group=group, role="async", load=load, unit="MB/s" if pulls else "messages/s", wanted=wanted)
 
 
 def test_a_ratio_at_its_bound_is_reached_and_one_below_is_missed() -> None:
     """Ours / Java is compared with the least ratio that was wanted."""
-    cell = a_cell(Wanted(of_java=2.0))
+    cell = a_cell(CellTarget(of_java=2.0))
 
-    at_bound = judge([a_result(cell, {"holdfast": 200.0, "java": 100.0})])
-    below = judge([a_result(cell, {"holdfast": 199.0, "java": 100.0})])
+    at_bound = find_verdicts([a_result(cell, {"holdfast": 200.0, "java": 100.0})])
+    below = find_verdicts([a_result(cell, {"holdfast": 199.0, "java": 100.0})])
 
     assert at_bound == [Verdict(cell="send 16x1", baseline="Java", ratio=2.0, wanted=2.0, reached=True)]
     assert [verdict.reached for verdict in below] == [False]
@@ -63,30 +63,30 @@ def test_a_ratio_at_its_bound_is_reached_and_one_below_is_missed() -> None:
 
 def test_a_p99_above_javas_is_missed_however_high_the_rate() -> None:
     """A better rate does not buy a worse p99."""
-    cell = a_cell(Wanted(of_java=1.0, p99_no_worse=True))
+    cell = a_cell(CellTarget(of_java=1.0, p99_no_worse=True))
 
-    verdicts = judge([a_result(cell, {"holdfast": 500.0, "java": 100.0}, {"holdfast": 101.0, "java": 100.0})])
+    verdicts = find_verdicts([a_result(cell, {"holdfast": 500.0, "java": 100.0}, {"holdfast": 101.0, "java": 100.0})])
 
     assert [(verdict.baseline, verdict.reached) for verdict in verdicts] == [("Java", True), ("Java's p99", False)]
 
 
 def test_large_pulls_are_compared_with_javas_best_pull_of_any_shape() -> None:
     """The best of our shapes stands against the best that Java did, also where that was another cell."""
-    wanted = Wanted(of_java_best_pull=1.5)
+    wanted = CellTarget(of_java_best_pull=1.5)
     results = [
-        a_result(a_cell(Wanted(), group="pull of 32", pulls=True), {"holdfast": 1.0, "java": 1000.0}),
+        a_result(a_cell(CellTarget(), group="pull of 32", pulls=True), {"holdfast": 1.0, "java": 1000.0}),
         a_result(a_cell(wanted, group="pull of 1 MiB", pulls=True), {"holdfast": 900.0, "java": 500.0}),
         a_result(a_cell(wanted, group="pull of 1 MiB", connections=4, pulls=True), {"holdfast": 1600.0, "java": 400.0}),
     ]
 
-    (verdict,) = judge(results)
+    (verdict,) = find_verdicts(results)
 
     assert (verdict.cell, verdict.ratio, verdict.reached) == ("pull of 1 MiB, best shape", 1.6, True)
 
 
 def test_a_cell_that_no_java_broker_was_measured_for_gets_no_verdict() -> None:
     """Nothing is claimed about a comparison that did not take place."""
-    assert judge([a_result(a_cell(Wanted(of_java=1.0, of_bare=0.6)), {"holdfast": 1.0})]) == []
+    assert find_verdicts([a_result(a_cell(CellTarget(of_java=1.0, of_bare=0.6)), {"holdfast": 1.0})]) == []
 
 
 def test_a_summary_is_the_median_and_its_spread_is_relative() -> None:

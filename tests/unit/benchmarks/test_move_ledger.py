@@ -1,10 +1,10 @@
 """What the benchmark of moves makes of the rows of a load."""
 
 import pytest
-from benchmarks.move_ledger import Account, Command, account, percentile, read_rows
+from benchmarks.move_ledger import MoveTotals, OperatorCommand, compute_totals, percentile, read_rows
 
 SINCE, UNTIL = 10.0, 40.0
-MOVE = Command(began=20.0, ended=24.0)
+MOVE = OperatorCommand(began=20.0, ended=24.0)
 OLD, NEW = 1000, 2000
 
 
@@ -28,8 +28,8 @@ def a_second_each(key: int, moved_at: int | None = None) -> list[str]:
     ]
 
 
-def sums(*rows: str, commands: tuple[Command, ...] = (MOVE,)) -> Account:
-    return account(read_rows(rows), commands, since=SINCE, until=UNTIL)
+def sums(*rows: str, commands: tuple[OperatorCommand, ...] = (MOVE,)) -> MoveTotals:
+    return compute_totals(read_rows(rows), commands, since=SINCE, until=UNTIL)
 
 
 def test_a_move_that_nobody_notices_adds_up_to_nothing() -> None:
@@ -76,7 +76,7 @@ def test_failures_before_clients_were_warm_do_not_count() -> None:
 
 def test_a_move_back_is_a_move_of_its_own() -> None:
     """A queue counts once for each command that moved it, and not for those that did not."""
-    back = Command(began=30.0, ended=31.0)
+    back = OperatorCommand(began=30.0, ended=31.0)
     home_again = [acked(0, at - 10, at, port=NEW if 22 <= at < 33 else OLD) for at in range(10, 41)]
 
     found = sums(*home_again, *a_second_each(1, moved_at=32), commands=(MOVE, back))

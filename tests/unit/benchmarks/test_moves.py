@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmarks.move_ledger import Account, Phase
+from benchmarks.move_ledger import MoveTotals, Phase
 from benchmarks.moves import Client, MoveFindings, Trial
 from benchmarks.report import markdown
 from benchmarks.results import Machine, Results, load, save
@@ -22,7 +22,7 @@ def a_trial(
     command_s: float = 1.0,
     lost: int = 0,
 ) -> Trial:
-    account = Account(
+    account = MoveTotals(
         phases=dict.fromkeys(("before", "during", "after"), CALM),
         commands_s=[command_s],
         moved=4,

@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-sp
 
 from benchmarks.pipeline_findings import JobReading, PipelineFindings
 from benchmarks.pipeline_report import pipeline_sections
-from benchmarks.pipeline_stores import convert_everywhere, make_store, read_plainly
+from benchmarks.pipeline_stores import make_store, measure_parallel_conversion, measure_reading
 
 from holdfast.pipeline.audit.audit_job import audit
 from holdfast.pipeline.scan.tasks import InProcess
@@ -104,9 +104,9 @@ def test_a_store_is_made_and_read(tmp_path: Path):
     count = make_store(tmp_path / "store", 1 << 20, 1024, file_size=1 << 19)
 
     found = audit(InProcess(), [str(tmp_path / "store")])
-    assert found.is_right
+    assert found.is_clean
     assert found.stores[0].messages == count
     assert 1 << 20 <= found.size <= 3 << 19
-    assert read_plainly(tmp_path / "store", 1 << 20, cold=True) > 0
-    assert convert_everywhere(2, 1000, 1) > 0
-    assert convert_everywhere(1, 1000, 1, is_kept=False) > 0
+    assert measure_reading(tmp_path / "store", 1 << 20, cold=True) > 0
+    assert measure_parallel_conversion(2, 1000, 1) > 0
+    assert measure_parallel_conversion(1, 1000, 1, is_complete=False) > 0

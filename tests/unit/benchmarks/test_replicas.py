@@ -6,8 +6,8 @@ import msgspec
 from benchmarks.load import LoadResult
 from benchmarks.replica_findings import (
     REPLICATIONS,
-    Opening,
-    Openings,
+    OpeningStats,
+    OpeningTimes,
     PairFigures,
     PairReading,
     Reader,
@@ -45,9 +45,9 @@ def a_reading(rate: float, *, has_replica: bool) -> PairReading:
     )
 
 
-def openings(reader: Reader, *firsts: float) -> Openings:
-    return Openings(
-        reader=reader, queues=50, openings=[Opening(ended_s=0.7, first_s=first) for first in firsts]
+def openings(reader: Reader, *firsts: float) -> OpeningStats:
+    return OpeningStats(
+        reader=reader, queues=50, openings=[OpeningTimes(ended_s=0.7, first_s=first) for first in firsts]
     )  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def test_a_replica_costs_what_its_master_loses_of_its_rate():
     """Beside the same broker without one; medians of the readings."""
     found = findings()
 
-    assert found.kept("holdfast", "async", "16x16") == 0.8
-    assert found.kept("java", "sync", "16x16") == 0.25
+    assert found.rate_share("holdfast", "async", "16x16") == 0.8
+    assert found.rate_share("java", "sync", "16x16") == 0.25
     assert found.find("holdfast", "none", "16x16").spread == 0.2
 
 
@@ -82,7 +82,7 @@ def test_consumers_are_to_be_told_of_an_opening_within_a_second():
     """From the end of the command, which has to be started first; a message that came sooner counts as none."""
     assert [target.reached for target in findings().targets] == [True, True]
     assert [target.reached for target in findings(replica_first_s=1.8).targets] == [True, False]
-    assert openings("master", 0.2).told_s < 0
+    assert openings("master", 0.2).delay_after_command_s < 0
     assert ReplicaFindings(figures=[], openings=[openings("master", 0.2)], load=0).targets[0].measured == 0
 
 

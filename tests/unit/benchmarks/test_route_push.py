@@ -4,16 +4,16 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-from benchmarks.judgement import judge
+from benchmarks.judgement import find_verdicts
 from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult, Reading, summarize
 from benchmarks.push_findings import (
-    Death,
+    BrokerDeath,
     MissingLoop,
     PushFindings,
-    Queries,
-    Times,
-    Watching,
+    QueryFigures,
+    WaitTimes,
+    WatchFigures,
     most_within,
     summarize_times,
 )
@@ -21,11 +21,11 @@ from benchmarks.report import markdown
 from benchmarks.results import Machine, Results, load, save
 from benchmarks.route_push import WATCHED_GROUP, push_cells
 from benchmarks.servers import Kind
-from benchmarks.watchers import COMMON, HERALD, topics_of
+from benchmarks.watchers import COMMON_TOPIC, TICK_TOPIC, topics_of
 
-QUICK = Times(count=10, p50_ms=500.0, p99_ms=1000.0, max_ms=1100.0)
-CALM = Queries(per_s=10_000.0, p50_us=50.0, p99_us=100.0, max_us=1000.0)
-DEATH = Death(
+QUICK = WaitTimes(count=10, p50_ms=500.0, p99_ms=1000.0, max_ms=1100.0)
+CALM = QueryFigures(per_s=10_000.0, p50_us=50.0, p99_us=100.0, max_us=1000.0)
+DEATH = BrokerDeath(
     topics=10_000,
     clients=1_000,
     topics_each=100,
@@ -70,8 +70,8 @@ def the_cells(*, ours: float = 200.0, ours_watched: float = 200.0) -> list[CellR
 
 def a_watching(
     clients: int = 10_000, *, p99_ms: float = 1000.0, anonymous_mb: float = 80.0, untold: int = 0
-) -> Watching:
-    return Watching(
+) -> WatchFigures:
+    return WatchFigures(
         clients=clients,
         topics_each=10,
         changes=12,
@@ -85,9 +85,9 @@ def a_watching(
 
 
 def findings(
-    *watching: Watching,
+    *watching: WatchFigures,
     own_topics_mb: float = 90.0,
-    death: Death = DEATH,
+    death: BrokerDeath = DEATH,
     missing: MissingLoop = LOOP,
     cells: list[CellResult] | None = None,
 ) -> PushFindings:
@@ -118,7 +118,7 @@ def test_times_are_told_by_their_percentiles():
     times = summarize_times([float(number) for number in range(1000, 0, -1)])
 
     assert (times.count, times.p50_ms, times.p99_ms, times.max_ms) == (1000, 501.0, 991.0, 1000.0)
-    assert summarize_times([]) == Times(count=0, p50_ms=0.0, p99_ms=0.0, max_ms=0.0)
+    assert summarize_times([]) == WaitTimes(count=0, p50_ms=0.0, p99_ms=0.0, max_ms=0.0)
 
 
 def test_what_is_quick_and_small_enough_misses_nothing():
@@ -162,7 +162,7 @@ def test_a_missing_topic_is_asked_for_once_in_a_poll_interval():
 
 def test_queries_are_compared_with_java_without_and_with_watchers():
     """Both shapes of both must be faster."""
-    assert len(judge(the_cells())) == 4
+    assert len(find_verdicts(the_cells())) == 4
     assert missed(findings(cells=the_cells(ours_watched=119.0))) == [
         f"{WATCHED_GROUP} 16x1, ours / Java",
         f"{WATCHED_GROUP} 16x16, ours / Java",
@@ -177,7 +177,7 @@ def test_every_topic_of_the_pool_is_watched_by_as_many():
     counts = Counter(topic for topics in watched for topic in topics)
 
     assert all(len(set(topics)) == 10 for topics in watched)
-    assert counts.pop(COMMON) == counts.pop(HERALD) == 1_000
+    assert counts.pop(COMMON_TOPIC) == counts.pop(TICK_TOPIC) == 1_000
     assert len(counts) == 1_000
     assert set(counts.values()) == {8}
 

@@ -8,7 +8,7 @@ from benchmarks import kafka, run, spark_findings
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.report import markdown
 from benchmarks.results import Machine, Results, load, save
-from benchmarks.spark_figures import check_needs
+from benchmarks.spark_figures import check_requirements
 from benchmarks.spark_findings import GrowthPoint, Readings, SparkFindings
 
 BARE = ("source / bare Arrow, cold", "source / bare Arrow, warm")
@@ -130,7 +130,7 @@ def test_a_missing_spark_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
     with pytest.raises(BenchmarkFailed, match=r"^Spark is missing: `make install-spark` installs it$"):
-        check_needs()
+        check_requirements()
 
 
 def test_a_missing_maven_is_told_in_one_line_and_leaves_nothing_behind(

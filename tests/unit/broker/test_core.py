@@ -2,10 +2,10 @@
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
 
 from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
-from holdfast.broker.dispatch import _HANDED_OUT_MAX
+from holdfast.broker.dispatch import _DELIVERED_SIZE_MAX
 from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX
 from holdfast.machine.effects import CloseChannel, Log
 from holdfast.machine.events import ChannelId
@@ -19,19 +19,19 @@ _UNIQUE = "UNIQ_KEY\x01A\x02"
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
 
 @pytest.mark.parametrize("name", ["../../x", "..", ".", "a/b", "", "x" * 300, "a\0b"])
-def test_no_name_reaches_a_folder_that_is_not_a_topics(desk: BrokerDesk, name: str) -> None:
+def test_no_name_reaches_a_folder_that_is_not_a_topics(desk: BrokerHarness, name: str) -> None:
     """Names of topics and groups become folders, which are written and removed."""
     before = desk.disk.list("consumequeue")
-    desk.ask(a_send())
+    desk.call(a_send())
 
-    answers = desk.ask(
+    answers = desk.call(
         a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name),
         a_request(RequestCode.CONSUMER_SEND_MSG_BACK, group=name, offset=0, delayLevel=-1),
         a_pull(consumerGroup=name),
@@ -39,50 +39,50 @@ def test_no_name_reaches_a_folder_that_is_not_a_topics(desk: BrokerDesk, name: s
     )
 
     assert 0 not in codes(answers)
-    assert desk.rooms.groups.find(name) is None
-    assert desk.rooms.topics.find(f"%RETRY%{name}") is None
+    assert desk.components.groups.find(name) is None
+    assert desk.components.topics.find(f"%RETRY%{name}") is None
     assert desk.disk.list("consumequeue") == before
 
 
-def test_a_group_whose_retry_topic_would_be_no_file_name_is_refused(desk: BrokerDesk) -> None:
+def test_a_group_whose_retry_topic_would_be_no_file_name_is_refused(desk: BrokerHarness) -> None:
     """A folder that cannot be made would stop all writes."""
-    (longest,) = desk.ask(a_pull(consumerGroup="g" * 248))
-    (longer,) = desk.ask(a_pull(consumerGroup="g" * 249))
+    (longest,) = desk.call(a_pull(consumerGroup="g" * 248))
+    (longer,) = desk.call(a_pull(consumerGroup="g" * 249))
 
     assert longest.code == ResponseCode.PULL_NOT_FOUND
     assert longer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_numbers_without_end_in_properties_mean_nothing(desk: BrokerDesk) -> None:
+def test_numbers_without_end_in_properties_mean_nothing(desk: BrokerHarness) -> None:
     """Neither at the sending nor later, when a timer looks at what was stored."""
     prepared = f"{_UNIQUE}TRAN_MSG\x01true\x02PGROUP\x01p\x02CHECK_IMMUNITY_TIME_IN_SECONDS\x01{_ENDLESS_NUMBER}\x02"
 
-    answers = desk.ask(a_send(i=f"{_UNIQUE}DELAY\x01{_ENDLESS_NUMBER}\x02"), a_send(i=prepared, f="4"))
+    answers = desk.call(a_send(i=f"{_UNIQUE}DELAY\x01{_ENDLESS_NUMBER}\x02"), a_send(i=prepared, f="4"))
     for _ in range(3):
         desk.pass_time(10_000, TRANSACTIONS_TIMER)
 
     assert codes(answers) == [0, 0]
-    assert desk.rooms.transactions.undecided_count == 1
+    assert desk.components.transaction_handler.undecided_count == 1
 
 
-def test_a_fault_of_ours_leaves_nothing_staged(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_leaves_nothing_staged(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Staged bodies are views of a receive buffer: written later, they would be somebody else's bytes."""
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(desk.rooms.pulls, "take", fail)
+        patched.setattr(desk.components.pull_handler, "handle_pull", fail)
         with pytest.raises(ZeroDivisionError):
-            desk.ask(a_send(body=b"lost"), a_pull())
-    desk.ask(a_send(body=b"kept"))
+            desk.call(a_send(body=b"lost"), a_pull())
+    desk.call(a_send(body=b"kept"))
 
-    (pulled,) = desk.ask(a_pull())
+    (pulled,) = desk.call(a_pull())
     assert b"kept" in pulled.body
     assert b"lost" not in pulled.body
 
 
-def test_a_read_full_of_nonsense_is_one_line_of_log(desk: BrokerDesk) -> None:
+def test_a_read_full_of_nonsense_is_one_line_of_log(desk: BrokerHarness) -> None:
     """What came before it is answered; of what comes behind it nothing is heard."""
     answers = desk.send_bytes(encode_command(a_send()) + b"\0\0\0\4\0\0\0\0" * 1000 + encode_command(a_send()))
 
@@ -91,22 +91,22 @@ def test_a_read_full_of_nonsense_is_one_line_of_log(desk: BrokerDesk) -> None:
     assert [effect for effect in desk.effects if isinstance(effect, CloseChannel)] == [CloseChannel(ChannelId(1))]
 
 
-def test_pulls_of_one_read_are_answered_up_to_a_limit(desk: BrokerDesk) -> None:
+def test_pulls_of_one_read_are_answered_up_to_a_limit(desk: BrokerHarness) -> None:
     """The others are told to ask again: a peer that never reads must not make us hold thousands of answers."""
     for _ in range(40):
-        desk.ask(a_send(body=bytes(100_000)), a_send(queue=1, body=bytes(100_000)))
+        desk.call(a_send(body=bytes(100_000)), a_send(queue=1, body=bytes(100_000)))
 
-    answers = desk.ask(*[a_pull(offset=3, maxMsgBytes="4000000") for _ in range(100)])
+    answers = desk.call(*[a_pull(offset=3, maxMsgBytes="4000000") for _ in range(100)])
 
     found = [answer for answer in answers if answer.code == 0]
     rest = [answer for answer in answers if answer.code != 0]
-    assert sum(len(answer.body) for answer in found) < _HANDED_OUT_MAX + 4_000_000
+    assert sum(len(answer.body) for answer in found) < _DELIVERED_SIZE_MAX + 4_000_000
     assert len(found) + len(rest) == 100
     assert {answer.code for answer in rest} == {ResponseCode.PULL_RETRY_IMMEDIATELY}
     assert {answer.fields["nextBeginOffset"] for answer in rest} == {"3"}
 
 
-def watch_writes(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def watch_writes(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the files that are written from now on, without those kept for safety."""
     written: list[str] = []
     replace = desk.disk.replace
@@ -128,80 +128,80 @@ def a_heartbeat(count: int) -> Command:
 
 
 def test_the_groups_of_one_heartbeat_are_kept_with_two_writes(
-    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+    desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for their retry topics, at once, and some seconds later one for the groups, however many there are."""
     written = watch_writes(desk, monkeypatch)
 
-    (answer,) = [told for told in desk.ask(a_heartbeat(30)) if told.is_response]
+    (answer,) = [told for told in desk.call(a_heartbeat(30)) if told.is_response]
     at_once = list(written)
     desk.pass_time(5_000, "offsets")
 
     assert answer.code == 0
-    assert desk.rooms.clients.members("g29") == ["c"]
+    assert desk.components.clients.members("g29") == ["c"]
     assert at_once == ["config/topics.json"]
     assert written == ["config/topics.json", "config/subscriptionGroup.json"]
-    assert {"g0", "g29"} <= BrokerDesk(disk=desk.disk).rooms.groups.all().keys()
+    assert {"g0", "g29"} <= BrokerHarness(disk=desk.disk).components.groups.all().keys()
 
 
-def test_a_heartbeat_brings_a_bounded_number_of_groups_into_being(desk: BrokerDesk) -> None:
+def test_a_heartbeat_brings_a_bounded_number_of_groups_into_being(desk: BrokerHarness) -> None:
     """The client is told, and its next heartbeats bring the others."""
     beat = a_heartbeat(CREATED_AT_ONCE_MAX + 8)
 
-    first = [told.code for told in desk.ask(beat) if told.is_response]
-    made = len(desk.rooms.groups.all())
+    first = [told.code for told in desk.call(beat) if told.is_response]
+    made = len(desk.components.groups.all())
     desk.pass_time(30_000)
-    second = [told.code for told in desk.ask(beat) if told.is_response]
+    second = [told.code for told in desk.call(beat) if told.is_response]
 
     assert (first, second) == ([ResponseCode.SYSTEM_BUSY], [ResponseCode.SUCCESS])
-    assert len(desk.rooms.groups.all()) == made + 8
-    assert desk.rooms.clients.members(f"g{CREATED_AT_ONCE_MAX + 7}") == ["c"]
+    assert len(desk.components.groups.all()) == made + 8
+    assert desk.components.clients.members(f"g{CREATED_AT_ONCE_MAX + 7}") == ["c"]
 
 
-def test_a_queue_that_a_topic_does_not_have_keeps_no_offset(desk: BrokerDesk) -> None:
+def test_a_queue_that_a_topic_does_not_have_keeps_no_offset(desk: BrokerHarness) -> None:
     """Or two billion of them could be kept for every topic."""
-    desk.ask(a_pull(consumerGroup="g"))
+    desk.call(a_pull(consumerGroup="g"))
 
-    (answer,) = desk.ask(
+    (answer,) = desk.call(
         a_request(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="g", topic="T", queueId=4, commitOffset=7)
     )
 
     assert answer.code == 0
-    assert desk.rooms.offsets.queues_of("g", "T") == {}
+    assert desk.components.offsets.queues_of("g", "T") == {}
 
 
-def test_a_message_larger_than_a_log_file_is_refused_and_its_neighbours_are_not(desk: BrokerDesk) -> None:
+def test_a_message_larger_than_a_log_file_is_refused_and_its_neighbours_are_not(desk: BrokerHarness) -> None:
     """The files of a store may be smaller than the largest message that is allowed."""
-    answers = desk.ask(a_send(), a_send(body=bytes(desk.store.log_file_size)), a_send())
+    answers = desk.call(a_send(), a_send(body=bytes(desk.store.log_file_size)), a_send())
 
     assert codes(answers) == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
 
 
-def test_a_read_creates_a_bounded_number_of_topics(desk: BrokerDesk) -> None:
+def test_a_read_creates_a_bounded_number_of_topics(desk: BrokerHarness) -> None:
     """The others are told to come again, and then succeed."""
     sends = [a_send(f"new-{number}") for number in range(CREATED_AT_ONCE_MAX + 2)]
 
-    first = codes(desk.ask(*sends))
+    first = codes(desk.call(*sends))
     desk.pass_time(1)
-    second = codes(desk.ask(*sends))
+    second = codes(desk.call(*sends))
 
     assert first == [0] * CREATED_AT_ONCE_MAX + [ResponseCode.SYSTEM_BUSY] * 2
     assert second == [0] * len(sends)
 
 
 def test_the_topics_of_one_read_are_kept_with_one_write_before_they_are_answered(
-    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+    desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, everybody waits for the disk once; a crash after the answer forgets none."""
     written = watch_writes(desk, monkeypatch)
 
-    desk.ask(*[a_send(f"new-{number}") for number in range(20)])
+    desk.call(*[a_send(f"new-{number}") for number in range(20)])
 
     assert written == ["config/topics.json"]
-    assert {f"new-{number}" for number in range(20)} <= BrokerDesk(disk=desk.disk).rooms.topics.all().keys()
+    assert {f"new-{number}" for number in range(20)} <= BrokerHarness(disk=desk.disk).components.topics.all().keys()
 
 
-def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The channel closes instead: the sender knows that it does not know."""
 
     def fail(path: str, data: bytes) -> None:
@@ -210,7 +210,7 @@ def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerDesk, monkeypat
     monkeypatch.setattr(desk.disk, "replace", fail)
     before = len(desk.effects)
 
-    answers = desk.ask(a_send("new"))
+    answers = desk.call(a_send("new"))
 
     assert answers == []
     assert CloseChannel(ChannelId(1)) in desk.effects[before:]

@@ -2,24 +2,24 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
 
 from holdfast.machine.effects import CloseChannel, Fault, SendBytes, SyncLog
 from holdfast.model.errors import DiskFailed
 from holdfast.wire.frames.codes import ResponseCode
 
 
-def a_desk(**options: str) -> BrokerDesk:
-    desk = BrokerDesk(**options)
+def a_desk(**options: str) -> BrokerHarness:
+    desk = BrokerHarness(**options)
     desk.connect(2)
     desk.connect(3)
     desk.make_topic("T")
     return desk
 
 
-def bodies(desk: BrokerDesk) -> list[bytes]:
+def bodies(desk: BrokerHarness) -> list[bytes]:
     """What a consumer of queue 0 gets, in order."""
-    (pulled,) = desk.ask(a_pull())
+    (pulled,) = desk.call(a_pull())
     return [part for part in (b"one", b"two", b"three", b"four") if part in pulled.body]
 
 
@@ -28,7 +28,7 @@ def test_the_sends_of_all_channels_are_one_write_and_one_sync() -> None:
     desk = a_desk(flush="sync")
     before = len(desk.syncs)
 
-    desk.ask_together({1: [a_send(opaque=1)], 2: [a_send(opaque=2)], 3: [a_send(opaque=3)]})
+    desk.call_together({1: [a_send(opaque=1)], 2: [a_send(opaque=2)], 3: [a_send(opaque=3)]})
 
     assert len(desk.syncs) - before == 1
 
@@ -38,7 +38,7 @@ def test_each_channel_gets_its_own_answers(flush: str) -> None:
     """Offsets follow the order of reading; a sender that wants no answer gets none, and shifts nobody else's."""
     desk = a_desk(flush=flush)
 
-    desk.ask_together(
+    desk.call_together(
         {
             1: [a_send(opaque=10), a_send(opaque=11)],
             2: [msgspec.structs.replace(a_send(opaque=20), flag=2), a_send(opaque=21)],
@@ -63,8 +63,8 @@ def test_a_turn_of_everything_is_answered_as_its_reads_one_by_one() -> None:
     }
     together, apart = a_desk(), a_desk()
 
-    answered = together.ask_together(turn)
-    expected = {channel: apart.ask(*commands, channel=channel) for channel, commands in turn.items()}
+    answered = together.call_together(turn)
+    expected = {channel: apart.call(*commands, channel=channel) for channel, commands in turn.items()}
 
     assert answered == expected
     assert bodies(together) == bodies(apart) == [b"one", b"two", b"three"]
@@ -77,8 +77,8 @@ def test_a_fault_of_ours_is_told_to_the_channel_that_met_it_alone(monkeypatch: p
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(desk.rooms.pulls, "take", fail)
-    answered = desk.ask_together(
+    monkeypatch.setattr(desk.components.pull_handler, "handle_pull", fail)
+    answered = desk.call_together(
         {1: [a_send(body=b"one")], 2: [a_send(body=b"lost"), a_pull()], 3: [a_send(body=b"two")]}
     )
 
@@ -99,7 +99,7 @@ def test_a_fault_while_storing_a_run_does_not_reach_the_other_senders(monkeypatc
         return stage_run(drafts, now_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(desk.store, "stage_run", fail_on_lost)
-    answered = desk.ask_together({1: [a_send(body=b"one")], 2: [a_send(body=b"lost")], 3: [a_send(body=b"two")]})
+    answered = desk.call_together({1: [a_send(body=b"one")], 2: [a_send(body=b"lost")], 3: [a_send(body=b"two")]})
 
     assert [codes(answered[channel]) for channel in (1, 2, 3)] == [[0], [], [0]]
     assert [effect.channel for effect in desk.effects if isinstance(effect, Fault)] == [2]
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_closes_everybody_who_was_promised_something(monkeypat
         raise DiskFailed("no more")
 
     monkeypatch.setattr(desk.store, "write", fail)
-    answered = desk.ask_together({1: [a_send()], 2: [a_send()]})
+    answered = desk.call_together({1: [a_send()], 2: [a_send()]})
 
     assert answered == {1: [], 2: []}
     assert [effect.channel for effect in desk.effects if isinstance(effect, CloseChannel)] == [1, 2]
@@ -125,7 +125,7 @@ def test_answers_leave_before_anything_that_comes_after_them() -> None:
     desk = a_desk()
     desk.effects.clear()
 
-    answered = desk.ask_together({1: [a_send(body=b"one")], 2: [a_pull()]})
+    answered = desk.call_together({1: [a_send(body=b"one")], 2: [a_pull()]})
 
     assert answered[2][0].code == ResponseCode.SUCCESS
     assert [effect.channel for effect in desk.effects if isinstance(effect, SendBytes)] == [1, 2]

@@ -1,12 +1,12 @@
 import pytest
 from tests.support.stores import append, open_store, overwrite
 
-from holdfast.broker.recovery_report import DAMAGES_TOLD_MAX, report_recovery
+from holdfast.broker.recovery_report import DAMAGES_LOGGED_MAX, report_recovery
 from holdfast.machine.effects import Log
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.log_repair import Damage
-from holdfast.store.recovery.recovery import Recovered
+from holdfast.store.recovery.recovery import RecoveryResult
 
 
 def report(store: MessageStore) -> list[Log]:
@@ -68,13 +68,13 @@ def test_every_damage_is_told_with_its_place() -> None:
     assert "checksum" in str(line.fields["reason"])
 
 
-@pytest.mark.parametrize("count", [DAMAGES_TOLD_MAX, DAMAGES_TOLD_MAX + 5])
+@pytest.mark.parametrize("count", [DAMAGES_LOGGED_MAX, DAMAGES_LOGGED_MAX + 5])
 def test_the_report_is_bounded(count: int) -> None:
     """A rotten disk must not fill another one with lines."""
-    found = Recovered(damages=[Damage(number, 1, "rot") for number in range(count)])
+    found = RecoveryResult(damages=[Damage(number, 1, "rot") for number in range(count)])
 
     lines = list(report_recovery(found, ["f"] * count))
 
-    assert len(lines) <= 2 + 2 * DAMAGES_TOLD_MAX
+    assert len(lines) <= 2 + 2 * DAMAGES_LOGGED_MAX
     more = [line.fields["count"] for line in lines if line.event == "log damaged in more places"]
-    assert more == ([10] if count > DAMAGES_TOLD_MAX else [])
+    assert more == ([10] if count > DAMAGES_LOGGED_MAX else [])

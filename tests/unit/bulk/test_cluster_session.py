@@ -5,14 +5,14 @@ import asyncio
 import msgspec
 from tests.support.static_topics import a_record, a_static_route
 
-from holdfast.bulk.cluster_session import Link
+from holdfast.bulk.cluster_session import ClusterSession
 from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.model.route import BrokerData, QueueData, Route
 
 
-def a_link(unit: str | None) -> Link:
+def a_link(unit: str | None) -> ClusterSession:
     """Return a link that has asked nobody."""
-    link = Link.__new__(Link)
+    link = ClusterSession.__new__(ClusterSession)
     link._unit = unit
     return link
 
@@ -30,7 +30,7 @@ def open_static() -> Route:
     return msgspec.structs.replace(a_static_route(*records), order_topic_conf="__syslo__west:1")
 
 
-def named(link: Link, found: TopicRoute) -> set[str]:
+def named(link: ClusterSession, found: TopicRoute) -> set[str]:
     """Return the names of the queues that a link reads, as if a name server had told it the route."""
 
     async def tell(topic: str) -> TopicRoute:
@@ -49,8 +49,10 @@ def test_logical_queues_keep_their_names_and_those_of_a_unit_that_is_open_have_i
 
 def test_own_logical_queues_are_told_from_those_of_a_unit_that_is_open():
     """By their scope."""
-    assert [queue.broker_name for queue in a_link("west")._own(known(open_static(), "west"))] == ["__syslo__west"]
-    assert len(a_link(None)._own(known(open_static(), None))) == 2
+    assert [queue.broker_name for queue in a_link("west")._own_queues(known(open_static(), "west"))] == [
+        "__syslo__west"
+    ]
+    assert len(a_link(None)._own_queues(known(open_static(), None))) == 2
 
 
 def test_own_normal_queues_too():
@@ -63,11 +65,11 @@ def test_own_normal_queues_too():
         queue_datas=[QueueData(broker_name=name, read_queues=1, write_queues=1, permission=4) for name in "ew"],
     )
 
-    assert [queue.broker_name for queue in a_link("west")._own(known(route, "west"))] == ["w"]
+    assert [queue.broker_name for queue in a_link("west")._own_queues(known(route, "west"))] == ["w"]
 
 
 def test_a_global_topic_is_read_whole():
     """It belongs to every unit."""
     route = a_static_route(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
 
-    assert len(a_link("west")._own(known(route, "west"))) == 2
+    assert len(a_link("west")._own_queues(known(route, "west"))) == 2

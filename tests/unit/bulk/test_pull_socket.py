@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.bulk.pull_socket import PullLine, a_line
+from holdfast.bulk.pull_socket import PullSocket, borrow_pull_socket
 from holdfast.model.errors import ConnectionLost
 from holdfast.wire.frames.command import RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames
@@ -57,24 +57,24 @@ def broker() -> Iterator[PlayedBroker]:
 
 
 @pytest.fixture
-def line(broker: PlayedBroker) -> Iterator[PullLine]:
-    found = PullLine()
+def line(broker: PlayedBroker) -> Iterator[PullSocket]:
+    found = PullSocket()
     yield found
-    found.hang_up(broker.address)
+    found.disconnect(broker.address)
 
 
 def pull(text: str) -> Command:
     return Command(code=11, remark=text)
 
 
-def ask(line: PullLine, broker: PlayedBroker, text: str) -> str:
-    return bytes(line.ask(broker.address, pull(text), 30)[1]).decode()
+def ask(line: PullSocket, broker: PlayedBroker, text: str) -> str:
+    return bytes(line.request(broker.address, pull(text), 30)[1]).decode()
 
 
-def test_what_was_asked_ahead_is_not_asked_again(line: PullLine, broker: PlayedBroker):
+def test_what_was_asked_ahead_is_not_asked_again(line: PullSocket, broker: PlayedBroker):
     """Its answer is the next one's."""
     assert ask(line, broker, "one") == "one"
-    line.ask_ahead(broker.address, pull("two"), 30)
+    line.request_ahead(broker.address, pull("two"), 30)
     assert [ask(line, broker, text) for text in ("two", "three")] == ["two", "three"]
     assert broker.heard == ["one", "two", "three"]
     assert broker.connections == 1
@@ -82,23 +82,23 @@ def test_what_was_asked_ahead_is_not_asked_again(line: PullLine, broker: PlayedB
 
 def test_an_answer_that_nobody_wants_any_more_is_not_taken_for_another(broker: PlayedBroker):
     """A task may end before its last answer comes; the next task has the same line."""
-    with a_line() as line:
-        line.ask_ahead(broker.address, pull("old"), 30)
-    with a_line() as again:
+    with borrow_pull_socket() as line:
+        line.request_ahead(broker.address, pull("old"), 30)
+    with borrow_pull_socket() as again:
         assert ask(again, broker, "old") == "old"
         assert broker.connections == 2  # It was asked anew: much may have happened in between.
         assert ask(again, broker, "new") == "new"
-        again.ask_ahead(broker.address, pull("old"), 30)
+        again.request_ahead(broker.address, pull("old"), 30)
         assert ask(again, broker, "new") == "new"
 
     assert again is line
-    line.hang_up(broker.address)
+    line.disconnect(broker.address)
 
 
-def test_asking_ahead_in_vain_is_found_out_when_the_answer_is_wanted(line: PullLine, broker: PlayedBroker):
+def test_asking_ahead_in_vain_is_found_out_when_the_answer_is_wanted(line: PullSocket, broker: PlayedBroker):
     """It may cost time, but never a row or a query."""
-    line.ask_ahead("127.0.0.1:1", pull("one"), 30)
+    line.request_ahead("127.0.0.1:1", pull("one"), 30)
 
     with pytest.raises(ConnectionLost):
-        line.ask("127.0.0.1:1", pull("one"), 30)
+        line.request("127.0.0.1:1", pull("one"), 30)
     assert ask(line, broker, "one") == "one"

@@ -6,30 +6,30 @@ import pytest
 from tests.unit.columns.test_message_columns import a_record, block_of
 
 from holdfast.bulk.cluster_session import Unavailable
-from holdfast.bulk.queue_pulls import Pulled, Question
-from holdfast.bulk.read_options import Bound, Queue, Range, ReadOptions
+from holdfast.bulk.queue_pulls import PullRequest, PullResult
+from holdfast.bulk.read_options import Bound, QueueKey, Range, ReadOptions
 from holdfast.bulk.task_reader import DataLost, read_ranges
 from holdfast.client.consume.pull_plan import PullStatus
-from holdfast.columns.message_columns import Origin
+from holdfast.columns.message_columns import RecordOrigin
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.queue import MessageQueue
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 0)
 
 
-def found(start: int, end: int, *, low: int = 0) -> Pulled:
+def found(start: int, end: int, *, low: int = 0) -> PullResult:
     block = memoryview(block_of(*(a_record(offset) for offset in range(start, end))))
-    return Pulled(PullStatus.FOUND, end, low, 100, 0, block)
+    return PullResult(PullStatus.FOUND, end, low, 100, 0, block)
 
 
-def nothing(status: PullStatus, next_offset: int, *, low: int = 0) -> Pulled:
-    return Pulled(status, next_offset, low, 100, 0, memoryview(b""))
+def nothing(status: PullStatus, next_offset: int, *, low: int = 0) -> PullResult:
+    return PullResult(status, next_offset, low, 100, 0, memoryview(b""))
 
 
 class PlayedLink:
     """Answers pulls as it was told, one after the other; the last answer again and again."""
 
-    def __init__(self, *answers: Pulled | HoldfastError, patience_s: float = 60) -> None:
+    def __init__(self, *answers: PullResult | HoldfastError, patience_s: float = 60) -> None:
         self._answers = list(answers)
         self.patience_s = patience_s
         self.asked: list[int] = []
@@ -37,29 +37,29 @@ class PlayedLink:
         self.rejected: list[int] = []
         self.mended: list[HoldfastError] = []
 
-    def owner_of(self, name: Queue) -> tuple["PlayedLink", Queue]:
+    def session_of(self, name: QueueKey) -> tuple["PlayedLink", QueueKey]:
         return self, name
 
-    def find_queue(self, name: Queue) -> MessageQueue:
+    def find_queue(self, name: QueueKey) -> MessageQueue:
         return QUEUE
 
-    def origin(self, *place: object) -> Origin:
-        return Origin("orders", 0, "broker-a", 0)
+    def origin(self, *place: object) -> RecordOrigin:
+        return RecordOrigin("orders", 0, "broker-a", 0)
 
-    def pull(self, line: object, question: Question) -> Pulled:
-        self.asked.append(question.offset)
+    def pull(self, pull_socket: object, request: PullRequest) -> PullResult:
+        self.asked.append(request.offset)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
-    def pull_ahead(self, line: object, question: Question) -> None:
-        self.asked_ahead.append(question.offset)
+    def pull_ahead(self, pull_socket: object, request: PullRequest) -> None:
+        self.asked_ahead.append(request.offset)
 
-    def reject_copy(self, question: Question) -> None:
-        self.rejected.append(question.offset)
+    def avoid_replica(self, request: PullRequest) -> None:
+        self.rejected.append(request.offset)
 
-    def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
+    def recover(self, topic: str, error: HoldfastError, failures: int) -> None:
         self.mended.append(error)
 
     def wait(self, work: None) -> None:
@@ -74,7 +74,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Read 0 to 10 from a link; return the offsets that came."""
 
     def run(link: PlayedLink, *, fails_on_data_loss: bool = True, columns: tuple[str, ...] = ("offset",)) -> list[int]:
-        monkeypatch.setattr("holdfast.bulk.task_reader.link_to", lambda *_: link)
+        monkeypatch.setattr("holdfast.bulk.task_reader.session_for", lambda *_: link)
         options = ReadOptions(
             namesrv="ns:1",
             topics=("orders",),
@@ -121,7 +121,7 @@ def test_a_broker_that_stays_away_ends_the_query_by_name(read: Read):
 
 def test_offsets_that_were_cleaned_are_lost_data(read: Read):
     """Which fails the query, unless it is to go on without them."""
-    answers = (nothing(PullStatus.MOVED, 6, low=6), found(6, 10, low=6))
+    answers = (nothing(PullStatus.OFFSET_MOVED, 6, low=6), found(6, 10, low=6))
 
     with pytest.raises(DataLost, match="orders/0: what was to be read from 0 to 6 is no longer stored"):
         read(PlayedLink(*answers))
@@ -146,7 +146,7 @@ def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
     """Which fails the query by its offset, unless it is to go on without it."""
     torn = a_record(3, b"no messages", b"INNER_NUM\x014\x02", sys_flag=0xC0)
     block = block_of(*map(a_record, range(3)), torn, *map(a_record, range(7, 10)))
-    answer = Pulled(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block))
+    answer = PullResult(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block))
 
     with pytest.raises(
         DataLost, match=r"orders/0: the batch at offset 3 cannot be opened: .* With failOnDataLoss=false"
@@ -158,7 +158,7 @@ def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
 def test_what_a_replica_hands_out_is_read_whole_or_not_at_all(read: Read):
     """A damaged copy is no loss: the master is asked for all of it, and no row comes twice."""
     block = bytes(block_of(a_record(4, b"whole"), a_record(5, b"torn"))).replace(b"torn", b"worn")
-    damaged = Pulled(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block), is_copy=True)
+    damaged = PullResult(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block), is_from_replica=True)
     link = PlayedLink(found(0, 4), damaged, found(4, 10))
 
     assert read(link, columns=("offset", "body")) == list(range(10))

@@ -2,19 +2,19 @@
 
 import json
 
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.admin.cluster import parse_settings
 from holdfast.cli.broker_keys import figure_rows, setting_rows
-from holdfast.cli.commands.broker import _NOISE
+from holdfast.cli.commands.broker import _HIDDEN_FIGURES
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 
 
 def reported(**options: object) -> tuple[dict[str, str], dict[str, str]]:
     """Return the figures and settings that a broker reports."""
-    desk = BrokerDesk(**options)  # type: ignore[arg-type]
-    figures, settings = desk.ask(
+    desk = BrokerHarness(**options)  # type: ignore[arg-type]
+    figures, settings = desk.call(
         Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1),
         Command(code=RequestCode.GET_BROKER_CONFIG, opaque=2),
     )
@@ -25,7 +25,7 @@ def test_every_key_of_ours_has_a_meaning():
     """Of masters, of synchronous ones and of replicas."""
     for options in ({}, {"replication": "sync"}, {"replica_of": "broker-a", "replica_id": 1}):
         figures, settings = reported(**options)
-        shown = {key: value for key, value in figures.items() if not _NOISE.search(key)}
+        shown = {key: value for key, value in figures.items() if not _HIDDEN_FIGURES.search(key)}
 
         assert [key for key, _, meaning in figure_rows(shown) if meaning is None] == []
         assert [key for key, _, meaning in setting_rows(settings) if meaning is None] == []

@@ -85,11 +85,11 @@ def test_a_broker_in_place_of_a_name_server_is_recognised(capsys: pytest.Capture
         await server.listen(0)
         return server
 
-    server = loop.wait(listen())
+    server = loop.run(listen())
     try:
         assert main(["topic", "list", "--namesrv", server.address]) == 1
     finally:
-        loop.wait(server.stop())
+        loop.run(server.stop())
     assert f"{server.address} is no name server but perhaps a broker; give the address of a name server" in said(capsys)
 
 

@@ -133,7 +133,7 @@ class Answering:
         self._answer = answer
         self.printed: list[Printable] = []
 
-    def ask(self, work: object) -> object:
+    def execute(self, work: object) -> object:
         """Answer."""
         del work
         return self._answer
@@ -179,7 +179,7 @@ def _profiles() -> list[Printable]:
 
 
 def _index() -> list[Printable]:
-    return _caught(lambda: index.show_report(sample(index.Report), as_json=False))
+    return _caught(lambda: index.show_report(sample(index.ConversionReport), as_json=False))
 
 
 def _caught(call: Callable[[], None]) -> list[Printable]:
@@ -191,7 +191,7 @@ def _caught(call: Callable[[], None]) -> list[Printable]:
 
 
 def _moves(session: Any) -> None:
-    move_output.show_plan(session, session.ask(None), what="", dry_run=True)
+    move_output.show_plan(session, session.execute(None), goal="", dry_run=True)
 
 
 def _route() -> Route:
@@ -200,12 +200,12 @@ def _route() -> Route:
 
 CASES: list[Callable[[], list[Printable]]] = [
     of(broker.status_table),
-    of(broker.hold_parts, broker=BROKER),
+    of(broker.blocker_parts, broker=BROKER),
     shown_by(broker.describe, [sample(BrokerDescription)], broker=BROKER),
     of(cluster.push_table),
     of(dr._server_table),
     of(dr._unit_table),
-    of(dr._left_parts),
+    of(dr._backlog_parts),
     shown_by(group.list_groups, [sample(GroupSummary)] * 2, everything=False),
     shown_by(group.lag, GroupLag, group="billing", topic=None),
     shown_by(
@@ -224,7 +224,7 @@ CASES: list[Callable[[], list[Printable]]] = [
     shown_by(_moves, MovePlan),
     of(move_output.move_table),
     of(move_output.mapping_table),
-    of(queue.home_table),
+    of(queue.segment_table),
     shown_by(topic.list_topics, [sample(TopicSummary)] * 2, everything=False),
     shown_by(topic.route, _route(), topic=TOPIC),
     of(topic._host_table),
@@ -285,7 +285,7 @@ def test_names_of_options_stay_whole_beside_long_values(monkeypatch: pytest.Monk
 
 def assert_unbroken(table: tables.Table, lines: list[str]) -> None:
     """Check that each word that is shown is a word of a cell, or marked as shortened; ids are whole."""
-    cells = [tables.count_text(cell) for row in table.rows for cell in row]
+    cells = [tables.cell_text(cell) for row in table.rows for cell in row]
     headings = [column.heading for column in table.columns]
     known = {word for text in [*cells, *headings, table.title, table.empty] for word in text.split()}
     shown = itertools.takewhile(lambda line: not line.startswith("not shown: "), lines)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.admin.offsets import Target
+from holdfast.admin.offsets import OffsetTarget
 from holdfast.cli.queue_position_text import parse_target, parse_time
 from holdfast.model.errors import ConfigError
 
@@ -45,10 +45,10 @@ def test_what_is_no_time_is_refused_with_examples(text: str):
 
 def test_a_place_is_an_end_an_offset_or_a_time():
     """A bare number is an offset, never a time."""
-    assert parse_target("earliest", NOW) == Target("earliest")
-    assert parse_target("latest", NOW) == Target("latest")
-    assert parse_target("1763229023123", NOW) == Target("offset", 1763229023123)
-    assert parse_target("1s", NOW) == Target("time", NOW_MS - 1000)
+    assert parse_target("earliest", NOW) == OffsetTarget("earliest")
+    assert parse_target("latest", NOW) == OffsetTarget("latest")
+    assert parse_target("1763229023123", NOW) == OffsetTarget("offset", 1763229023123)
+    assert parse_target("1s", NOW) == OffsetTarget("time", NOW_MS - 1000)
 
 
 def test_what_is_no_place_is_refused():

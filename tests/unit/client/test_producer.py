@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.support.deliveries import a_received_message, settle, until
+from tests.support.deliveries import a_received_message, poll_until, run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.produce import sender
@@ -41,7 +41,7 @@ async def test_topic_and_body_make_a_message():
         await producer.send("t", b"body", tags="x", keys=["a"], properties={"p": "q"})
         await producer.send(Message("t", b"body", tags="x", keys=("a",), properties={"p": "q"}))
 
-        one, two = (parse_properties(command.fields["i"]) for command in server.heard_of(SEND))
+        one, two = (parse_properties(command.fields["i"]) for command in server.requests_of(SEND))
         assert one.pop("UNIQ_KEY") != two.pop("UNIQ_KEY")
         assert one == two == {"KEYS": "a", "TAGS": "x", "p": "q"}
 
@@ -54,7 +54,7 @@ async def test_many_sends_are_in_flight_at_once():
         server.answers[SEND] = held.append
 
         sends = [asyncio.create_task(producer.send("t", b"%d" % number)) for number in range(200)]
-        await server.heard(SEND, 201)
+        await server.wait_for_requests(SEND, 201)
         assert len(held) == 200
         assert not any(task.done() for task in sends)
         for command in held:
@@ -71,8 +71,8 @@ async def test_sends_of_one_key_are_one_at_a_time():
         server.answers[SEND] = held.append
 
         sends = [asyncio.create_task(producer.send("t", b"x", key=key)) for key in ("a", "a", "b")]
-        await server.heard(SEND, 3)
-        await settle()
+        await server.wait_for_requests(SEND, 3)
+        await run_ready_tasks()
         assert len(held) == 2
         server.on(SEND, **STORED)
         for command in held:
@@ -86,10 +86,10 @@ async def test_closing_waits_for_what_is_in_flight():
         held: list[Command] = []
         server.answers[SEND] = held.append
         sending = asyncio.create_task(producer.send("t", b"x"))
-        await server.heard(SEND)
+        await server.wait_for_requests(SEND)
 
         closing = asyncio.create_task(producer.close())
-        await settle()
+        await run_ready_tasks()
         assert not closing.done()
         with pytest.raises(LocalProtocolError, match="not open"):
             await producer.send("t", b"late")
@@ -97,7 +97,7 @@ async def test_closing_waits_for_what_is_in_flight():
 
         assert (await sending).offset == 7
         await closing
-        (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
+        (goodbye,) = server.requests_of(RequestCode.UNREGISTER_CLIENT)
         assert goodbye.fields == {"clientID": producer.client_id, "producerGroup": "p"}
 
 
@@ -108,12 +108,12 @@ async def test_concurrent_calls_of_close_all_wait_for_what_is_in_flight(way: str
         held: list[Command] = []
         server.answers[SEND] = held.append
         sending = asyncio.ensure_future(getattr(producer, way)(Message("t", b"x")))
-        await server.heard(SEND)
+        await server.wait_for_requests(SEND)
 
         closing = []
         for _ in range(2):
             closing.append(asyncio.create_task(producer.close()))
-            await settle()
+            await run_ready_tasks()
         assert not any(task.done() for task in closing)
         server.push(response(held[0], fields=STORED))
 
@@ -132,7 +132,7 @@ async def test_a_batch_is_one_request():
     async with a_producer() as (server, producer):
         await producer.send_many([Message("t", b"a" * 10_000), Message("t", b"b")])
 
-        (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
+        (command,) = server.requests_of(RequestCode.SEND_BATCH_MESSAGE)
         assert (command.fields["m"], command.fields["f"]) == ("true", "0")
         assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"a" * 10_000, b"b"]
 
@@ -147,7 +147,7 @@ async def test_a_half_message_is_marked():
             async with producer.transaction(Message("t", b"x", delay_level=1)):
                 pytest.fail("it should not have begun")
 
-        (half,) = server.heard_of(SEND)
+        (half,) = server.requests_of(SEND)
         assert half.fields["f"] == "4"
         assert {"TRAN_MSG": "true", "PGROUP": "p"}.items() <= parse_properties(half.fields["i"]).items()
 
@@ -167,7 +167,7 @@ async def test_topics_of_transactions_are_kept(monkeypatch: pytest.MonkeyPatch):
                 pass
             await producer.send("u", b"x")
 
-            await until(lambda: producer._client.routes.find("u") is None)
+            await poll_until(lambda: producer._client.routes.find("u") is None)
 
             assert producer._client.routes.find("t") is not None
             assert {topic for topic, _ in producer._sender._templates} == {"t"}
@@ -180,7 +180,7 @@ async def test_sends_to_a_topic_that_does_not_exist_ask_nobody_twice():
             with pytest.raises(SendFailed, match="does not exist and no broker creates topics"):
                 await producer.send("nowhere", b"x")
 
-        asked = [command.fields["topic"] for command in server.heard_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
+        asked = [command.fields["topic"] for command in server.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
         assert sorted(asked) == ["TBW102", "nowhere"]
 
 
@@ -199,7 +199,7 @@ async def test_names_are_put_into_the_namespace():
         async with Producer(server.namesrv, "p", namespace="ns") as producer:
             result = await producer.send("t", b"x")
             assert [queue.topic for queue in await producer.queues("t")] == ["ns%t"]
-        (command,) = server.heard_of(SEND)
+        (command,) = server.requests_of(SEND)
         assert (command.fields["a"], command.fields["b"], result.queue.topic) == ("ns%p", "ns%t", "ns%t")
 
 
@@ -213,7 +213,7 @@ async def test_a_message_goes_to_no_queue_of_another_topic(way: str):
 
         with pytest.raises(LocalProtocolError, match="no queue of the topic 't'"):
             await send()
-        assert server.heard_of(SEND) == []
+        assert server.requests_of(SEND) == []
 
 
 async def test_a_queue_is_known_with_and_without_the_namespace():
@@ -239,7 +239,7 @@ async def test_a_reply_without_a_way_back_fails():
 async def test_a_reply_tries_the_other_brokers():
     """Only one of them has the requester's connection: the one that stored the request is asked first."""
     async with ScriptedServer() as one, ScriptedServer() as two:
-        one.serve_topic("c_REPLY_TOPIC", others={"broker-b": two.address})
+        one.serve_topic("c_REPLY_TOPIC", other_brokers={"broker-b": two.address})
         one.refuse(RequestCode.SEND_REPLY_MESSAGE_V2, 1, "channel not found")
         two.on(RequestCode.SEND_REPLY_MESSAGE_V2, **STORED)
         two.on(RequestCode.HEART_BEAT)
@@ -247,7 +247,7 @@ async def test_a_reply_tries_the_other_brokers():
         async with Producer(one.namesrv, "p") as producer:
             result = await producer.reply(a_request(), b"reply")
         assert result.queue.broker_name == "broker-b"
-        assert len(one.heard_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
+        assert len(one.requests_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
 
 
 @pytest.mark.parametrize("timeout_s", [0, 0.05])
@@ -263,7 +263,7 @@ async def test_a_reply_ends_in_the_time_it_was_given(monkeypatch: pytest.MonkeyP
             with pytest.raises(SendFailed, match="no answer"):
                 await producer.reply(a_request(), b"reply", timeout_s=timeout_s)
 
-        assert len(await server.heard(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
+        assert len(await server.wait_for_requests(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
 
 
 async def test_a_reply_does_not_wait_longer_for_name_servers():
@@ -289,7 +289,7 @@ async def test_messages_are_gathered():
         await producer.flush()
 
         assert [future.result().offset for future in futures] == [7, 8, 9, 10]
-        (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
+        (command,) = server.requests_of(RequestCode.SEND_BATCH_MESSAGE)
         assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"0", b"1", b"2", b"3"]
 
 
@@ -308,7 +308,7 @@ async def test_a_key_keeps_its_order_whichever_way_it_is_sent():
         tasks.append(producer.send_nowait(Message("t", b"4", key="a")))
 
         for number in range(5):
-            await until(lambda: len(held) > number)  # noqa: B023 - called at once
+            await poll_until(lambda: len(held) > number)  # noqa: B023 - called at once
             await asyncio.sleep(0.02)  # longer than anything lingers
             assert len(held) == number + 1
             server.push(response(held[number], fields=STORED))
@@ -343,4 +343,4 @@ async def test_gathered_messages_know_the_namespace():
         server.on(SEND, **STORED)
         async with Producer(server.namesrv, "p", namespace="ns") as producer:
             await producer.send_nowait(Message("t", b"x"))
-        assert server.heard_of(SEND)[0].fields["b"] == "ns%t"
+        assert server.requests_of(SEND)[0].fields["b"] == "ns%t"

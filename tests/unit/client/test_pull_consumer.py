@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import poll_until
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
@@ -31,7 +31,7 @@ async def test_a_poll_takes_from_every_queue_in_turn():
         ScriptedGroup(server, queues=2, end=30)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign(await consumer.queues("t"))
-            await until(lambda: all(len(buffer) == 30 for buffer in consumer._buffers.values()))
+            await poll_until(lambda: all(len(buffer) == 30 for buffer in consumer._buffers.values()))
 
             first = await consumer.poll(messages_max=10)
             second = await consumer.poll(messages_max=10)
@@ -68,7 +68,7 @@ async def test_earlier_polls_are_committed_by_themselves(monkeypatch: pytest.Mon
             await consumer.assign([ZERO])
             await consumer.poll(5, messages_max=4)
             await consumer.poll(5, messages_max=4)
-            await until(lambda: group.committed == {0: 4})
+            await poll_until(lambda: group.committed == {0: 4})
         assert group.committed == {0: 8}
 
 
@@ -100,7 +100,7 @@ async def test_a_queue_may_be_dropped_while_a_seek_looks_up_its_offset(*, everyw
             seeking = asyncio.ensure_future(
                 consumer.seek_all("latest") if everywhere else consumer.seek(ZERO, "latest")
             )
-            (asked,) = await server.heard(RequestCode.GET_MAX_OFFSET)
+            (asked,) = await server.wait_for_requests(RequestCode.GET_MAX_OFFSET)
             await consumer.assign([ONE])
             server.answers[RequestCode.GET_MAX_OFFSET] = answer
             found = answer(asked)
@@ -167,7 +167,7 @@ async def test_a_paused_queue_returns_nothing():
         ScriptedGroup(server, end=5)
         async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
             await consumer.assign([ZERO])
-            await until(lambda: len(consumer._buffers[ZERO]) == 5)
+            await poll_until(lambda: len(consumer._buffers[ZERO]) == 5)
             consumer.pause(ZERO)
             assert await consumer.poll(0) == []
             consumer.resume(ZERO)
@@ -178,15 +178,15 @@ async def test_a_subscription_shares_the_queues_with_the_group():
     """And says in every pull what it wants: tools may come and go without a heartbeat."""
     async with a_server() as server:
         group = ScriptedGroup(server, queues=2, end=3)
-        group.others = ["zzz"]
+        group.other_members = ["zzz"]
         consumer = PullConsumer(server.namesrv, "g", start="earliest")
         consumer.subscribe("t", "a || b")
         async with consumer:
-            await until(lambda: consumer.assignment == [ZERO])
-            (pull, *_) = await server.heard(RequestCode.PULL_MESSAGE)
+            await poll_until(lambda: consumer.assignment == [ZERO])
+            (pull, *_) = await server.wait_for_requests(RequestCode.PULL_MESSAGE)
             assert (pull.fields["subscription"], pull.fields["sysFlag"]) == ("a || b", "6")
             consumer.unsubscribe("t")
-            await until(lambda: consumer.assignment == [])
+            await poll_until(lambda: consumer.assignment == [])
 
 
 async def test_a_loop_goes_on_until_the_consumer_is_closed():
@@ -224,7 +224,7 @@ async def test_a_restarted_broker_costs_neither_positions_nor_commits(
             group.end[0] = 40
             await server.listen(int(server.address.rpartition(":")[2]))
 
-            await until(lambda: group.committed == {0: 4})
+            await poll_until(lambda: group.committed == {0: 4})
             assert consumer.position(ZERO) == 8
             messages = []
             while len(messages) < 32:
@@ -253,7 +253,7 @@ async def test_closing_ends_a_start_that_is_under_way(kind: type[PullConsumer]):
         consumer = kind(server.namesrv, "g")
         consumer.subscribe("t")
         starting = asyncio.ensure_future(consumer.start())
-        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        await server.wait_for_requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)
         await consumer.close()
 
         with pytest.raises(HoldfastError):

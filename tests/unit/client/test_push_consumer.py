@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.deliveries import settle, until
+from tests.support.deliveries import poll_until, run_ready_tasks
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
@@ -55,9 +55,9 @@ async def test_what_was_consumed_is_committed_every_few_seconds(monkeypatch: pyt
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: group.committed == {0: 40})
+            await poll_until(lambda: group.committed == {0: 40})
         assert sorted(bodies.got) == sorted(b"0/%d" % number for number in range(40))
-        assert server.heard_of(RequestCode.UNREGISTER_CLIENT)
+        assert server.requests_of(RequestCode.UNREGISTER_CLIENT)
 
 
 async def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
@@ -72,11 +72,11 @@ async def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
         consumer = PushConsumer(server.namesrv, "g", listener=listen, start="earliest", retries_max=5)
         consumer.subscribe("t")
         async with consumer:
-            await server.heard(RequestCode.CONSUMER_SEND_MSG_BACK)
-            await until(lambda: consumer._readers != {})
-        assert group.given_back == [(1, 4)]
+            await server.wait_for_requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+            await poll_until(lambda: consumer._readers != {})
+        assert group.sent_back == [(1, 4)]
         assert group.committed == {0: 3}
-        (back,) = server.heard_of(RequestCode.CONSUMER_SEND_MSG_BACK)
+        (back,) = server.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
         assert back.fields["maxReconsumeTimes"] == "5"
 
 
@@ -94,8 +94,8 @@ async def test_closing_gives_back_what_does_not_end():
         consumer = PushConsumer(server.namesrv, "g", listener=listen, start="earliest", close_timeout_s=0.01)
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(done) == 2)
-        assert group.given_back == [(0, 0)]
+            await poll_until(lambda: len(done) == 2)
+        assert group.sent_back == [(0, 0)]
         assert group.committed == {0: 3}
 
 
@@ -108,11 +108,11 @@ async def test_a_lost_queue_is_committed_before_it_is_left(monkeypatch: pytest.M
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(bodies.got) == 20)
-            group.others = ["zzz"]
+            await poll_until(lambda: len(bodies.got) == 20)
+            group.other_members = ["zzz"]
             server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2))
-            await until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
-            await until(lambda: group.committed.get(1) == 10)
+            await poll_until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
+            await poll_until(lambda: group.committed.get(1) == 10)
             assert group.committed.get(0, 0) == 0, "the queue that stays is committed later"
             assert len(bodies.got) == 20
 
@@ -121,15 +121,15 @@ async def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_lea
     """And reads nothing that another one has locked."""
     async with a_server() as server:
         group, bodies = ScriptedGroup(server, queues=2, end=3), Bodies()
-        group.grants_locks = False
+        group.is_lock_granted = False
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=True, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await server.heard(RequestCode.LOCK_BATCH_MQ)
+            await server.wait_for_requests(RequestCode.LOCK_BATCH_MQ)
             assert consumer.assignment == []
-            group.grants_locks = True
+            group.is_lock_granted = True
             consumer._member.wake()
-            await until(lambda: len(bodies.got) == 6)
+            await poll_until(lambda: len(bodies.got) == 6)
             assert group.locked == {0, 1}
         assert group.locked == set()
         assert [body for body in bodies.got if body.startswith(b"0")] == [b"0/0", b"0/1", b"0/2"]
@@ -154,15 +154,15 @@ async def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(mo
         consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await server.heard(RequestCode.LOCK_BATCH_MQ, 4)
+            await server.wait_for_requests(RequestCode.LOCK_BATCH_MQ, 4)
             assert got == [b"0/0"]
             server.answers[RequestCode.LOCK_BATCH_MQ] = group._lock
-            await until(lambda: len(got) == 2)
+            await poll_until(lambda: len(got) == 2)
 
 
 async def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.MonkeyPatch):
     """At once; if it comes back, what was done is not done again."""
-    monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(group_member, "_RETRY_PAUSE_S", 0.001)
 
     async with a_server() as server:
         group = ScriptedGroup(server, end=4)
@@ -171,16 +171,16 @@ async def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: p
         async def listen(message: ReceivedMessage) -> None:
             got.append(message.body)
             if message.offset == 1:
-                group.grants_locks = False
+                group.is_lock_granted = False
                 assert consumer._locks is not None
                 consumer._locks._locks.drop([message.queue])
 
         consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(got) == 2 and consumer.assignment == [])
-            group.grants_locks = True
-            await until(lambda: len(got) == 4)
+            await poll_until(lambda: len(got) == 2 and consumer.assignment == [])
+            group.is_lock_granted = True
+            await poll_until(lambda: len(got) == 4)
         assert got == [b"0/0", b"0/1", b"0/2", b"0/3"]
 
 
@@ -194,7 +194,7 @@ async def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.Monkey
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=ordered, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(bodies.got) == 10)
+            await poll_until(lambda: len(bodies.got) == 10)
             owned = consumer.assignment
 
             await server.stop()
@@ -203,9 +203,9 @@ async def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.Monkey
             server.requests.clear()
             await server.listen(int(server.address.rpartition(":")[2]))
 
-            await until(lambda: len(bodies.got) == 16)
+            await poll_until(lambda: len(bodies.got) == 16)
             assert sorted(bodies.got) == sorted(b"%d/%d" % (queue, at) for queue in (0, 1) for at in range(8))
-            await until(lambda: min(group.committed.values()) >= 5 and len(group.committed) == 2)
+            await poll_until(lambda: min(group.committed.values()) >= 5 and len(group.committed) == 2)
             assert group.locked == ({0, 1} if ordered else set())
             assert consumer.assignment == owned
             to_broker = [command for command in server.requests if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC]
@@ -228,20 +228,20 @@ async def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock(monk
         consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: begun == [0])
+            await poll_until(lambda: begun == [0])
             await server.stop()
             group.restart(committed={})
-            await until(lambda: not consumer._member.client.connected_brokers())
+            await poll_until(lambda: not consumer._member.client.connected_brokers())
             ends.put_nowait(None)
-            await settle()
+            await run_ready_tasks()
             assert begun == [0]
 
             await server.listen(int(server.address.rpartition(":")[2]))
-            await until(lambda: begun == [0, 1])
+            await poll_until(lambda: begun == [0, 1])
             assert group.locked == {0}
             for _ in range(2):
                 ends.put_nowait(None)
-            await until(lambda: begun == [0, 1, 2])
+            await poll_until(lambda: begun == [0, 1, 2])
 
 
 async def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
@@ -251,11 +251,11 @@ async def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(bodies.got) == 3)
+            await poll_until(lambda: len(bodies.got) == 3)
             await server.stop()
             group.restart(committed={0: 7})
             await server.listen(int(server.address.rpartition(":")[2]))
-            await until(lambda: [reader.window.next_offset for reader in consumer._readers.values()] == [7])
+            await poll_until(lambda: [reader.window.next_offset for reader in consumer._readers.values()] == [7])
             assert group.committed == {0: 7}
 
 
@@ -264,23 +264,23 @@ async def test_a_broker_that_drops_out_of_the_route_keeps_its_consumers():
     async with a_server() as server:
         group, bodies = ScriptedGroup(server, end=3), Bodies()
         async with ScriptedServer() as name_server:
-            name_server.serve_topic("t", others={})
+            name_server.serve_topic("t", other_brokers={})
             name_server.answers = dict(server.answers)
             consumer = PushConsumer(name_server.namesrv, "g", listener=bodies, start="earliest")
             consumer.subscribe("t")
             async with consumer:
-                await until(lambda: len(bodies.got) == 3)
+                await poll_until(lambda: len(bodies.got) == 3)
                 routes = name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
                 name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=b'{"brokerDatas":[],"queueDatas":[]}')
                 await server.stop()
-                await until(lambda: consumer._member.client.routes.find("t").publishable == ())  # type: ignore[union-attr]
+                await poll_until(lambda: consumer._member.client.routes.find("t").publishable == ())  # type: ignore[union-attr]
                 await consumer._member.rebalance()
                 assert len(consumer.assignment) == 1
 
                 name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
                 group.end[0] = 5
                 await server.listen(int(server.address.rpartition(":")[2]))
-                await until(lambda: len(bodies.got) == 5)
+                await poll_until(lambda: len(bodies.got) == 5)
             assert bodies.got == [b"0/%d" % at for at in range(5)]
 
 
@@ -292,11 +292,11 @@ async def test_an_operators_reset_reaches_the_listener():
         consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(bodies.got) == 3)
+            await poll_until(lambda: len(bodies.got) == 3)
             body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:1}}'
             fields = {"topic": "t", "group": "g"}
             server.push(Command(code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, flag=2, fields=fields, body=body))
-            await until(lambda: len(bodies.got) == 5)
+            await poll_until(lambda: len(bodies.got) == 5)
         assert bodies.got[3:] == [b"0/1", b"0/2"]
 
 
@@ -313,7 +313,7 @@ async def test_a_loop_may_give_a_message_back():
                 else:
                     consumer.ack(message)
                     break
-        assert group.given_back == [(0, 3)]
+        assert group.sent_back == [(0, 3)]
         assert group.committed == {0: 2}
 
 
@@ -348,8 +348,8 @@ async def test_a_broadcasting_consumer_drops_what_fails(tmp_path: Path):
         )
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(seen) == 2)
-        assert (group.given_back, group.committed) == ([], {})
+            await poll_until(lambda: len(seen) == 2)
+        assert (group.sent_back, group.committed) == ([], {})
         assert b":2" in (tmp_path / "offsets").read_bytes()
 
 
@@ -361,11 +361,11 @@ async def test_run_returns_when_the_consumer_is_closed():
         consumer.subscribe("t")
         await consumer.start()
         running = asyncio.create_task(consumer.run())
-        await settle()
+        await run_ready_tasks()
         assert not running.done()
 
         await consumer.close()
 
         await running
         await consumer.close()
-        assert len(server.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
+        assert len(server.requests_of(RequestCode.UNREGISTER_CLIENT)) == 1

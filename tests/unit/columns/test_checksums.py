@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from holdfast.columns.checksums import SUMMED_COUNT_MIN, are_all_right
-from holdfast.columns.message_columns import Origin, Wanted, to_batches
+from holdfast.columns.checksums import SUMMED_COUNT_MIN, checksums_match
+from holdfast.columns.message_columns import RecordOrigin, RowSelection, to_batches
 from holdfast.model.errors import CorruptRecord
 from holdfast.wire.records.record import StoredRecord, encode_record
 
@@ -22,7 +22,7 @@ def some_bodies(size: int, count: int) -> tuple[bytearray, npt.NDArray[np.int32]
 
 
 def judge(bodies: bytearray, size: int, crcs: npt.NDArray[np.int32]) -> bool:
-    return are_all_right(np.frombuffer(bodies, dtype=np.uint8), size, crcs)
+    return checksums_match(np.frombuffer(bodies, dtype=np.uint8), size, crcs)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -73,11 +73,11 @@ def test_the_one_record_among_many_that_is_damaged_is_named(size: int):
         for offset in range(count)
     ]  # fmt: skip
     block = bytearray(b"".join(records))
-    wanted = Wanted(("body",), 0, count)
-    (good,) = to_batches(bytes(block), Origin("orders", 0, "broker-a", 1), wanted)
+    wanted = RowSelection(("body",), 0, count)
+    (good,) = to_batches(bytes(block), RecordOrigin("orders", 0, "broker-a", 1), wanted)
     assert good["body"].to_pylist() == [body] * count
     bad_start = 37 * len(records[0]) + 88
     block[bad_start + 5] ^= 1
     with pytest.raises(CorruptRecord, match="checksum") as raised:
-        list(to_batches(bytes(block), Origin("orders", 0, "broker-a", 1), wanted))
+        list(to_batches(bytes(block), RecordOrigin("orders", 0, "broker-a", 1), wanted))
     assert raised.value.position == bad_start

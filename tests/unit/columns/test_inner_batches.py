@@ -19,7 +19,7 @@ from tests.unit.columns.test_message_columns import (
 
 from holdfast.client.messages.unpacking import read_messages
 from holdfast.columns import inner_batches
-from holdfast.columns.message_columns import Wanted, to_batches
+from holdfast.columns.message_columns import RowSelection, to_batches
 from holdfast.model.errors import CorruptRecord, UnreadableBatch
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, flag_of
@@ -82,8 +82,8 @@ def test_only_wanted_items_are_rows():
     items = [(0, b"%d" % number, b"TAGS\x01%d\x02" % (number % 2)) for number in range(10)]
     block = block_of(a_batch(0, items), a_batch(10, items, Codec.LZ4), a_record(20, properties=b"TAGS\x011\x02"))
 
-    middle = to_batch(block, ORIGIN, Wanted(("offset", "body"), 1004, 1013))
-    tagged = to_batch(block, ORIGIN, Wanted(("offset",), 1004, 1099, frozenset({"1"})))
+    middle = to_batch(block, ORIGIN, RowSelection(("offset", "body"), 1004, 1013))
+    tagged = to_batch(block, ORIGIN, RowSelection(("offset",), 1004, 1099, frozenset({"1"})))
 
     assert middle["offset"].to_pylist() == list(range(1004, 1013))
     assert middle["body"].to_pylist() == [b"%d" % (number % 10) for number in range(4, 13)]
@@ -95,9 +95,9 @@ def test_a_batch_behind_the_end_is_not_opened():
     broken = a_record(1, b"no items", sys_flag=INNER_BATCH)
     block = block_of(a_batch(0, [(0, b"x", b"")]), broken)
 
-    assert to_batch(block, ORIGIN, Wanted(("body",), 0, 1001)).num_rows == 1
+    assert to_batch(block, ORIGIN, RowSelection(("body",), 0, 1001)).num_rows == 1
     with pytest.raises(UnreadableBatch):
-        to_batch(block, ORIGIN, Wanted(("body",), 0, 1002))
+        to_batch(block, ORIGIN, RowSelection(("body",), 0, 1002))
 
 
 def test_a_batch_that_was_changed_is_not_opened():
@@ -105,7 +105,7 @@ def test_a_batch_that_was_changed_is_not_opened():
     block = block_of(a_batch(0, [(0, b"hello", b"")])).replace(b"hello", b"hellO")
 
     with pytest.raises(CorruptRecord, match="checksum"):
-        to_batch(block, ORIGIN, Wanted(("offset",), 0, 1 << 62))
+        to_batch(block, ORIGIN, RowSelection(("offset",), 0, 1 << 62))
 
 
 TWO = encode_items([(0, b"one", b""), (0, b"three", b"")])

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.messages.unpacking import read_messages
-from holdfast.columns.message_columns import TYPES, Origin, Wanted, schema_of, to_batches
+from holdfast.columns.message_columns import TYPES, RecordOrigin, RowSelection, schema_of, to_batches
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import Codec, compress, flag_of
 from holdfast.wire.records.record import StoredRecord, encode_record
 
-ALL = Wanted(tuple(TYPES), 0, 1 << 62)
-ORIGIN = Origin("orders", 3, "broker-b", 2, delta=1000)
+ALL = RowSelection(tuple(TYPES), 0, 1 << 62)
+ORIGIN = RecordOrigin("orders", 3, "broker-b", 2, delta=1000)
 QUEUE = MessageQueue("orders", "__syslo__global__", 3)
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -46,7 +46,7 @@ def a_record(offset: int, body: bytes = b"hello", properties: bytes = b"", **mor
     )  # fmt: skip
 
 
-def to_batch(block: bytes, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
+def to_batch(block: bytes, origin: RecordOrigin, wanted: RowSelection) -> pa.RecordBatch:
     """Return all batches of an answer as one."""
     made = pa.Table.from_batches(to_batches(block, origin, wanted), schema_of(wanted.columns)).combine_chunks()
     return next(iter(made.to_batches()), pa.RecordBatch.from_pylist([], made.schema))
@@ -177,7 +177,7 @@ def test_a_batch_that_was_kept_whole_is_a_row_for_each_message():
     inner = encode_items([(0, b"one", b"TAGS\x01a\x02"), (0, b"two", b""), (0, b"three", b"")])
     block = block_of(a_record(0), a_record(1, inner, b"INNER_NUM\x013\x02", sys_flag=0xC0))
 
-    rows = to_batch(block, ORIGIN, Wanted(("offset", "body", "tags"), 1001, 1003)).to_pylist()
+    rows = to_batch(block, ORIGIN, RowSelection(("offset", "body", "tags"), 1001, 1003)).to_pylist()
 
     assert rows == [
         {"offset": 1001, "body": b"one", "tags": "a"},
@@ -190,7 +190,7 @@ def test_only_wanted_rows_and_columns_are_there():
     tags = [b"TAGS\x01a\x02", b"TAGS\x01ab\x02", b"", b"TAGS\x01a\x02", b"TAGS\x01a\x02"]
     block = block_of(*(a_record(offset, properties=text) for offset, text in enumerate(tags)))
 
-    batch = to_batch(block, ORIGIN, Wanted(("offset",), 1000, 1004, frozenset({"a"})))
+    batch = to_batch(block, ORIGIN, RowSelection(("offset",), 1000, 1004, frozenset({"a"})))
 
     assert batch.to_pydict() == {"offset": [1000, 1003]}
 
@@ -199,7 +199,7 @@ def test_a_body_that_nobody_asks_for_is_not_looked_at():
     """That is what makes choosing columns worth while."""
     block = block_of(a_record(0)).replace(b"hello", b"hellO")
 
-    assert to_batch(block, ORIGIN, Wanted(("offset",), 0, 1 << 62)).num_rows == 1
+    assert to_batch(block, ORIGIN, RowSelection(("offset",), 0, 1 << 62)).num_rows == 1
     with pytest.raises(CorruptRecord, match="checksum"):
         to_batch(block, ORIGIN, ALL)
 

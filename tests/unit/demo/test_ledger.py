@@ -8,9 +8,9 @@ def play(*arrived: int, acknowledged: int = 3) -> Ledger:
     """Return a ledger of one key with numbers 0, 1, 2 acknowledged and these arrived, in a queue of their own."""
     ledger = Ledger()
     for number in range(acknowledged):
-        ledger.acknowledge("k", number, "broker-a", pause_ms=1.0)
+        ledger.record_acknowledgement("k", number, "broker-a", pause_ms=1.0)
     for number in arrived:
-        ledger.arrive("k", number, queue=0, offset=number)
+        ledger.record_arrival("k", number, queue=0, offset=number)
     return ledger
 
 
@@ -52,8 +52,8 @@ def test_what_nobody_knows_may_be_there_or_not():
     """A broker died before it answered: then both are right."""
     there, not_there = play(0, 1, 2), play(0, 1, 2)
     for ledger in (there, not_there):
-        ledger.doubt("k", 3)
-    there.arrive("k", 3, queue=0, offset=3)
+        ledger.record_in_doubt("k", 3)
+    there.record_arrival("k", 3, queue=0, offset=3)
 
     assert there.close().is_good
     assert not_there.close().is_good
@@ -71,7 +71,7 @@ def test_a_message_that_nobody_sent_is_unexpected():
 def test_refusals_are_counted():
     """Whether they are allowed is for the demo to say: one kills brokers, one does not."""
     ledger = play(0, 1, 2)
-    ledger.refuse()
+    ledger.record_failure()
 
     assert ledger.close().refused == 1
 
@@ -79,8 +79,8 @@ def test_refusals_are_counted():
 def test_an_offset_without_a_message_is_a_hole():
     """Offsets go on where they were, whoever leads the queue."""
     ledger = play(0, 1, 2)
-    ledger.acknowledge("k", 3, "broker-b", pause_ms=1.0)
-    ledger.arrive("k", 3, queue=0, offset=10_000)
+    ledger.record_acknowledgement("k", 3, "broker-b", pause_ms=1.0)
+    ledger.record_arrival("k", 3, queue=0, offset=10_000)
 
     assert ledger.close().holes == 9_997
     assert not ledger.close().is_good
@@ -89,7 +89,7 @@ def test_an_offset_without_a_message_is_a_hole():
 def test_keys_are_independent():
     """Order is promised within a key only."""
     ledger = play(0, 1, 2)
-    ledger.arrive("other", 0, queue=1, offset=0)
+    ledger.record_arrival("other", 0, queue=1, offset=0)
 
     assert ledger.close().out_of_order == 0
 
@@ -102,8 +102,8 @@ def test_a_run_in_which_nothing_happened_is_not_right():
 def test_a_message_that_arrives_before_its_acknowledgement_is_not_missing():
     """Consumers may be faster than the producer."""
     ledger = Ledger()
-    ledger.arrive("k", 0, queue=0, offset=0)
-    ledger.acknowledge("k", 0, "broker-a", pause_ms=1.0)
+    ledger.record_arrival("k", 0, queue=0, offset=0)
+    ledger.record_acknowledgement("k", 0, "broker-a", pause_ms=1.0)
 
     assert not ledger.missing
     assert ledger.close().is_good
@@ -112,17 +112,17 @@ def test_a_message_that_arrives_before_its_acknowledgement_is_not_missing():
 def test_it_tells_who_stored_what_since_the_last_look():
     """So that everybody sees the load move."""
     ledger = play(acknowledged=3)
-    ledger.acknowledge("k", 3, "broker-b", pause_ms=1.0)
+    ledger.record_acknowledgement("k", 3, "broker-b", pause_ms=1.0)
 
-    assert ledger.take_shares() == "broker-a 75 %, broker-b 25 %"
-    assert ledger.take_shares() == "no broker"
+    assert ledger.shares_since_last() == "broker-a 75 %, broker-b 25 %"
+    assert ledger.shares_since_last() == "no broker"
 
 
 def test_the_longest_send_is_shown():
     """Of all of them."""
     ledger = play(0, 1, 2)
-    ledger.acknowledge("k", 3, "broker-a", pause_ms=41.6)
-    ledger.acknowledge("k", 4, "broker-a", pause_ms=2.0)
+    ledger.record_acknowledgement("k", 3, "broker-a", pause_ms=41.6)
+    ledger.record_acknowledgement("k", 4, "broker-a", pause_ms=2.0)
 
     rows = {name: count for name, count, _ in ledger_rows(ledger.close())}
 

@@ -14,14 +14,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 def a_timeline() -> Timeline:
     """Return a short one: a broker that is killed and comes back, one that goes, and a query with two batches."""
     timeline = Timeline()
-    timeline.tell(1.0, "setting up")
+    timeline.record_event(1.0, "setting up")
     for name in ("broker-a", "broker-b"):
         timeline.begin(name, 2.0)
     timeline.begin("query count", 3.0)
     timeline.batches["query count"] = [5.0, 8.0]
     for second in range(5, 20):
         timeline.sample(second, {"broker-a": second * 10, "broker-b": min(second, 10) * 10}, second * 15)
-    timeline.tell(12.0, "broker-b is gone & forgotten")
+    timeline.record_event(12.0, "broker-b is gone & forgotten")
     timeline.end("broker-b", 12.0)
     timeline.end("broker-a", 14.0)
     timeline.begin("broker-a", 16.0)

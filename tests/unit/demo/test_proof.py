@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast.demo.ledger import Ledger
-from holdfast.demo.proof import Proof, Row, check_counts, close_books
+from holdfast.demo.proof import Proof, Row, check_counts, compare_clicks
 
 CLICKS = [Row("home", number, queue=0, offset=number) for number in range(3)]
 COUNTS = [Row("home", count, queue=1, offset=at) for at, count in enumerate((1, 3))]
@@ -14,28 +14,28 @@ def sent(count: int = 3) -> Ledger:
     """Return the books of a sender whose clicks were all acknowledged."""
     ledger = Ledger()
     for number in range(count):
-        ledger.acknowledge("home", number, "broker-a", pause_ms=1.0)
+        ledger.record_acknowledgement("home", number, "broker-a", pause_ms=1.0)
     return ledger
 
 
 def a_good_proof() -> Proof:
-    clicks = close_books(sent(), CLICKS)
+    clicks = compare_clicks(sent(), CLICKS)
     return Proof(clicks=clicks, counted=3, shown=3, miscounted=0, restarts=0, stored=5, rows=5, copied=0, left=0)
 
 
 def test_rows_are_judged_in_the_order_of_their_offsets():
     """Parquet has no order."""
-    assert close_books(sent(), reversed(CLICKS)).is_good
+    assert compare_clicks(sent(), reversed(CLICKS)).is_good
 
 
 def test_a_click_that_is_missing_repeated_or_out_of_order_is_seen():
     """Each by its name."""
     moved = [Row("home", 1, 0, 0), Row("home", 0, 0, 1), Row("home", 2, 0, 2)]
 
-    assert close_books(sent(), CLICKS[:2]).lost == 1
-    assert close_books(sent(), [*CLICKS, Row("home", 2, 0, 3)]).repeated == 1
-    assert close_books(sent(), moved).out_of_order == 1
-    assert close_books(sent(), [*CLICKS[:2], Row("home", 2, 0, 7)]).holes == 5
+    assert compare_clicks(sent(), CLICKS[:2]).lost == 1
+    assert compare_clicks(sent(), [*CLICKS, Row("home", 2, 0, 3)]).repeated == 1
+    assert compare_clicks(sent(), moved).out_of_order == 1
+    assert compare_clicks(sent(), [*CLICKS[:2], Row("home", 2, 0, 7)]).holes == 5
 
 
 def test_counts_rise_and_end_at_the_number_of_clicks():

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from holdfast.model import deletion
-from holdfast.model.deletion import Deletions, Marker, is_marked_when_deleted
+from holdfast.model.deletion import DeletionMarker, Deletions, is_marked_when_deleted
 
 
 def test_a_topic_is_deleted_until_it_is_created_again():
@@ -23,7 +23,7 @@ def test_a_topic_is_deleted_until_it_is_created_again():
 
     deletions.delete("orders", "", 7)
     assert deletions.is_deleted("orders", "C")
-    assert deletions.all() == [Marker("orders", 1002)]
+    assert deletions.all() == [DeletionMarker("orders", 1002)]
 
 
 def test_a_deletion_in_one_cluster_concerns_that_one():
@@ -43,34 +43,41 @@ def test_a_deletion_in_one_cluster_concerns_that_one():
 def test_servers_that_heard_the_same_have_the_same():
     """In whatever order it came; the deletion wins where a lifted marker has its version."""
     markers = [
-        Marker("a", 1),
-        Marker("a", 2, is_lifted=True),
-        Marker("a", 2),
-        Marker("a", 1, "east", is_lifted=True),
-        Marker("a", 3, "west", is_lifted=True),
-        Marker("b", 1),
+        DeletionMarker("a", 1),
+        DeletionMarker("a", 2, is_lifted=True),
+        DeletionMarker("a", 2),
+        DeletionMarker("a", 1, "east", is_lifted=True),
+        DeletionMarker("a", 3, "west", is_lifted=True),
+        DeletionMarker("b", 1),
     ]
 
     tables = {str(Deletions(order).all()) for order in itertools.permutations(markers)}
 
-    assert tables == {str([Marker("a", 2), Marker("a", 3, "west", is_lifted=True), Marker("b", 1)])}
+    assert tables == {
+        str([DeletionMarker("a", 2), DeletionMarker("a", 3, "west", is_lifted=True), DeletionMarker("b", 1)])
+    }
 
 
 def test_merging_says_whether_something_is_new():
     """So that only news is written and carried on."""
-    deletions = Deletions([Marker("a", 2)])
+    deletions = Deletions([DeletionMarker("a", 2)])
 
-    assert not deletions.merge([Marker("a", 1), Marker("a", 2)])
-    assert deletions.merge([Marker("a", 3)])
+    assert not deletions.merge([DeletionMarker("a", 1), DeletionMarker("a", 2)])
+    assert deletions.merge([DeletionMarker("a", 3)])
 
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """Lifted markers go first, then the oldest: the same ones at every server."""
     monkeypatch.setattr(deletion, "MARKERS_MAX", 2)
-    markers = [Marker("a", 1), Marker("b", 9, is_lifted=True), Marker("c", 3), Marker("d", 2)]
+    markers = [
+        DeletionMarker("a", 1),
+        DeletionMarker("b", 9, is_lifted=True),
+        DeletionMarker("c", 3),
+        DeletionMarker("d", 2),
+    ]
 
     for order in itertools.permutations(markers):
-        assert Deletions(order).all() == [Marker("c", 3), Marker("d", 2)]
+        assert Deletions(order).all() == [DeletionMarker("c", 3), DeletionMarker("d", 2)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
+from holdfast.model.filter import accepted_tag_codes, is_tag_type, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.java_hash import java_hash
 
@@ -11,7 +11,7 @@ def test_no_expression_lets_everything_through(text: str | None) -> None:
     subscription = parse_tags("T", text)
 
     assert subscription.sub_string == "*"
-    assert wanted_codes(subscription) is None
+    assert accepted_tag_codes(subscription) is None
 
 
 def test_tags_are_told_apart_by_two_bars() -> None:
@@ -19,7 +19,7 @@ def test_tags_are_told_apart_by_two_bars() -> None:
     subscription = parse_tags("T", " TagA || TagB|| ", version=7)
 
     assert subscription.tags_set == {"TagA", "TagB"}
-    assert wanted_codes(subscription) == {2598919, 2598920}
+    assert accepted_tag_codes(subscription) == {2598919, 2598920}
     assert subscription.sub_version == 7
 
 
@@ -27,17 +27,17 @@ def test_a_subscription_with_text_alone_is_understood() -> None:
     """Some clients send no hashes: the text says the same."""
     subscription = Subscription(topic="T", sub_string="TagA || TagB")
 
-    assert wanted_codes(subscription) == {java_hash("TagA"), java_hash("TagB")}
+    assert accepted_tag_codes(subscription) == {java_hash("TagA"), java_hash("TagB")}
 
 
 def test_hashes_of_the_client_count_before_the_text() -> None:
     """The client that sent them filters by them."""
-    assert wanted_codes(Subscription(topic="T", sub_string="TagA", code_set=frozenset({5}))) == {5}
+    assert accepted_tag_codes(Subscription(topic="T", sub_string="TagA", code_set=frozenset({5}))) == {5}
 
 
 def test_a_class_filter_lets_everything_through() -> None:
     """The class runs elsewhere: the broker must not take away what it might want."""
-    assert wanted_codes(Subscription(topic="T", sub_string="x.y.Filter", class_filter_mode=True)) is None
+    assert accepted_tag_codes(Subscription(topic="T", sub_string="x.y.Filter", class_filter_mode=True)) is None
 
 
 def test_no_expression_type_means_tags() -> None:

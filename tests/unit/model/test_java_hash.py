@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.java_hash import hash_all_behind, hash_behind, hash_units, java_hash
+from holdfast.model.java_hash import extend_hash, extend_hashes, hash_units, java_hash
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_texts_can_be_hashed_behind_others_many_at_once(prefixes: list[str], dat
 
     expected = [java_hash(text) & 0xFFFFFFFF for text in whole]
 
-    assert hash_all_behind(hashes, texts) == expected
-    assert [hash_behind(*pair) for pair in zip(hashes, texts, strict=True)] == expected
+    assert extend_hashes(hashes, texts) == expected
+    assert [extend_hash(*pair) for pair in zip(hashes, texts, strict=True)] == expected

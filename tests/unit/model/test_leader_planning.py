@@ -10,9 +10,9 @@ import pytest
 from holdfast.model.errors import MappingRefused
 from holdfast.model.leader_planning import (
     Leaders,
-    Move,
+    PlannedMove,
     apply_moves,
-    count_leads,
+    count_led_queues,
     plan_create,
     plan_drain,
     plan_grow,
@@ -31,14 +31,14 @@ def is_even(counts: Iterable[int]) -> bool:
     return max(numbers) - min(numbers) <= 1
 
 
-def led_after(leaders: Leaders, moves: list[Move], brokers: list[str]) -> list[int]:
+def led_after(leaders: Leaders, moves: list[PlannedMove], brokers: list[str]) -> list[int]:
     """Return how many each of *brokers* leads after *moves*; nobody else leads any."""
     counts = Counter(apply_moves(leaders, moves).values())
     assert set(counts) <= set(brokers)
     return [counts[broker] for broker in brokers]
 
 
-def topics_after(topics: dict[str, dict[int, str]], moves: list[Move]) -> dict[str, dict[int, str]]:
+def topics_after(topics: dict[str, dict[int, str]], moves: list[PlannedMove]) -> dict[str, dict[int, str]]:
     return {topic: apply_moves(led, [move for move in moves if move.topic == topic]) for topic, led in topics.items()}
 
 
@@ -154,7 +154,7 @@ def test_a_drained_broker_leads_nothing_and_no_other_queue_moves():
 
     moves = plan_drain("b", topics, ["a", "b", "c"])
 
-    assert moves == [Move("t", 1, "b", "c"), Move("t", 2, "b", "a"), Move("u", 1, "b", "c")]
+    assert moves == [PlannedMove("t", 1, "b", "c"), PlannedMove("t", 2, "b", "a"), PlannedMove("u", 1, "b", "c")]
     assert plan_drain("d", topics, ["a"]) == []
 
 
@@ -162,7 +162,7 @@ def test_a_drain_evens_out_the_whole_cluster():
     """A thousand topics of one queue do not all go to the first broker."""
     topics = {f"t{number}": {0: "z"} for number in range(1000)}
 
-    counts = count_leads(topics_after(topics, plan_drain("z", topics, [*names(3), "z"])))
+    counts = count_led_queues(topics_after(topics, plan_drain("z", topics, [*names(3), "z"])))
 
     assert is_even(counts[broker] for broker in names(3))
 
@@ -188,7 +188,7 @@ def test_a_new_broker_gets_its_share():
         after = topics_after(topics, moves)
         assert {move.target for move in moves} <= {"new"}
         total = sum(len(led) for led in topics.values())
-        assert count_leads(after)["new"] == total // (len(old) + 1)
+        assert count_led_queues(after)["new"] == total // (len(old) + 1)
         for topic, led in after.items():
             share = len(led) // (len(old) + 1)
             counts = Counter(led.values())
@@ -243,7 +243,7 @@ def test_a_cluster_is_evened_with_the_fewest_moves():
 
         after = topics_after(topics, moves)
         assert len(moves) == fewest_moves(topics, brokers)
-        assert is_even(count_leads(after)[broker] for broker in brokers)
+        assert is_even(count_led_queues(after)[broker] for broker in brokers)
         for led in after.values():
             assert is_even(Counter(led.values())[broker] for broker in brokers)
         assert plan_rebalance(after, brokers) == []
@@ -255,7 +255,7 @@ def test_a_broker_that_is_not_asked_for_leads_nothing_afterwards():
 
     after = topics_after(topics, plan_rebalance(topics, ["a", "b"]))
 
-    assert count_leads(after) == {"a": 2, "b": 2}
+    assert count_led_queues(after) == {"a": 2, "b": 2}
 
 
 def test_many_small_topics_do_not_pile_up():
@@ -265,7 +265,7 @@ def test_many_small_topics_do_not_pile_up():
     moves = plan_rebalance(topics, names(10))
 
     assert len(moves) == 900
-    assert set(count_leads(topics_after(topics, moves)).values()) == {100}
+    assert set(count_led_queues(topics_after(topics, moves)).values()) == {100}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_many_small_topics_do_not_pile_up():
         lambda: plan_rebalance({"t": {0: "a"}}, []),
     ],
 )
-def test_somebody_must_lead(ask: Callable[[], list[Move]]):
+def test_somebody_must_lead(ask: Callable[[], list[PlannedMove]]):
     """No plan without brokers."""
     with pytest.raises(MappingRefused) as refused:
         ask()

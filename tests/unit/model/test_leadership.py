@@ -1,9 +1,9 @@
 """Who leads each logical queue."""
 
 import pytest
-from tests.support.static_topics import MOCK, a_record, logical
+from tests.support.static_topics import MOCK, a_record, logical_queue
 
-from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
+from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.model.queue import MessageQueue
 
@@ -21,9 +21,9 @@ def test_all_queues_are_there_in_order():
     """Under the mock broker of the scope, those that nobody leads too: keys are spread over all of them."""
     leaders = find_leaders("t", [a_record("b", {2: 0}), a_record("a", {0: 0})])
 
-    assert list(leaders) == [logical(number) for number in range(4)]
+    assert list(leaders) == [logical_queue(number) for number in range(4)]
     assert [leader.broker for leader in leaders.values()] == ["a", "__syslo__none__", "b", "__syslo__none__"]
-    assert leaders[logical(3)] == NO_LEADER
+    assert leaders[logical_queue(3)] == NO_LEADER
 
 
 def test_the_newest_generation_leads():
@@ -91,26 +91,28 @@ def test_each_scope_has_its_own_queues():
 
 def test_what_is_believed_is_given_up_only_for_something_newer():
     """Name servers may answer late."""
-    held = advance({}, {logical(0): Leader("b", 3, 30)})
+    held = update_leaders({}, {logical_queue(0): Leader("b", 3, 30)})
 
-    assert advance(held, {logical(0): Leader("a", 2, 99)}) == held
-    assert advance(held, {logical(0): NO_LEADER}) == held
-    assert advance(held, {}) == held
-    assert advance(held, {logical(0): Leader("c", 3, 31)})[logical(0)].broker == "c"
-    assert advance(held, {logical(0): Leader("c", 4, 1)})[logical(0)].broker == "c"
+    assert update_leaders(held, {logical_queue(0): Leader("a", 2, 99)}) == held
+    assert update_leaders(held, {logical_queue(0): NO_LEADER}) == held
+    assert update_leaders(held, {}) == held
+    assert update_leaders(held, {logical_queue(0): Leader("c", 3, 31)})[logical_queue(0)].broker == "c"
+    assert update_leaders(held, {logical_queue(0): Leader("c", 4, 1)})[logical_queue(0)].broker == "c"
 
 
 def test_a_leader_without_a_generation_does_not_open_the_way_back():
     """It is of a newer one than all that were told before."""
-    held = advance({logical(0): Leader("a", 5, 10)}, {logical(0): Leader("b", -1, 20)})
+    held = update_leaders({logical_queue(0): Leader("a", 5, 10)}, {logical_queue(0): Leader("b", -1, 20)})
 
-    assert held == {logical(0): Leader("b", 5, 20)}
-    assert advance(held, {logical(0): Leader("c", 3, 30)}) == held
+    assert held == {logical_queue(0): Leader("b", 5, 20)}
+    assert update_leaders(held, {logical_queue(0): Leader("c", 3, 30)}) == held
 
 
 def test_new_queues_are_added_in_order():
     """A topic grows."""
-    grown = advance({logical(0): Leader("a", 0, 1)}, {logical(number): Leader("b", 0, 2) for number in (0, 1)})
+    grown = update_leaders(
+        {logical_queue(0): Leader("a", 0, 1)}, {logical_queue(number): Leader("b", 0, 2) for number in (0, 1)}
+    )
 
-    assert list(grown) == [logical(0), logical(1)]
+    assert list(grown) == [logical_queue(0), logical_queue(1)]
     assert isinstance(next(iter(grown)), MessageQueue)

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, first_home
+from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, new_logical_queue
 from holdfast.model.mapping import check_queue
 from holdfast.model.segment import Segment, Status
 
 
 def moved(*ends: int) -> LogicalQueue:
     """Return a queue that lived on a, b, c and so on, each for as many records as *ends* say; the last is open."""
-    queue = first_home(0, "a", 0)
+    queue = new_logical_queue(0, "a", 0)
     for broker, end in zip("bcdef", ends, strict=False):
         queue = queue.prepare(broker, 0).seal(end).open_next()
     return queue
@@ -30,7 +30,7 @@ def upstream(*homes: tuple[str, int]) -> LogicalQueue:
 
 
 def spans(queue: LogicalQueue) -> list[tuple[str, int, int | None]]:
-    return [(segment.broker, segment.first, segment.last) for segment in queue.segments]
+    return [(segment.broker, segment.first, segment.logical_end) for segment in queue.segments]
 
 
 # A move.
@@ -38,7 +38,7 @@ def spans(queue: LogicalQueue) -> list[tuple[str, int, int | None]]:
 
 def test_a_move_leaves_no_hole():
     """The next home begins exactly where the last one was sealed."""
-    queue = first_home(0, "a", 3).prepare("b", 1)
+    queue = new_logical_queue(0, "a", 3).prepare("b", 1)
     assert (queue.leader.broker, queue.leader.is_open) == ("a", True)
 
     queue = queue.seal(50, last_ms=7)
@@ -46,13 +46,18 @@ def test_a_move_leaves_no_hole():
 
     queue = queue.open_next(first_ms=9)
     assert spans(queue) == [("a", 0, 50), ("b", 50, None)]
-    assert (queue.leader.place, queue.leader.start, queue.leader.first_ms, queue.generation) == (("b", 1), 0, 9, 1)
+    assert (queue.leader.physical_queue, queue.leader.start, queue.leader.first_ms, queue.generation) == (
+        ("b", 1),
+        0,
+        9,
+        1,
+    )
     assert queue.prepared is None
 
 
 def test_an_existing_physical_queue_becomes_a_logical_one_with_its_offsets():
     """What consumers committed stays true."""
-    assert first_home(4, "a", 2, start=17).leader.to_logical(20) == 20
+    assert new_logical_queue(4, "a", 2, start=17).leader.to_logical(20) == 20
 
 
 def test_an_empty_home_is_replaced():
@@ -60,13 +65,13 @@ def test_an_empty_home_is_replaced():
     queue = moved(10).prepare("c", 0).seal(0).open_next()
 
     assert [(segment.broker, segment.first) for segment in queue.readable] == [("a", 0), ("c", 10)]
-    assert queue.reusable("b") == 0
+    assert queue.reusable_queue_id("b") == 0
     assert queue.logical_min() == 0
 
 
 def test_steps_can_be_repeated():
     """Whoever restarts may do again what was done."""
-    prepared = first_home(0, "a", 0).prepare("b", 0)
+    prepared = new_logical_queue(0, "a", 0).prepare("b", 0)
     sealed = prepared.seal(5)
 
     assert prepared.prepare("b", 0) == prepared
@@ -91,7 +96,7 @@ def test_rolling_back_keeps_an_expired_queue_for_the_next_time():
 
 def test_a_burnt_generation_is_passed_over():
     """So that a home which was prepared and forgotten can never be mistaken for another."""
-    assert first_home(0, "a", 0).prepare("b", 0, generation=5).seal(1).open_next().generation == 5
+    assert new_logical_queue(0, "a", 0).prepare("b", 0, generation=5).seal(1).open_next().generation == 5
 
 
 def refusals() -> list[tuple[str, Callable[[], LogicalQueue]]]:
@@ -172,7 +177,7 @@ def test_reading_finds_the_home_as_upstream_does():
     assert where(5000) == ("b1", 5000)
     assert where(10_000) == ("b2", 0)
     assert where(10_010) == ("b2", 10)
-    assert queue.after(queue.segments[0]) == queue.segments[1]
+    assert queue.segment_after(queue.segments[0]) == queue.segments[1]
     assert queue.segments[1].delta == 10_000
 
     queue = queue.expire(0, 0)
@@ -185,8 +190,8 @@ def test_undecided_homes_are_not_read():
     queue = upstream(("a", 0), ("b", -1))
 
     assert queue.locate(10**9) == queue.segments[0]
-    assert queue.after(queue.segments[0]) is None
-    assert queue.after(queue.segments[0], decided=False) == queue.segments[1]
+    assert queue.segment_after(queue.segments[0]) is None
+    assert queue.segment_after(queue.segments[0], must_be_decided=False) == queue.segments[1]
     assert (queue.leader.broker, queue.prepared) == ("a", queue.segments[1])
 
 
@@ -271,7 +276,7 @@ def test_an_end_that_nobody_heard_of_can_be_taken_back(end: int):
     sealed = moved(10).prepare("c", 0).seal(3, last_ms=7).shorten(end, generation=1)
     forced = moved(10).force("c", 0).fix_end(3, last_ms=7).shorten(end, generation=1)
 
-    assert (sealed.leader.last, sealed.leader.last_ms) == (10 + end, 7 if end else -1)
+    assert (sealed.leader.logical_end, sealed.leader.last_ms) == (10 + end, 7 if end else -1)
     assert sealed.open_next().leader.first == 10 + end
     assert (spans(forced)[1], forced.leader.first) == (("b", 10, 10 + end), 10 + FORCED_GAP)
 
@@ -321,8 +326,8 @@ def test_a_home_that_is_expired_where_it_was_still_has_an_end():
 def test_a_witness_cannot_change_what_is_known():
     """Nor put a home where there is no gap, or above the leader."""
     queue, forced = moved(10, 5), moved(10).force("c", 0)
-    burnt = first_home(0, "a", 0).prepare("b", 0, generation=2).seal(10).open_next()
-    other = first_home(0, "x", 9).prepare("y", 9).seal(3).open_next().seal(4)
+    burnt = new_logical_queue(0, "a", 0).prepare("b", 0, generation=2).seal(10).open_next()
+    other = new_logical_queue(0, "x", 9).prepare("y", 9).seal(3).open_next().seal(4)
     inside = LogicalQueue(0, (Segment(generation=1, broker="x", queue_id=9, first=5, end=3),))
 
     assert queue.reconcile(other) == queue
@@ -341,7 +346,7 @@ def test_expired_homes_leave_what_clients_read():
     assert [segment.broker for segment in queue.readable] == ["b", "c"]
     assert queue.status_of(queue.segments[0]) is Status.EXPIRED
     assert queue.expire(0, 0) == queue
-    assert queue.reusable("a") == 0
+    assert queue.reusable_queue_id("a") == 0
     assert queue.minimum == 10
 
 
@@ -352,7 +357,7 @@ def test_an_expired_queue_is_used_again_from_zero():
 
     queue = queue.seal(3).open_next()
     assert spans(queue) == [("b", 10, 15), ("c", 15, 18), ("a", 18, None)]
-    assert queue.leader.place == ("a", 0)
+    assert queue.leader.physical_queue == ("a", 0)
     assert queue.leader.to_physical(18) == 0
 
 
@@ -383,7 +388,7 @@ def test_a_broker_recalls_a_loss_before_its_empty_expired_segment():
     """The same holds when a broker keeps only its own segments and the leader."""
     queue = moved(5).prepare("a", 1).seal(5).open_next().prepare("c", 0).seal(0).open_next().expire(2, 1)
 
-    recalled = queue.recall("a")
+    recalled = queue.reduce_to("a")
 
     assert [segment.broker for segment in recalled.segments] == ["a", "a", "c"]
     check_queue(recalled, exact=True)
@@ -418,24 +423,24 @@ def test_only_offsets_that_can_hold_a_record_count_as_lag():
     queue = moved(10).force("c", 0)
     opened = queue.leader.first
 
-    assert queue.count_held(4, opened + 3) == 6 + 3
+    assert queue.count_usable_offsets(4, opened + 3) == 6 + 3
     known = queue.fix_end(7)
-    assert known.count_held(4, opened + 3) == 6 + 7 + 3
-    assert known.count_held(12, opened + 3) == 5 + 3
-    assert known.expire(0, 0).count_held(4, opened + 3) == 7 + 3
-    assert known.count_held(opened + 3, opened + 3) == 0
+    assert known.count_usable_offsets(4, opened + 3) == 6 + 7 + 3
+    assert known.count_usable_offsets(12, opened + 3) == 5 + 3
+    assert known.expire(0, 0).count_usable_offsets(4, opened + 3) == 7 + 3
+    assert known.count_usable_offsets(opened + 3, opened + 3) == 0
 
 
 def test_a_hole_of_upstreams_tools_is_read_up_to_the_next_home():
     """Nobody recorded the end: everything before the next home may be there."""
-    assert upstream(("a", 0), ("b", 1_000)).count_held(10, 1_005) == 995
+    assert upstream(("a", 0), ("b", 1_000)).count_usable_offsets(10, 1_005) == 995
 
 
 def test_an_old_home_recalls_its_own_places_and_the_leader():
     """What is between is cut off, and the rules hold all the same."""
     queue = moved(10, 5, 3, 2).expire(1, 0)
 
-    recalled = queue.recall("b")
+    recalled = queue.reduce_to("b")
 
-    assert [(home.broker, home.cut) for home in recalled.segments] == [("b", False), ("e", True)]
+    assert [(home.broker, home.is_detached) for home in recalled.segments] == [("b", False), ("e", True)]
     check_queue(recalled, exact=True)

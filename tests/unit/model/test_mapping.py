@@ -17,10 +17,10 @@ from holdfast.model.mapping import (
     accept_update,
     check,
     check_queue,
-    first_home,
+    mapping_rows,
     merge,
+    new_logical_queue,
     next_epoch,
-    table,
 )
 
 
@@ -45,7 +45,7 @@ WITH_A_HOLE = LogicalQueue(  # As upstream's tools move a queue.
         Segment(generation=1, broker="b", queue_id=1, first=10_000),
     ),
 )
-ZERO, ONE, TWO = first_home(0, "a", 0), first_home(1, "a", 1), first_home(2, "b", 0)
+ZERO, ONE, TWO = new_logical_queue(0, "a", 0), new_logical_queue(1, "a", 1), new_logical_queue(2, "b", 0)
 
 
 # One record.
@@ -55,21 +55,21 @@ def test_a_record_knows_what_its_broker_leads():
     """Not what it only prepares, nor what it has given away."""
     given, taken = move(ZERO, "b", 1), move(TWO, "a", 2)
 
-    assert a_record("a", given, ONE, taken).led == {1: 1, 2: 2}
-    assert a_record("a", ZERO.prepare("b", 1), ONE.prepare("b", 2).seal(4)).led == {0: 0, 1: 1}
-    assert a_record("b", ZERO.prepare("b", 1)).led == {}
+    assert a_record("a", given, ONE, taken).led_queues == {1: 1, 2: 2}
+    assert a_record("a", ZERO.prepare("b", 1), ONE.prepare("b", 2).seal(4)).led_queues == {0: 0, 1: 1}
+    assert a_record("b", ZERO.prepare("b", 1)).led_queues == {}
 
 
 def test_a_record_changes_by_whole_queues():
     """The old record stays what it was."""
     record = a_record("a", ZERO)
 
-    changed = record.put(ONE, epoch=9)
+    changed = record.with_queues(ONE, epoch=9)
 
     assert (sorted(changed.queues), changed.epoch) == ([0, 1], 9)
     assert (sorted(record.queues), record.epoch) == ([0], 1)
-    assert sorted(changed.without(0).queues) == [1]
-    assert changed.used_on("a") == {0, 1}
+    assert sorted(changed.without_queues(0).queues) == [1]
+    assert changed.used_queue_ids("a") == {0, 1}
 
 
 def test_epochs_rise_also_when_clocks_go_back():
@@ -80,7 +80,7 @@ def test_epochs_rise_also_when_clocks_go_back():
 
 def test_rows_are_sorted_by_physical_queue():
     """As the proposal prints them."""
-    rows = table([move(ZERO, "b", 1), ONE, TWO])
+    rows = mapping_rows([move(ZERO, "b", 1), ONE, TWO])
 
     assert [(row.broker, row.queue_id, row.queue) for row in rows] == [
         ("a", 0, 0),
@@ -139,10 +139,10 @@ def a_home(generation: int, first: int, *, end: int = -1, broker: str = "a", **m
 BROKEN: list[tuple[str, TopicMapping]] = [
     ("number of queues", a_record("a", total=QUEUES_MAX + 1)),
     ("number of queues", a_record("a", total=-1)),
-    ("ids below total", a_record("a", first_home(3, "a", 0))),
-    ("ids below total", a_record("a", first_home(10_000, "a", 0))),
+    ("ids below total", a_record("a", new_logical_queue(3, "a", 0))),
+    ("ids below total", a_record("a", new_logical_queue(10_000, "a", 0))),
     ("ids below total", TopicMapping(topic="t", broker="a", total=3, queues={1: ZERO})),
-    ("one queue, one home", a_record("a", ZERO, first_home(1, "a", 0))),
+    ("one queue, one home", a_record("a", ZERO, new_logical_queue(1, "a", 0))),
     ("one queue, one home", a_record("a", move(ZERO, "b", 0), TWO)),
     ("one queue, one home", homes(a_home(0, 0, end=5), a_home(1, 5, queue_id=0))),
     ("one queue, one home", homes(a_home(0, 0, end=5, expired=True), a_home(1, 5, queue_id=0))),
@@ -231,8 +231,8 @@ def test_a_home_that_was_cleaned_here_does_not_come_back():
         ("own record", a_record("b", ZERO, ONE, epoch=2)),
         ("own record", msgspec.structs.replace(a_record("a", ZERO, ONE, epoch=2), scope="west")),
         ("queues never shrink", a_record("a", ZERO, ONE, epoch=2, total=2)),
-        ("homes stay", a_record("a", first_home(0, "a", 7), ONE, epoch=2)),
-        ("one queue, one home", a_record("a", first_home(2, "a", 0), epoch=2)),
+        ("homes stay", a_record("a", new_logical_queue(0, "a", 7), ONE, epoch=2)),
+        ("one queue, one home", a_record("a", new_logical_queue(2, "a", 0), epoch=2)),
     ],
 )
 def test_an_update_that_rewrites_what_happened_is_refused(rule: str, new: TopicMapping):
@@ -252,7 +252,7 @@ def test_each_queue_comes_from_the_record_of_its_leader():
 
     topic = merged(a_record("a", moved.prepare("c", 0).rollback(), ONE), a_record("b", moved, TWO))
 
-    assert topic.complete
+    assert topic.is_complete
     assert topic.queues == {0: moved, 1: ONE, 2: TWO}
     assert topic.leaders == {0: "b", 1: "a", 2: "b"}
     assert (topic.epoch, topic.total, topic.missing, topic.superseded) == (1, 3, [], [])
@@ -264,7 +264,7 @@ def test_a_stale_broker_is_outvoted_by_generation():
 
     topic = merged(a_record("a", ZERO, ONE, epoch=9), a_record("b", moved, TWO, epoch=2))
 
-    assert topic.complete
+    assert topic.is_complete
     assert topic.leaders[0] == "b"
     assert topic.superseded == ["a still claims logical queue 0, which b leads now"]
 
@@ -284,7 +284,7 @@ def test_two_leaders_of_one_generation_contradict():
     """Neither can be served."""
     topic = merged(a_record("a", ONE), a_record("b", move(ZERO, "b", 1), TWO), a_record("c", move(ZERO, "c", 1)))
 
-    assert not topic.complete
+    assert not topic.is_complete
     assert topic.contradictions == ["logical queue 0 is led by c and by b, both newest"]
 
 
@@ -292,7 +292,7 @@ def test_a_queue_without_a_leader_leaves_the_topic_incomplete():
     """Some brokers are enabled, some not yet; that contradicts nothing."""
     topic = merged(a_record("a", ZERO))
 
-    assert (topic.complete, topic.unled, topic.contradictions) == (False, [1, 2], [])
+    assert (topic.is_complete, topic.unled, topic.contradictions) == (False, [1, 2], [])
 
 
 def test_a_broker_that_is_away_is_named():
@@ -300,7 +300,7 @@ def test_a_broker_that_is_away_is_named():
     topic = merged(a_record("a", ONE), a_record("b", move(move(ZERO, "c", 0), "b", 1), TWO))
 
     assert topic.missing == ["c"]
-    assert topic.complete
+    assert topic.is_complete
 
 
 def test_an_expired_home_needs_nobody():
@@ -337,18 +337,18 @@ def test_records_of_one_epoch_agree_on_the_stamp(change: dict[str, object], word
 
 def test_what_was_only_prepared_can_be_left_out_of_a_record():
     """A home that is open or sealed stays; a queue with nothing else goes."""
-    prepared = first_home(0, "a", 0).prepare("b", 1)
+    prepared = new_logical_queue(0, "a", 0).prepare("b", 1)
     record = a_record("b", prepared, LogicalQueue(1, (prepared.segments[-1],)), TWO)
 
-    assert record.decided() == a_record("b", first_home(0, "a", 0), TWO)
+    assert record.without_prepared() == a_record("b", new_logical_queue(0, "a", 0), TWO)
 
 
 def test_of_two_changes_that_took_one_epoch_the_growth_counts():
     """A topic never shrinks, so who has fewer queues just has not heard of it. In an older epoch nobody can say."""
-    old, grown = a_record("a", ZERO, ONE, total=3), a_record("b", TWO, first_home(3, "b", 7), total=4)
+    old, grown = a_record("a", ZERO, ONE, total=3), a_record("b", TWO, new_logical_queue(3, "b", 7), total=4)
 
     topic = merged(old, grown)
-    assert (topic.total, topic.contradictions, topic.complete) == (4, [], True)
+    assert (topic.total, topic.contradictions, topic.is_complete) == (4, [], True)
 
     topic = merged(msgspec.structs.replace(old, epoch=2), grown)
     assert topic.contradictions == ["b has 4 logical queues of t, but the newest epoch has 3"]
@@ -361,12 +361,12 @@ def test_a_growing_topic_is_incomplete_until_every_queue_is_led():
     topic = merged(old, new)
     assert (topic.total, topic.unled, topic.contradictions) == (4, [3], [])
 
-    assert merged(old, new.put(first_home(3, "b", 7))).complete
+    assert merged(old, new.with_queues(new_logical_queue(3, "b", 7))).is_complete
 
 
 def test_a_physical_queue_of_two_logical_queues_contradicts():
     """Each record alone is fine."""
-    topic = merged(a_record("a", move(TWO, "a", 0), ONE), a_record("b", move(first_home(0, "a", 0), "b", 0)))
+    topic = merged(a_record("a", move(TWO, "a", 0), ONE), a_record("b", move(new_logical_queue(0, "a", 0), "b", 0)))
 
     assert any("queue 0 of a is in logical queues 0 and 2" in text for text in topic.contradictions)
 
@@ -379,7 +379,7 @@ def test_the_holder_of_a_segment_must_agree_about_it(end: int):
 
     topic = merged(a_record("a", own, ONE), a_record("b", theirs, TWO))
 
-    assert topic.complete == (end == 10)
+    assert topic.is_complete == (end == 10)
     assert merged(a_record("a", ZERO.prepare("b", 1), ONE), a_record("b", theirs, TWO)).queues[0] == theirs
 
 
@@ -396,7 +396,7 @@ def test_java_brokers_are_merged_by_epoch():
     """As Java clients do: during a remap two claim the queue, and the later epoch leads."""
     topic = merged(java_record("a", {0: 0, 1: 1}, epoch=1), java_record("b", {0: 2, 2: 0}, epoch=2))
 
-    assert topic.complete
+    assert topic.is_complete
     assert topic.leaders == {0: "b", 1: "a", 2: "b"}
     assert topic.superseded == ["a still claims logical queue 0, which b leads now"]
     assert merged(java_record("a", {0: 0}, epoch=1), java_record("b", {0: 0}, epoch=1)).contradictions
@@ -417,7 +417,7 @@ def test_a_forced_gap_is_merged_like_any_home():
 
     topic = merged(a_record("a", ZERO, ONE), a_record("b", forced, TWO))
 
-    assert topic.complete
+    assert topic.is_complete
     assert topic.queues[0].leader.first == FORCED_GAP
 
 
@@ -425,7 +425,7 @@ def test_records_that_nobody_believes_merge_to_nothing():
     """And the reasons are told."""
     topic = merge({"a": a_record("x", ZERO)})
 
-    assert (topic.queues, topic.unled, topic.complete) == ({}, [0, 1, 2], False)
+    assert (topic.queues, topic.unled, topic.is_complete) == ({}, [0, 1, 2], False)
     assert len(topic.contradictions) == 1
 
 
@@ -449,4 +449,4 @@ def test_every_step_of_a_move_leaves_the_topic_whole(change: Callable[[LogicalQu
     """Whichever of the two brokers wrote its record first."""
     topic = merged(a_record("a", change(ZERO), ONE), a_record("b", TWO), a_record("c", change(ZERO)))
 
-    assert topic.complete, topic
+    assert topic.is_complete, topic

@@ -1,7 +1,7 @@
 """Which queues of a route can be used for what."""
 
 import msgspec
-from tests.support.static_topics import a_record, a_static_route, logical
+from tests.support.static_topics import a_record, a_static_route, logical_queue
 
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
@@ -66,7 +66,7 @@ def test_a_static_topic_has_logical_queues_only():
     """Whatever queues its brokers have for it, and whatever an order configuration says."""
     route = msgspec.structs.replace(a_static_route(a_record("a", {0: 1}, total=2)), order_topic_conf="a:7")
 
-    assert route.publishable("t") == route.readable("t") == [logical(0), logical(1)]
+    assert route.publishable("t") == route.readable("t") == [logical_queue(0), logical_queue(1)]
     assert [leader.broker for leader in route.leaders("t").values()] == ["a", "__syslo__none__"]
 
 

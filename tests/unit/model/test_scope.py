@@ -35,9 +35,9 @@ def test_real_brokers_stand_for_no_scope():
 
 def test_a_queue_without_a_leader_belongs_to_nobody():
     """Upstream has a name for that, which is no scope."""
-    assert scope.is_mock_broker(scope.NOBODY)
-    assert scope.find_scope(scope.NOBODY) is None
-    assert scope.to_shown_broker(scope.NOBODY) == scope.NOBODY
+    assert scope.is_mock_broker(scope.NO_BROKER)
+    assert scope.find_scope(scope.NO_BROKER) is None
+    assert scope.to_shown_broker(scope.NO_BROKER) == scope.NO_BROKER
     assert scope.find_scope("__syslo__") is None
 
 
@@ -73,9 +73,9 @@ def test_scopes_overlap_where_they_share_a_cluster(one: str, other: str, *, is_s
 
 def test_a_broker_outside_of_a_scope_is_told_where_the_topic_is():
     """In the words of people."""
-    scope.require_home("east", "east", "a", "orders")
+    scope.require_in_scope("east", "east", "a", "orders")
     with pytest.raises(MappingRefused, match="orders is fixed in east, and b belongs to cluster west"):
-        scope.require_home("east", "west", "b", "orders")
+        scope.require_in_scope("east", "west", "b", "orders")
 
 
 @pytest.mark.parametrize(

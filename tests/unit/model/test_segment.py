@@ -44,8 +44,8 @@ def test_an_undecided_start_never_enters_arithmetic():
         with pytest.raises(MappingRefused, match="finish the move or roll it back") as refused:
             ask()
         assert refused.value.rule == "undecided"
-    assert segment.last is None
-    assert not segment.holds(0)
+    assert segment.logical_end is None
+    assert not segment.contains(0)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_an_undecided_start_never_enters_arithmetic():
 )
 def test_the_logical_end_is_known_when_the_physical_is(segment: Segment, last: int | None, static_max: int):
     """Upstream takes the first offset where no end is recorded; we say None."""
-    assert (segment.last, segment.static_max) == (last, static_max)
+    assert (segment.logical_end, segment.static_max) == (last, static_max)
 
 
 def test_only_a_decided_segment_without_an_end_is_open():
@@ -73,8 +73,8 @@ def test_an_end_bounds_what_it_holds():
     """The end is exclusive; without one everything from the first on is held."""
     sealed = a_segment(end=12)
 
-    assert [sealed.holds(offset) for offset in (99, 100, 101, 102)] == [False, True, True, False]
-    assert a_segment().holds(10**12)
+    assert [sealed.contains(offset) for offset in (99, 100, 101, 102)] == [False, True, True, False]
+    assert a_segment().contains(10**12)
     assert (sealed.is_empty, a_segment(end=10).is_empty, a_segment().is_empty) == (False, True, False)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.support.conversation import START_MS
-from tests.support.name_servers import a_name_server, a_registration, ask_route, register, route_frame
+from tests.support.name_servers import a_name_server, a_registration, register, request_route, route_frame
 
 from holdfast.machine.effects import CloseChannel, SendBytes, SetTimer
 from holdfast.machine.events import FramesReceived, Started, Stopping
@@ -24,7 +24,7 @@ def test_a_route_names_the_broker_and_its_queues():
     server = a_name_server()
     register(server, "a", "10.0.0.1:10911")
 
-    answer = ask_route(server, "orders")
+    answer = request_route(server, "orders")
 
     assert json.loads(answer.body) == {
         "brokerDatas": [
@@ -48,7 +48,7 @@ def test_a_second_query_gets_the_same_answer_with_its_own_number():
 
     for opaque in (0, 7, 42, 2**31 - 1, -1, -(2**31)):
         server.receive(channel, route_frame("orders", opaque))
-    answers = server.answers(channel)
+    answers = server.pop_answers(channel)
 
     assert [answer.opaque for answer in answers] == [0, 7, 42, 2**31 - 1, -1, -(2**31)]
     assert len({answer.body for answer in answers}) == 1
@@ -75,7 +75,7 @@ def test_all_answers_of_one_read_are_one_write_in_order():
 
 def test_an_unknown_topic_is_answered_with_17_and_upstream_words():
     """Clients log the remark; it says which topic it was."""
-    answer = ask_route(a_name_server(), "nothing")
+    answer = request_route(a_name_server(), "nothing")
 
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark == (
@@ -91,7 +91,7 @@ def test_an_answer_comes_in_the_encoding_of_its_request(serializer: int, *, is_k
     server = a_name_server()
     register(server)
 
-    answer = ask_route(server, "orders" if is_known else "nothing", serializer=serializer)
+    answer = request_route(server, "orders" if is_known else "nothing", serializer=serializer)
 
     assert answer.serializer == serializer
     assert answer.code == (0 if is_known else 17)
@@ -112,7 +112,7 @@ def test_clients_before_4_9_4_get_bare_integer_keys(
     fields = {"topic": "orders"} | ({"acceptStandardJsonOnly": accept} if accept else {})
 
     for _ in range(2):
-        answer = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, serializer=serializer, version=version)
+        answer = server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, serializer=serializer, version=version)
 
         assert (b'{0:"10.0.0.1:10911"}' in answer.body) is is_bare
         assert (b'{"0":"10.0.0.1:10911"}' in answer.body) is not is_bare
@@ -127,7 +127,7 @@ def test_old_and_new_clients_do_not_get_each_others_answers():
     for version in (400, 401, 400, 401):
         server.receive(channel, route_frame("orders", version, version=version))
 
-    keys = [(answer.opaque, b'{"0":' in answer.body) for answer in server.answers(channel)]
+    keys = [(answer.opaque, b'{"0":' in answer.body) for answer in server.pop_answers(channel)]
     assert keys == [(400, False), (401, True), (400, False), (401, True)]
 
 
@@ -135,18 +135,18 @@ def test_a_change_between_two_queries_of_one_read_is_seen_by_the_second():
     """Requests of one read take effect in order."""
     server = a_name_server()
     register(server)
-    ask_route(server, "orders")
+    request_route(server, "orders")
     delete = server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     channel = server.open()
 
     server.receive(channel, route_frame("orders", 1) + encode_command(delete) + route_frame("orders", 2))
 
-    assert [answer.code for answer in server.answers(channel)] == [0, 0, 17]
+    assert [answer.code for answer in server.pop_answers(channel)] == [0, 0, 17]
 
 
 def test_an_unknown_code_gets_code_3():
     """The remark begins with a blank, as upstream's does."""
-    answer = a_name_server().ask(9999)
+    answer = a_name_server().call(9999)
 
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark == " request type 9999 not supported"
@@ -157,9 +157,9 @@ def test_a_one_way_request_is_never_answered(code: int):
     """Nobody waits for it."""
     server = a_name_server()
     register(server)
-    ask_route(server, "orders")
+    request_route(server, "orders")
 
-    assert server.tell(code, {"topic": "orders"}) == []
+    assert server.send_one_way(code, {"topic": "orders"}) == []
 
 
 def test_a_response_is_ignored():
@@ -170,7 +170,7 @@ def test_a_response_is_ignored():
     server.receive(channel, encode_command(server.request(0, flag=RESPONSE)))
     server.receive(channel, encode_command(server.request(105, {"topic": "orders"}, flag=RESPONSE | ONE_WAY)))
 
-    assert server.answers(channel) == []
+    assert server.pop_answers(channel) == []
     assert server.closed() == set()
 
 
@@ -178,7 +178,7 @@ def test_a_missing_field_is_answered_with_its_name():
     """The frame was sound, so the channel stays; the peer is told what is missing."""
     server = a_name_server()
 
-    answer = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    answer = server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "field 'topic' is missing")
     assert server.closed() == set()
@@ -204,10 +204,10 @@ def test_a_header_that_cannot_be_read_closes_that_channel_after_what_came_before
     server.receive(channel, route_frame("orders", 1) + raw_frame(header) + route_frame("orders", 2))
     server.receive(other, route_frame("orders", 3))
 
-    assert [answer.opaque for answer in server.answers(channel)] == [1]
+    assert [answer.opaque for answer in server.pop_answers(channel)] == [1]
     assert server.closed() == {channel}
     assert isinstance(server.effects[-1], CloseChannel)
-    assert [answer.opaque for answer in server.answers(other)] == [3]
+    assert [answer.opaque for answer in server.pop_answers(other)] == [3]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_liberties_of_other_clients_are_understood(header: bytes):
 
     for _ in range(2):
         server.receive(channel, raw_frame(header))
-        (answer,) = server.answers(channel)
+        (answer,) = server.pop_answers(channel)
 
         assert (answer.code, answer.opaque) == (0, 5)
 
@@ -242,7 +242,7 @@ def test_the_scan_for_silent_brokers_is_set_at_the_start_and_after_every_scan():
 
 def test_stopping_needs_nothing():
     """There is nothing to hand over: brokers register with every name server."""
-    assert a_name_server().happen(Stopping(START_MS)) == []
+    assert a_name_server().feed(Stopping(START_MS)) == []
 
 
 def test_what_happened_is_counted():
@@ -250,8 +250,8 @@ def test_what_happened_is_counted():
     server = a_name_server()
     register(server)
     for topic in ("orders", "orders", "orders", "nothing"):
-        ask_route(server, topic)
-    server.ask(9999)
+        request_route(server, topic)
+    server.call(9999)
 
     counters = server.machine.counters
     assert (counters.route_queries, counters.route_misses, counters.routes_rendered) == (4, 1, 1)

@@ -1,7 +1,7 @@
 """The numbers that a name server tells about itself."""
 
-from tests.support.name_servers import a_name_server, a_registration, ask_route, register
-from tests.support.static_reports import leads, register_static
+from tests.support.name_servers import a_name_server, a_registration, register, request_route
+from tests.support.static_reports import a_leader_report, register_static
 from tests.support.watching import tick, watch
 
 from holdfast.nameserver.metrics import name_server_samples
@@ -12,8 +12,8 @@ def test_every_number_is_told_once_and_moves_with_what_it_counts():
     """Gauges for what is there, counters for what happened."""
     server = a_name_server()
     register(server, body=a_registration("orders", "bills"), channel=server.open())
-    ask_route(server, "orders")
-    ask_route(server, "nothing")
+    request_route(server, "orders")
+    request_route(server, "nothing")
 
     samples = list(name_server_samples(server.machine))
 
@@ -30,15 +30,17 @@ def test_every_number_is_told_once_and_moves_with_what_it_counts():
 def test_static_topics_are_counted_with_what_is_wrong_with_them():
     """One served, one that contradicts itself, one never complete, one refused."""
     server = a_name_server()
-    register_static(server, "a", *(leads("a", 0, 1) | {"topic": topic} for topic in ("orders", "bills", "mails")))
+    register_static(
+        server, "a", *(a_leader_report("a", 0, 1) | {"topic": topic} for topic in ("orders", "bills", "mails"))
+    )
     register_static(
         server,
         "b",
-        leads("b", 0) | {"topic": "bills"},
-        leads("b", 0, total=3) | {"topic": "calls"},
-        leads("a", 0, 1) | {"topic": "copied"},
+        a_leader_report("b", 0) | {"topic": "bills"},
+        a_leader_report("b", 0, total=3) | {"topic": "calls"},
+        a_leader_report("a", 0, 1) | {"topic": "copied"},
     )
-    ask_route(server, "calls")
+    request_route(server, "calls")
 
     values = {sample.name: sample.value for sample in name_server_samples(server.machine)}
 
@@ -56,7 +58,7 @@ def test_who_watches_and_how_often_they_are_told_is_counted():
     register(server, body=a_registration("orders", "bills"), channel=server.open())
     watch(server, "orders", "bills")
     watch(server, "orders")
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     before = {sample.name: sample.value for sample in name_server_samples(server.machine)}
     tick(server)
     server.machine.push.readings.load = 95.5

@@ -17,10 +17,10 @@ def test_every_caller_shares_one_thread():
     """Which ends with the process, not before."""
     loop = BackgroundLoop("test")
 
-    thread = loop.wait(where())
+    thread = loop.run(where())
 
     assert (thread.name, thread.daemon) == ("test", True)
-    assert loop.wait(where()) is thread is not threading.current_thread()
+    assert loop.run(where()) is thread is not threading.current_thread()
 
 
 def test_exceptions_come_out():
@@ -30,7 +30,7 @@ def test_exceptions_come_out():
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        BackgroundLoop("test").wait(fail())
+        BackgroundLoop("test").run(fail())
 
 
 def test_a_call_need_not_be_waited_for():
@@ -45,7 +45,7 @@ def test_the_loop_does_not_wait_for_itself():
     loop = BackgroundLoop("test")
 
     async def wait_here() -> None:
-        loop.wait(asyncio.sleep(0))
+        loop.run(asyncio.sleep(0))
 
     with pytest.raises(LocalProtocolError, match="event loop that has to serve it"):
-        loop.wait(wait_here())
+        loop.run(wait_here())

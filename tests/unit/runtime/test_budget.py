@@ -22,12 +22,12 @@ def test_what_a_connection_holds_replaces_what_it_held() -> None:
     budget, _ = a_budget(1000)
     one, two = Holder(), Holder()
 
-    budget.hold(one, 100)
-    budget.hold(two, 50)
-    budget.hold(one, 300)
+    budget.record_held(one, 100)
+    budget.record_held(two, 50)
+    budget.record_held(one, 300)
     held = budget.pressure.held
-    budget.hold(one, 0)
-    budget.hold(two, 0)
+    budget.record_held(one, 0)
+    budget.record_held(two, 0)
 
     assert held == 350
     assert budget.pressure.held == 0
@@ -37,12 +37,12 @@ def test_who_has_held_longest_is_cut_off_when_the_budget_is_spent() -> None:
     """Not whoever comes last: who behaves holds for milliseconds, who fills the memory holds on."""
     budget, _ = a_budget(1000)
     finished, stalled, late = Holder(), Holder(), Holder()
-    budget.hold(finished, 200)
-    budget.hold(stalled, 600)
-    budget.hold(finished, 0)
+    budget.record_held(finished, 200)
+    budget.record_held(stalled, 600)
+    budget.record_held(finished, 0)
 
-    budget.hold(finished, 200)
-    budget.hold(late, 300)
+    budget.record_held(finished, 200)
+    budget.record_held(late, 300)
 
     assert "1000 bytes" in stalled.reason
     assert (finished.reason, late.reason) == ("", "")
@@ -55,7 +55,7 @@ def test_pressure_begins_at_three_quarters_and_ends_at_a_half() -> None:
     holder = Holder()
     readings = []
     for size in (750, 751, 600, 501, 500, 700):
-        budget.hold(holder, size)
+        budget.record_held(holder, size)
         readings.append(budget.pressure.is_high)
 
     assert readings == [False, True, True, True, False, False]

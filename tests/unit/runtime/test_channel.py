@@ -92,7 +92,7 @@ def test_a_large_frame_that_comes_byte_by_byte_is_not_copied_byte_by_byte() -> N
         size = min(len(part), 300_000 if at < 300_000 else 1000)
         part[:size] = frame[at : at + size]
         channel.buffer_updated(size)
-        buffers.add(id(channel._rest))
+        buffers.add(id(channel._unfinished))
         at += size
 
     assert len(buffers) < 10

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import ConfigError, StoreError
-from holdfast.runtime.folder_lock import hold_store, lock_folder
+from holdfast.runtime.folder_lock import lock_folder, lock_store
 
 
 def test_a_folder_is_made_and_held(tmp_path: Path):
@@ -33,18 +33,18 @@ def test_a_store_is_held_against_other_processes(tmp_path: Path):
     (tmp_path / "commitlog").mkdir()
     ours, theirs = os.pipe(), os.pipe()
     if os.fork() == 0:
-        with hold_store(tmp_path):
+        with lock_store(tmp_path):
             os.write(ours[1], b"held")
             os.read(theirs[0], 1)
         os._exit(0)
     assert os.read(ours[0], 4) == b"held"
 
-    with pytest.raises(StoreError, match="is in use: stop its broker first"), hold_store(tmp_path):
+    with pytest.raises(StoreError, match="is in use: stop its broker first"), lock_store(tmp_path):
         pytest.fail("two held one folder")
 
     os.write(theirs[1], b"!")
     os.wait()
-    with hold_store(tmp_path) as disk:
+    with lock_store(tmp_path) as disk:
         assert disk.list("commitlog") == []
     for end in (*ours, *theirs):
         os.close(end)
@@ -52,7 +52,7 @@ def test_a_store_is_held_against_other_processes(tmp_path: Path):
 
 def test_a_folder_without_a_log_is_no_store(tmp_path: Path):
     """And nothing is made there."""
-    with pytest.raises(ConfigError, match="is not a store folder of a broker"), hold_store(tmp_path / "new"):
+    with pytest.raises(ConfigError, match="is not a store folder of a broker"), lock_store(tmp_path / "new"):
         pytest.fail("nothing was held")
 
     assert not (tmp_path / "new").exists()

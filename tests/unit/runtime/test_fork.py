@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from holdfast.runtime.background_loop import BackgroundLoop
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 from holdfast.runtime.pool import ConnectionPool
 
 
@@ -43,7 +43,7 @@ def test_a_method_is_called_once_in_the_child_alone():
     """Registered twice or not; of an object that is gone, never."""
     owner, gone = Owner(), Owner()
     for each in (owner, owner, gone):
-        in_forked_child(each.forked)
+        register_after_fork(each.forked)
     del gone, each
     gc.collect()
 
@@ -57,13 +57,13 @@ def test_a_method_is_called_once_in_the_child_alone():
 def test_a_child_has_a_background_loop_of_its_own():
     """The parent's thread is not there, and a thread that is not there may have held the lock."""
     loop = BackgroundLoop("test")
-    loop.wait(asyncio.sleep(0))
-    loop._starting.acquire()
-    pid = in_child(lambda: loop.wait(asyncio.sleep(0)))
-    loop._starting.release()
+    loop.run(asyncio.sleep(0))
+    loop._start_lock.acquire()
+    pid = in_child(lambda: loop.run(asyncio.sleep(0)))
+    loop._start_lock.release()
 
     assert status_of(pid) == 0
-    loop.wait(asyncio.sleep(0))
+    loop.run(asyncio.sleep(0))
 
 
 async def test_a_child_does_not_keep_connections_open():

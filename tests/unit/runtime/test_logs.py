@@ -27,7 +27,7 @@ def _keep_root_logger() -> Iterator[None]:
 def test_an_event_is_one_readable_line():
     """Level, event and fields, and what every line carries."""
     stream = io.StringIO()
-    emit = start_logging(stream=stream, bound={"role": "broker-a"})
+    emit = start_logging(stream=stream, bound_fields={"role": "broker-a"})
 
     emit(Log("info", "broker registered", {"topics": 12, "where": "two words"}))
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.pools import CODE, a_pool, nobody
+from tests.support.pools import CODE, a_pool, reject_request
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.model.errors import ConnectionLost, RequestTimeout
@@ -63,7 +63,7 @@ async def test_no_answer_in_time_is_a_timeout():
         late = pool.invoke(server.address, Command(code=CODE), 0.05)
         with pytest.raises(RequestTimeout, match="may have been executed"):
             await late
-        server.push(response(server.heard_of(CODE)[0]))
+        server.push(response(server.requests_of(CODE)[0]))
         assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
 
 
@@ -123,7 +123,7 @@ async def test_a_one_way_request_is_marked_and_waits_for_nothing():
     async with a_pool() as (server, pool):
         await pool.send_one_way(server.address, Command(code=CODE))
 
-        (heard,) = await server.heard(CODE)
+        (heard,) = await server.wait_for_requests(CODE)
         assert heard.is_one_way
 
 
@@ -139,7 +139,7 @@ async def test_what_a_server_asks_is_passed_on_and_can_be_answered():
         await pool.invoke(server.address, Command(code=CODE), 5)
 
         server.push(Command(code=40, opaque=99))
-        answered = await server.answered(99)
+        answered = await server.wait_for_answer(99)
 
         assert (answered.code, answered.remark) == (7, "so it is")
         await pool.close()
@@ -167,7 +167,7 @@ async def test_closing_lets_what_was_written_leave():
 
         await pool.close()
 
-        await server.heard(CODE)
+        await server.wait_for_requests(CODE)
         with pytest.raises(ConnectionLost, match="closed"):
             await pool.connect(server.address)
         with pytest.raises(ConnectionLost):
@@ -181,7 +181,7 @@ async def test_owners_hear_of_connections():
     opened: list[str] = []
     closed: list[str] = []
     pool = ConnectionPool(
-        on_request=nobody,
+        on_request=reject_request,
         on_open=lambda connection: opened.append(connection.address),
         on_close=lambda connection: closed.append(connection.address),
     )
@@ -202,19 +202,19 @@ async def test_a_peer_that_does_not_read_holds_up_those_who_ask():
     async with a_pool() as (server, pool):
         connection = await pool.connect(server.address)
         assert not connection.is_full
-        await connection.has_room()
+        await connection.wait_until_writable()
 
-        connection.take_pause(is_paused=True)
-        waiting = asyncio.create_task(connection.has_room())
+        connection.set_paused(is_paused=True)
+        waiting = asyncio.create_task(connection.wait_until_writable())
         await asyncio.sleep(0)
         assert connection.is_full
         assert not waiting.done()
-        connection.take_pause(is_paused=False)
+        connection.set_paused(is_paused=False)
         await waiting
         assert not connection.is_full
 
-        connection.take_pause(is_paused=True)
-        waiting = asyncio.create_task(connection.has_room())
+        connection.set_paused(is_paused=True)
+        waiting = asyncio.create_task(connection.wait_until_writable())
         await asyncio.sleep(0)
         server.drop_connections()
         await waiting
@@ -229,8 +229,8 @@ async def test_no_more_requests_are_in_flight_than_is_good(monkeypatch: pytest.M
         server.answers[CODE] = held.append
         connection = await pool.connect(server.address)
         answers = [connection.request(Command(code=CODE), 5) for _ in range(2)]
-        waiting = [asyncio.create_task(connection.has_room()) for _ in range(3)]
-        await server.heard(CODE, 2)
+        waiting = [asyncio.create_task(connection.wait_until_writable()) for _ in range(3)]
+        await server.wait_for_requests(CODE, 2)
         assert not any(task.done() for task in waiting)
 
         waiting[0].cancel()
@@ -256,7 +256,7 @@ async def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.Mo
         connection = await pool.connect(server.address)
         late = connection.request(Command(code=CODE), 0.05)
 
-        await connection.has_room()
+        await connection.wait_until_writable()
 
         with pytest.raises(RequestTimeout):
             await late

@@ -4,8 +4,8 @@ import asyncio
 from random import Random
 
 import pytest
-from tests.support.deliveries import until
-from tests.support.pools import nobody
+from tests.support.deliveries import poll_until
+from tests.support.pools import reject_request
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.runtime import pool as pool_module
@@ -29,7 +29,7 @@ class Dials:
         self.wanted = True
         self.opened: asyncio.Queue[Connection] = asyncio.Queue()
         self.pool = ConnectionPool(
-            on_request=nobody,
+            on_request=reject_request,
             on_open=self.opened.put_nowait,
             is_wanted=lambda _: self.wanted,
             chance=Random(1),
@@ -52,7 +52,7 @@ async def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatc
         await dials.opened.get()
 
         await server.stop()
-        await until(lambda: len(pauses) >= 4)
+        await poll_until(lambda: len(pauses) >= 4)
         await server.listen(int(server.address.rpartition(":")[2]))
 
         assert (await dials.opened.get()).is_open
@@ -80,7 +80,7 @@ async def test_a_server_that_hangs_up_at_once_is_not_dialled_in_a_rage(monkeypat
         await dials.opened.get()
         assert pauses == [0, 1, 2]
 
-        monkeypatch.setattr(pool_module, "_GOOD_S", 0)
+        monkeypatch.setattr(pool_module, "_HEALTHY_AFTER_S", 0)
         server.drop_connections()
         await dials.opened.get()
         assert pauses == [0, 1, 2, 0]

@@ -60,8 +60,8 @@ async def test_a_server_may_ask_on_a_connection_that_sends():
         server.answers[CODE] = lambda _: None
         connection = await pool.connect(server.address)
         answer = send(connection)
-        await server.heard(CODE)
-        server.push(Command(code=40, opaque=server.heard_of(CODE)[0].opaque))
+        await server.wait_for_requests(CODE)
+        server.push(Command(code=40, opaque=server.requests_of(CODE)[0].opaque))
 
         assert await asked.get() == 40
         assert not answer.done()
@@ -78,7 +78,7 @@ async def test_a_send_ends_with_its_connection_or_its_time():
         with pytest.raises(RequestTimeout):
             await late
         lost = send(connection)
-        await server.heard(CODE)
+        await server.wait_for_requests(CODE)
         server.drop_connections()
         with pytest.raises(ConnectionLost):
             await lost

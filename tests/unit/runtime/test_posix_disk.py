@@ -128,7 +128,7 @@ def test_a_log_file_has_its_space(disk: PosixDisk, tmp_path: Path, *, is_cut: bo
     files = LogFiles.load(disk, "log", size)
 
     if is_cut:
-        files.cut(4_000)
+        files.truncate(4_000)
     else:
         files.reserve(5_000)
 
@@ -146,7 +146,7 @@ def test_a_log_file_is_cut_on_a_full_disk_all_the_same(disk: PosixDisk, monkeypa
     file.write(0, [b"x" * 10_000])
     monkeypatch.setattr(os, "posix_fallocate", fail)
 
-    LogFiles.load(disk, "log", 10_000).cut(4_000)
+    LogFiles.load(disk, "log", 10_000).truncate(4_000)
 
     assert file.read(0, 10_000) == b"x" * 4_000 + bytes(6_000)
 
@@ -403,4 +403,4 @@ def test_a_failing_sync_of_everything_is_told(disk: PosixDisk, monkeypatch: pyte
 )
 def test_old_kernels_do_not_tell_of_failed_syncs(release: str, *, tells: bool):
     """Then files are synced one by one."""
-    assert posix_disk._tells_failures(release) is tells
+    assert posix_disk._reports_sync_errors(release) is tells

@@ -33,7 +33,7 @@ def test_memory_is_what_is_not_available_of_all(tmp_path: Path):
     write(tmp_path, "proc/meminfo", MEMINFO)
     system = SystemReadings(tmp_path)
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings.memory == 75.0
 
@@ -57,7 +57,7 @@ def test_a_lower_limit_of_the_control_group_counts_instead(
     write(tmp_path, f"{folder}/memory.stat", stat)
     system = SystemReadings(tmp_path)
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings.memory == 20.0
 
@@ -70,7 +70,7 @@ def test_a_control_group_without_a_limit_does_not_count(tmp_path: Path, limit: s
     write(tmp_path, "sys/fs/cgroup/memory.current", "200000")
     system = SystemReadings(tmp_path)
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings.memory == 75.0
 
@@ -80,7 +80,7 @@ def test_load_is_runnable_tasks_for_each_processor(tmp_path: Path):
     write(tmp_path, "proc/loadavg", "3.00 1.00 0.50 2/300 4711\n")
     system = SystemReadings(tmp_path, processors=2)
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings.load == 150.0
 
@@ -91,11 +91,11 @@ def test_network_is_the_busier_direction_of_the_busiest_interface(tmp_path: Path
     write(tmp_path, "sys/class/net/eth1/speed", "80\n")
     system = SystemReadings(tmp_path)
     count(tmp_path, received=1_000, sent=5_000)
-    system.take(10.0)
+    system.update(10.0)
     assert system.readings.network is None
 
     count(tmp_path, received=101_000, sent=1_405_000, other=2_000_000)
-    system.take(12.0)
+    system.update(12.0)
 
     assert system.readings.network == pytest.approx(70.0)
 
@@ -110,7 +110,7 @@ def test_an_interface_without_a_known_capacity_makes_the_use_of_the_network_unkn
 
     for number in range(3):
         count(tmp_path, lo=number * 10**9, sent=number * 10**9)
-        system.take(float(number))
+        system.update(float(number))
 
     assert (system.readings.network, system.readings.link) == (None, None)
 
@@ -122,11 +122,11 @@ def test_a_stated_capacity_counts_for_every_interface(tmp_path: Path, speed: str
         write(tmp_path, "sys/class/net/eth0/speed", speed)
     system = SystemReadings(tmp_path, link_capacity_mbit=8)  # a million bytes a second
     count(tmp_path)
-    system.take(10.0)
+    system.update(10.0)
     assert (system.readings.network, system.readings.link) == (None, LinkCapacity(8, "stated"))
 
     count(tmp_path, lo=10**9, received=100_000, sent=1_400_000)
-    system.take(12.0)
+    system.update(12.0)
 
     assert system.readings.network == pytest.approx(70.0)
     assert system.readings.link == LinkCapacity(8, "stated")
@@ -138,11 +138,11 @@ def test_the_capacity_is_that_of_the_busiest_interface(tmp_path: Path):
     write(tmp_path, "sys/class/net/eth1/speed", "80\n")
     system = SystemReadings(tmp_path)
     count(tmp_path)
-    system.take(1.0)
+    system.update(1.0)
     assert system.readings.link == LinkCapacity(80, "detected")
 
     count(tmp_path, sent=100_000)
-    system.take(2.0)
+    system.update(2.0)
 
     assert system.readings.network == pytest.approx(10.0)
     assert system.readings.link == LinkCapacity(8, "detected")
@@ -153,29 +153,29 @@ def test_an_interface_that_comes_or_is_counted_anew_makes_no_nonsense(tmp_path: 
     write(tmp_path, "sys/class/net/eth0/speed", "8")
     system = SystemReadings(tmp_path)
     count(tmp_path, sent=5_000_000)
-    system.take(1.0)
+    system.update(1.0)
 
     count(tmp_path, sent=7)
-    system.take(2.0)
+    system.update(2.0)
     assert system.readings.network == 0.0
-    system.take(2.0)
+    system.update(2.0)
     assert system.readings.network is None
 
     write(tmp_path, "proc/net/dev", "")
-    system.take(3.0)
+    system.update(3.0)
     assert system.readings.network is None
 
 
 def test_where_the_system_tells_nothing_nothing_is_known(tmp_path: Path):
     """Files that are not there, or hold something else."""
     system = SystemReadings(tmp_path)
-    system.take(1.0)
+    system.update(1.0)
     readings = system.readings
     assert (readings.memory, readings.load, readings.network) == (None, None, None)
 
     for path in ("proc/meminfo", "proc/loadavg", "proc/net/dev"):
         write(tmp_path, path, "MemTotal: many kB\n: :\n eth0: a b c\n")
-    system.take(2.0)
+    system.update(2.0)
     assert (readings.memory, readings.load, readings.network) == (None, None, None)
 
 
@@ -185,7 +185,7 @@ def test_the_readings_stay_the_same_object(tmp_path: Path):
     readings = system.readings
     write(tmp_path, "proc/meminfo", MEMINFO)
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings is readings
     assert readings.memory == 75.0
@@ -195,7 +195,7 @@ def test_this_machine_tells_its_memory_and_load():
     """On any Linux."""
     system = SystemReadings()
 
-    system.take(1.0)
+    system.update(1.0)
 
     assert system.readings.memory is not None
     assert 0 < system.readings.memory < 100

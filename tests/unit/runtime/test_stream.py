@@ -36,7 +36,7 @@ async def test_both_ends_hear_bytes_as_they_come_and_what_the_channel_is_for() -
     """Nothing is taken for a frame, whatever it looks like."""
     answerer = Talker()
     server = MachineServer(answerer, emit=lambda _: None)
-    port = await server.listen("127.0.0.1", 0, stream="talk")
+    port = await server.listen("127.0.0.1", 0, stream_purpose="talk")
     server.start()
     dialer = Talker(f"127.0.0.1:{port}")
     client = MachineServer(dialer, emit=lambda _: None)

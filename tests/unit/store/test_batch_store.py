@@ -13,16 +13,16 @@ from tests.support.stores import (
     append_batch,
     batched_disk,
     finish,
-    finish_blind,
-    keep_house,
+    finish_without_reads,
     open_store,
     overwrite,
+    run_housekeeping,
 )
 
 from holdfast.model.errors import RecordRefused
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.batch_consume_queue import UNIT, UNIT_SIZE
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY, RECORD_ENTRY_SIZE
 
 
 def test_the_bytes_are_those_of_upstream():
@@ -36,10 +36,10 @@ def test_the_bytes_are_those_of_upstream():
 
     (path,) = disk.list("batchconsumequeue/orders/0")
 
-    stored = disk.open(f"batchconsumequeue/orders/0/{path}").read(0, 5 * UNIT_SIZE)
+    stored = disk.open(f"batchconsumequeue/orders/0/{path}").read(0, 5 * RECORD_ENTRY_SIZE)
     record = store.read_record(position)
     assert record is not None
-    assert list(UNIT.iter_unpack(stored))[:3] == [
+    assert list(RECORD_ENTRY.iter_unpack(stored))[:3] == [
         (0, position, 97, NOW_MS, 0, 1, -1, 0),
         (position, record.size, 0, NOW_MS + 5, 1, 300, -1, 0),
         (0, 0, 0, 0, 0, 0, 0, 0),
@@ -131,14 +131,14 @@ def test_old_entries_are_read_between_steps_only():
     store = open_store(disk)
     queue = store.queue("orders", 0)
 
-    (_, found), asked = finish_blind(store, disk, queue.fetch_stretch(900, 8, ahead=50))
+    (_, found), asked = finish_without_reads(store, disk, queue.fetch_range(900, 8, ahead=50))
 
     assert found == [span[:2] for span in spans if span[1] > 900][: len(found or ())]
     assert 1 < asked < 12, "halving, and a block at last"
     assert not queue.is_cold(900, 50)
     assert queue.is_cold(0, 1)
     assert not queue.is_cold(queue.offset_max, 1)
-    _, asked = finish_blind(store, disk, queue.find_at_time(spans[77][2], upper=False))
+    _, asked = finish_without_reads(store, disk, queue.find_at_time(spans[77][2], upper=False))
     assert asked > 1
 
 
@@ -154,10 +154,10 @@ def test_who_reads_old_entries_in_order_asks_once_a_stretch():
     offset = asked = 0
     while offset < queue.offset_max:
         if queue.is_cold(offset, 20):
-            (_, spans), steps = finish_blind(store, disk, queue.fetch_stretch(offset, 20, ahead=100))
+            (_, spans), steps = finish_without_reads(store, disk, queue.fetch_range(offset, 20, ahead=100))
             asked += steps
         else:
-            _, spans = queue.stretch(offset, 20)
+            _, spans = queue.read_range(offset, 20)
         assert spans
         assert spans[0][0] == offset
         offset = spans[-1][1]
@@ -178,7 +178,7 @@ def test_a_queue_that_lost_its_end_gets_it_back():
 
         again = open_store(disk)
 
-        assert again.queue("orders", 0).stretch(0, 1000)[1] == [span[:2] for span in spans]
+        assert again.queue("orders", 0).read_range(0, 1000)[1] == [span[:2] for span in spans]
         assert again.recovered.damages == []
 
 
@@ -198,7 +198,7 @@ def test_an_index_that_nobody_looked_after_is_brought_up_to_the_log():
 
     again = open_store(disk)
 
-    assert again.queue("orders", 0).stretch(0, 1000)[1] == [span[:2] for span in spans]
+    assert again.queue("orders", 0).read_range(0, 1000)[1] == [span[:2] for span in spans]
 
 
 def test_a_gap_in_the_log_stays_one():
@@ -212,13 +212,13 @@ def test_a_gap_in_the_log_stays_one():
 
     queue = again.queue("orders", 0)
     assert len(again.recovered.damages) == 1
-    assert queue.stretch(0, 100)[1] == [(0, 10), (20, 30), (30, 40)]
-    assert queue.stretch(15, 1)[1] == [(20, 30)]
+    assert queue.read_range(0, 100)[1] == [(0, 10), (20, 30), (30, 40)]
+    assert queue.read_range(15, 1)[1] == [(20, 30)]
     assert queue.get_entry(15) == (placed[2][0], 0x7FFFFFFF, 0)
     assert finish(again, again.store_time(queue, 15)) is None
     assert append_batch(again, 2)[1] == 40
     third = open_store(disk)
-    assert third.queue("orders", 0).stretch(0, 100)[1] == [(0, 10), (20, 30), (30, 40), (40, 42)]
+    assert third.queue("orders", 0).read_range(0, 100)[1] == [(0, 10), (20, 30), (30, 40), (40, 42)]
 
 
 @pytest.mark.parametrize(("before_end", "damage"), [(3, b"77"), (len("10_INNER_BASE_10_"), b"x0")])
@@ -245,11 +245,11 @@ def test_only_what_has_grown_is_synced():
     store = open_store(disk)
     append_batch(store, 3)
 
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     disk.crash(Random(1))
 
     assert open_store(disk).queue("orders", 0).offset_max == 3
-    assert store.checkpoint_behind == 0
+    assert store.checkpoint_lag_bytes == 0
 
 
 def test_a_last_entry_that_is_not_what_was_noted_is_made_again():
@@ -258,11 +258,11 @@ def test_a_last_entry_that_is_not_what_was_noted_is_made_again():
     store = open_store(disk)
     spans = many(store, 8)
     store.close(NOW_MS)
-    overwrite(disk, f"batchconsumequeue/orders/0/{5 * UNIT_SIZE:020d}", 2 * UNIT_SIZE + 36, b"\0\1")
+    overwrite(disk, f"batchconsumequeue/orders/0/{5 * RECORD_ENTRY_SIZE:020d}", 2 * RECORD_ENTRY_SIZE + 36, b"\0\1")
 
     again = open_store(disk)
 
-    assert again.queue("orders", 0).stretch(0, 1000)[1] == [span[:2] for span in spans]
+    assert again.queue("orders", 0).read_range(0, 1000)[1] == [span[:2] for span in spans]
     assert again.recovered.damages == []
 
 
@@ -271,14 +271,14 @@ def test_a_gap_before_the_place_where_recovery_begins_is_filled_from_the_log():
     disk = batched_disk()
     store = open_store(disk)
     spans = many(store, 9)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     spans += [(offset, offset + 3, 0) for _, offset in [append_batch(store, 3, now_ms=NOW_MS + 30_000)]]
-    disk.remove(f"batchconsumequeue/orders/0/{5 * UNIT_SIZE:020d}")
+    disk.remove(f"batchconsumequeue/orders/0/{5 * RECORD_ENTRY_SIZE:020d}")
 
     again = open_store(disk)
 
     assert again.recovered.start == 0
-    assert again.queue("orders", 0).stretch(0, 1000)[1] == [span[:2] for span in spans]
+    assert again.queue("orders", 0).read_range(0, 1000)[1] == [span[:2] for span in spans]
 
 
 @pytest.mark.parametrize("added", [0, 3])
@@ -290,7 +290,7 @@ def test_a_queue_that_is_erased_while_it_is_read_ends_there(added: int):
     store.close(NOW_MS)
     store = open_store(disk)
     many(store, added)
-    steps = store.queue("orders", 0).fetch_stretch(3, 9, ahead=5)
+    steps = store.queue("orders", 0).fetch_range(3, 9, ahead=5)
     wanted = next(steps)
     assert isinstance(wanted, FileRange)
     data = wanted.file.read(wanted.start, wanted.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.stores import NOW_MS, append, keep_house, open_store, stage
+from tests.support.stores import NOW_MS, append, open_store, run_housekeeping, stage
 
 from holdfast.model.errors import DiskFailed
 from holdfast.sim.world.disk import SimDisk
@@ -33,24 +33,24 @@ def test_the_mark_moves_only_after_everything_is_synced():
     assert mark(disk) == store.written
     assert [file.path for file in store.housekeep(LATER_MS).files] == ["checkpoint"]
     store.checkpoint(LATER_MS)
-    assert not store.housekeep(LATER_MS).behind
+    assert not store.housekeep(LATER_MS).has_more_work
 
 
 def test_how_far_the_mark_is_behind_counts_until_the_mark_itself_is_on_disk():
     """A crash between the mark's write and its sync may bring the old one back."""
     store = open_store()
-    assert store.checkpoint_behind == 0
+    assert store.checkpoint_lag_bytes == 0
     append(store)
     store.housekeep(LATER_MS)
     store.checkpoint(LATER_MS)
-    assert store.checkpoint_behind == store.written
+    assert store.checkpoint_lag_bytes == store.written
     store.housekeep(LATER_MS)
 
     store.checkpoint(LATER_MS)
 
-    assert store.checkpoint_behind == 0
+    assert store.checkpoint_lag_bytes == 0
     append(store)
-    assert 0 < store.checkpoint_behind < store.written
+    assert 0 < store.checkpoint_lag_bytes < store.written
 
 
 def test_a_restart_knows_how_far_its_mark_is_behind():
@@ -60,10 +60,10 @@ def test_a_restart_knows_how_far_its_mark_is_behind():
     append(store)
 
     crashed = open_store(disk)
-    assert crashed.checkpoint_behind == crashed.written > 0
+    assert crashed.checkpoint_lag_bytes == crashed.written > 0
     crashed.close(NOW_MS)
 
-    assert open_store(disk).checkpoint_behind == 0
+    assert open_store(disk).checkpoint_lag_bytes == 0
 
 
 def test_a_round_is_due_after_an_interval_or_many_bytes():
@@ -76,9 +76,9 @@ def test_a_round_is_due_after_an_interval_or_many_bytes():
     for _ in range(5):
         append(store)
     assert store.housekeep(NOW_MS + 9_999).files != ()
-    keep_house(store, LATER_MS)
+    run_housekeeping(store, LATER_MS)
     store.checkpoint(LATER_MS)
-    keep_house(store, LATER_MS)
+    run_housekeeping(store, LATER_MS)
 
     assert store.housekeep(NOW_MS * 2).files == ()
 
@@ -124,7 +124,7 @@ def test_many_queues_are_written_and_synced_in_bounded_pieces():
         append(store, queue_id=queue_id)
 
     first = store.housekeep(LATER_MS)
-    assert (first.files, first.behind) == ((), True)
+    assert (first.files, first.has_more_work) == ((), True)
     syncs = [len(files) for files in sync_rounds(store, disk)]
 
     assert max(syncs) <= SYNC_FILES_MAX + 10
@@ -178,12 +178,12 @@ def test_a_store_at_rest_does_nothing():
     store = open_store(disk, log_file_size=1 << 20)
     for queue_id in range(300):
         append(store, queue_id=queue_id, keys="k")
-    keep_house(store, LATER_MS)
+    run_housekeeping(store, LATER_MS)
     calls.clear()
 
     for minute in range(1, 60):
         work = store.housekeep(LATER_MS + minute * 60_000)
-        assert (work.files, work.read, work.behind) == ((), None, False)
+        assert (work.files, work.read, work.has_more_work) == ((), None, False)
 
     assert calls == []
 
@@ -199,9 +199,9 @@ def test_a_topic_deleted_during_a_round_does_not_disturb_it():
     store.checkpoint(LATER_MS)
 
     store.delete_topic("orders")
-    keep_house(store, LATER_MS)
+    run_housekeeping(store, LATER_MS)
 
-    assert store.writable
+    assert store.is_writable
     assert mark(disk) is not None
 
 

@@ -13,9 +13,9 @@ from tests.support.stores import (
     batched_disk,
     bodies,
     finish,
-    keep_house,
     open_store,
     overwrite,
+    run_housekeeping,
     stage,
 )
 
@@ -223,7 +223,7 @@ def test_a_failed_write_gives_offsets_back_and_stops_writes():
         store.write()
     disk.before = None
 
-    assert not store.writable
+    assert not store.is_writable
     assert store.queue("orders", 0).next_offset == 1
     with pytest.raises(RecordRefused, match="no space left"):
         stage(store)
@@ -462,7 +462,7 @@ def test_an_index_that_cannot_be_written_stops_writes_but_not_reads():
 
     disk.before = fail
     for number in range(300):
-        if store.writable:
+        if store.is_writable:
             append(store, b"%d" % number)
     disk.before = None
 
@@ -482,5 +482,5 @@ def test_idle_queues_are_small():
     tracemalloc.stop()
 
     assert used / 2000 < 1000
-    keep_house(store)
+    run_housekeeping(store)
     assert disk.list("consumequeue") == []

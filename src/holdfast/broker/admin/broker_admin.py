@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from holdfast.broker.deferred.scheduled_messages import Delays
+from holdfast.broker.deferred.scheduled_messages import DelayedDelivery
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
@@ -32,7 +32,7 @@ _GIB: Final = 1 << 30
 
 # Statistics of features that do not exist here (thread pools and their queues, a timer wheel). Tools parse them anyway.
 _POOLS: Final = ("send", "pull", "litePull", "query", "ack", "EndTransaction")
-_ABSENT: Final = (
+_ABSENT_FIGURES: Final = (
     {f"{pool}ThreadPoolQueue{figure}": "0" for pool in _POOLS for figure in ("Size", "HeadWaitTimeMills")}
     | {f"{pool}ThreadPoolQueueCapacity": "10000" for pool in _POOLS}
     | {f"timer{figure}": "0" for figure in ("ReadBehind", "OffsetBehind", "CongestNum")}
@@ -60,7 +60,7 @@ class BrokerAdmin:
         mappings: Mappings,
         store: MessageStore,
         stats: BrokerStats,
-        delays: Delays,
+        delays: DelayedDelivery,
     ) -> None:
         self._options = options
         self._topics = topics
@@ -157,22 +157,22 @@ class BrokerAdmin:
         return request.answer()
 
     def _figures(self, now_ms: int) -> dict[str, str]:
-        figures = _ABSENT | self._flow(now_ms) | self._log() | self._logical_queues()
+        figures = _ABSENT_FIGURES | self._message_figures(now_ms) | self._log_figures() | self._queue_figures()
         if self.replication is not None:
             figures |= self.replication.figures()
         for level, (delivered, scheduled) in self._delays.progress().items():
             figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
         return figures
 
-    def _logical_queues(self) -> dict[str, str]:
+    def _queue_figures(self) -> dict[str, str]:
         """Return the number of logical queues led here, and the draining flag; nothing without static topics."""
         mappings = self._mappings
-        if not mappings.topics() and not mappings.draining:
+        if not mappings.topics() and not mappings.is_draining:
             return {}
-        led = sum(len(mappings.led(topic)) for topic in mappings.topics())
-        return {"logicalQueuesLed": str(led), "draining": "true" if mappings.draining else "false"}
+        led = sum(len(mappings.led_queues(topic)) for topic in mappings.topics())
+        return {"logicalQueuesLed": str(led), "draining": "true" if mappings.is_draining else "false"}
 
-    def _flow(self, now_ms: int) -> dict[str, str]:
+    def _message_figures(self, now_ms: int) -> dict[str, str]:
         """Return the start time, and the counts and rates of puts and gets."""
         stats = self._stats
         today, yesterday = stats.at_midnights()
@@ -195,21 +195,21 @@ class BrokerAdmin:
             "putMessageTimesTotal": str(stats.puts.value),
         }
 
-    def _log(self) -> dict[str, str]:
+    def _log_figures(self) -> dict[str, str]:
         """Return the state of the log and of its disk."""
         store, disk = self._store, self._store.disk_use
         ratio = f"{disk.used / disk.total:.2f}" if disk.total else "0.0"
         free = disk.total - disk.used
         return {
-            "brokerActive": str(store.writable).lower(),
+            "brokerActive": str(store.is_writable).lower(),
             "commitLogMinOffset": str(store.start),
             "commitLogMaxOffset": str(store.written),
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {disk.total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB.",
             "putMessageSizeTotal": str(store.written - store.start),
-            "dispatchBehindBytes": str(store.unconfirmed),
-            "remainHowManyDataToFlush": f"{store.unconfirmed} B",
+            "dispatchBehindBytes": str(store.unconfirmed_bytes),
+            "remainHowManyDataToFlush": f"{store.unconfirmed_bytes} B",
         }
 
     def _earliest_ms(self) -> Steps[int]:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.messages.record_lookup import read_bytes
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.client_calls import Relays
+from holdfast.broker.tables.client_calls import ClientCalls
 from holdfast.broker.tables.clients import Client, ClientTable
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.wire.frames import java_json
@@ -20,7 +20,7 @@ from holdfast.wire.records.inner_batch import is_inner_batch
 from holdfast.wire.records.message_id import parse_message_id
 from holdfast.wire.records.record import decode_record
 from holdfast.wire.requests.admin import (
-    AskClientFields,
+    ClientRequestFields,
     Connection,
     ConsumerConnections,
     ConsumerStatus,
@@ -39,10 +39,10 @@ _RUNNING_INFO_VERSION: Final = 62  # 3.1.8: older clients do not support the req
 class ClientAdmin:
     """Handles client requests of tools."""
 
-    def __init__(self, options: BrokerOptions, clients: ClientTable, relays: Relays) -> None:
+    def __init__(self, options: BrokerOptions, clients: ClientTable, client_calls: ClientCalls) -> None:
         self._options = options
         self._clients = clients
-        self._relays = relays
+        self._client_calls = client_calls
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -101,43 +101,43 @@ class ClientAdmin:
         """Answer 223: ask one member, or all, for its offset in each queue (221)."""
         fields = from_fields(ConsumerStatusFields, request.command.fields)
         membership = self._clients.find_membership(fields.group)
-        asked = [] if membership is None else list(membership.members.values())
+        members = [] if membership is None else list(membership.members.values())
         if fields.client_addr:
-            asked = [client for client in asked if client.client_id == fields.client_addr]
-        if not asked:
+            members = [client for client in members if client.client_id == fields.client_addr]
+        if not members:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{fields.group}]")
         table: dict[str, msgspec.Raw] = {}
-        left = len(asked)
+        remaining = len(members)
 
         def collect(client: Client, answer: Command | None) -> Answer:
-            nonlocal left
-            left -= 1
+            nonlocal remaining
+            remaining -= 1
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 try:
                     table[client.client_id] = decode_status(answer.body)
                 except RemoteProtocolError as error:
                     return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} sent an invalid status: {error}")
-            if left:
+            if remaining:
                 return None
             return request.answer(body=java_json.encode(ConsumerStatus(consumer_table=table)))
 
-        question = to_fields(ConsumerStatusFields(topic=fields.topic, group=fields.group))
-        for client in asked:
-            command = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=question)
-            self._relays.ask(request, client, command, lambda answer, client=client: collect(client, answer))  # type: ignore[misc]
+        request_fields = to_fields(ConsumerStatusFields(topic=fields.topic, group=fields.group))
+        for client in members:
+            command = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=request_fields)
+            self._client_calls.call(request, client, command, lambda answer, client=client: collect(client, answer))  # type: ignore[misc]
         return None
 
     def get_running_info(self, request: Request) -> Answer:
         """Answer 307: return the running info of a client."""
-        fields = from_fields(AskClientFields, request.command.fields)
+        fields = from_fields(ClientRequestFields, request.command.fields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
             return client
-        return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(fields)))
+        return self._call_client(request, client, Command(code=request.command.code, fields=to_fields(fields)))
 
     def consume_directly(self, request: Request) -> Steps[Answer]:
         """Answer 309: let a client consume a stored message immediately."""
-        fields = from_fields(AskClientFields, request.command.fields)
+        fields = from_fields(ClientRequestFields, request.command.fields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
             return client
@@ -151,10 +151,14 @@ class ClientAdmin:
                     ResponseCode.SYSTEM_ERROR,
                     f"{fields.msg_id} is the id of a batch, which does not say which of its messages is meant",
                 )
-        asked = msgspec.structs.replace(fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0)
-        return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(asked), body=record))
+        request_fields = msgspec.structs.replace(
+            fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0
+        )
+        return self._call_client(
+            request, client, Command(code=request.command.code, fields=to_fields(request_fields), body=record)
+        )
 
-    def _find_member(self, fields: AskClientFields) -> Client | Refusal:
+    def _find_member(self, fields: ClientRequestFields) -> Client | Refusal:
         membership = self._clients.find_membership(fields.consumer_group)
         client = membership.find_client(fields.client_id or "") if membership is not None else None
         if client is None:
@@ -167,7 +171,7 @@ class ClientAdmin:
             )
         return client
 
-    def _pass_on(self, request: Request, client: Client, command: Command) -> Answer:
+    def _call_client(self, request: Request, client: Client, command: Command) -> Answer:
         """Send *command* to *client* and return its answer unchanged."""
 
         def reply(answer: Command | None) -> Answer:
@@ -177,7 +181,7 @@ class ClientAdmin:
                 )
             return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
 
-        self._relays.ask(request, client, command, reply)
+        self._client_calls.call(request, client, command, reply)
         return None
 
 

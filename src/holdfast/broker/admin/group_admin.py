@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.consume.lag import Lags, QueueLag
+from holdfast.broker.consume.lag import LagCalculator, QueueLag
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.clients import ClientTable
@@ -25,7 +25,7 @@ from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.queue_log import QueueIndex
 from holdfast.wire.cluster.route import TopicList, is_mapping_aware
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -46,7 +46,7 @@ from holdfast.wire.requests.admin import (
     TimeSpan,
     TimeSpans,
     TopicFields,
-    cut_page,
+    slice_page,
 )
 
 _Style = Literal["ours", "java 5", "old"]
@@ -63,7 +63,7 @@ class GroupAdmin:
         groups: GroupTable,
         clients: ClientTable,
         offsets: OffsetTable,
-        lags: Lags,
+        lags: LagCalculator,
         store: MessageStore,
         stats: BrokerStats,
     ) -> None:
@@ -88,7 +88,7 @@ class GroupAdmin:
             RequestCode.GET_CONSUME_STATS: self.get_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self.get_all_stats,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.get_time_spans,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.list_of_topic,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.list_topic_groups,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.list_topics,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.get_subscription,
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
@@ -138,15 +138,15 @@ class GroupAdmin:
         """Answer 201: return the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._groups.to_wire()
-        rows = cut_page(table.subscription_group_table, page.group_seq, page.max_group_num)
+        rows = slice_page(table.subscription_group_table, page.group_seq, page.max_group_num)
         body = java_json.encode(msgspec.structs.replace(table, subscription_group_table=rows))
         return request.answer(fields={"totalGroupNum": str(len(table.subscription_group_table))}, body=body)
 
-    def list_of_topic(self, request: Request) -> Answer:
+    def list_topic_groups(self, request: Request) -> Answer:
         """Answer 300: return the groups that are subscribed to a topic, or have offsets in it."""
         topic = from_fields(TopicFields, request.command.fields).topic
         subscribed = {
-            group for group, living in self._clients.consumer_groups().items() if topic in living.subscriptions
+            group for group, membership in self._clients.consumer_groups().items() if topic in membership.subscriptions
         }
         names = sorted(subscribed.union(self._offsets.groups_of(topic)))
         return request.answer(body=java_json.encode(GroupNames(group_list=names)))
@@ -186,7 +186,7 @@ class GroupAdmin:
         tps = 0.0
         for topic in topics:
             if self._lags.is_consumed(group, topic):
-                rows += yield from self._follow(group, topic, style)
+                rows += yield from self._lag_rows(group, topic, style)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
         return request.answer(body=java_json.encode(body))
@@ -197,17 +197,17 @@ class GroupAdmin:
         stats: list[dict[str, list[ConsumeStats]]] = []
         lag = in_flight = 0
         for group in list(self._groups.all()):
-            of_group: list[ConsumeStats] = []
+            group_stats: list[ConsumeStats] = []
             for topic in self._offsets.topics_of(group):
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = yield from self._follow(group, topic, "old")
+                rows = yield from self._lag_rows(group, topic, "old")
                 lag += sum(max(0, row.broker_offset - row.consumer_offset) for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
-                of_group.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
-            stats.append({group: of_group})
+                group_stats.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
+            stats.append({group: group_stats})
         body = BrokerConsumeStats(
             broker_addr=self._options.address,
             consume_stats_list=stats,
@@ -231,7 +231,7 @@ class GroupAdmin:
                 log = self._store.find_queue(fields.topic, queue_id)
                 span = yield from self._span(place, log, committed, request.now_ms)
                 spans.append(span)
-        for number in () if mapping is None else self._mappings.led(fields.topic):
+        for number in () if mapping is None else self._mappings.led_queues(fields.topic):
             assert mapping is not None
             leader = mapping.queues[number].leader
             place = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
@@ -242,26 +242,30 @@ class GroupAdmin:
             spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
-    def _follow(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
+    def _lag_rows(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
         """Return a row for each queue of *topic* that this broker serves."""
         mapping = self._mappings.find(topic)
         rows: _Rows = []
-        for found in self._lags.queues(group, topic):
-            leader = None if mapping is None else mapping.queues[found.number].leader
-            last = (found.committed or 0) - found.delta - 1
+        for queue_lag in self._lags.queues(group, topic):
+            leader = None if mapping is None else mapping.queues[queue_lag.number].leader
+            last = (queue_lag.committed or 0) - queue_lag.delta - 1
             consumed_ms = None
-            if found.log is not None and last >= (
+            if queue_lag.index is not None and last >= (
                 0 if leader is None else leader.start
             ):  # otherwise in a segment on another broker
-                consumed_ms = yield from self._store.store_time(found.log, last)
-            place = (self._options.name if mapping is None else mock_broker(mapping.scope), found.number)
+                consumed_ms = yield from self._store.store_time(queue_lag.index, last)
+            shown_queue = (self._options.name if mapping is None else mock_broker(mapping.scope), queue_lag.number)
             if leader is not None and style == "java 5":
-                place = (self._options.name, leader.queue_id)
-            row = _row(found, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, found.number) or 0)
-            rows.append((MessageQueue(topic, *place), row))
+                shown_queue = (self._options.name, leader.queue_id)
+            row = _row(
+                queue_lag, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, queue_lag.number) or 0
+            )
+            rows.append((MessageQueue(topic, *shown_queue), row))
         return rows
 
-    def _span(self, place: MessageQueue, queue: QueueLog | None, committed: int, now_ms: int) -> Steps[TimeSpan]:
+    def _span(
+        self, message_queue: MessageQueue, queue: QueueIndex | None, committed: int, now_ms: int
+    ) -> Steps[TimeSpan]:
         first_ms = last_ms = consumed_ms = next_ms = None
         if queue is not None:
             store = self._store
@@ -272,7 +276,7 @@ class GroupAdmin:
                 consumed_ms = yield from store.store_time(queue, committed - 1)
             next_ms = yield from store.store_time(queue, committed)
         return TimeSpan(
-            message_queue=place,
+            message_queue=message_queue,
             min_time_stamp=first_ms or 0,
             min_time_stamp_str=_format_time(first_ms or 0),
             max_time_stamp=last_ms or 0,
@@ -291,7 +295,7 @@ class GroupAdmin:
         return request.answer()
 
 
-def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> ConsumerOffset:
+def _row(queue_lag: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> ConsumerOffset:
     """Return the lag in a queue, in the format of the requesting tool.
 
     Tools without gap support get an offset that already includes the gaps, so that the difference of the offsets is the
@@ -299,17 +303,17 @@ def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> Consu
     groups without a commit; for them, everything that they will not read counts as gap.
     """
     if style != "ours":
-        consumed = found.next + found.gap
-        end = found.end - found.delta if style == "java 5" else found.end
+        consumed = queue_lag.next + queue_lag.gap
+        end = queue_lag.end - queue_lag.delta if style == "java 5" else queue_lag.end
         return ConsumerOffset(
             broker_offset=end, consumer_offset=consumed, pull_offset=max(pulled, consumed), last_timestamp=consumed_ms
         )
     return ConsumerOffset(
-        broker_offset=found.end,
-        consumer_offset=-1 if found.committed is None else found.committed,
-        pull_offset=max(pulled, found.next),
+        broker_offset=queue_lag.end,
+        consumer_offset=-1 if queue_lag.committed is None else queue_lag.committed,
+        pull_offset=max(pulled, queue_lag.next),
         last_timestamp=consumed_ms,
-        gap=found.gap + (found.next if found.committed is None else 0),
+        gap=queue_lag.gap + (queue_lag.next if queue_lag.committed is None else 0),
     )
 
 

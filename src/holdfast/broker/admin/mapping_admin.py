@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from holdfast.broker.failover.offset_floors import Floors
+from holdfast.broker.failover.offset_floors import OffsetFloors
 from holdfast.broker.flow.awaitables import Procedure, Synced
-from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MappingSnapshot, describe
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.move.move_source import Handover
+from holdfast.broker.move.move_source import MoveSource
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
@@ -32,13 +32,13 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.moves import (
     DeleteMappingFields,
-    DiscardOrder,
-    DrainOrder,
-    ForgetOrder,
+    DiscardRequest,
+    DrainRequest,
+    ForgetBrokerRequest,
     decode_body,
     encode_body,
 )
-from holdfast.wire.requests.moves import Mappings as EveryMapping
+from holdfast.wire.requests.moves import MappingsAnswer as EveryMapping
 
 
 class MappingAdmin:
@@ -50,53 +50,53 @@ class MappingAdmin:
         mappings: Mappings,
         view: ClusterView,
         topics: TopicTable,
-        floors: Floors,
-        handover: Handover,
+        floors: OffsetFloors,
+        move_source: MoveSource,
         delete_topic: Callable[[Request, str], Procedure[Answer]],
-        errands: Errands,
+        turn: Turn,
     ) -> None:
         self._store = store
         self._mappings = mappings
         self._view = view
         self._topics = topics
         self._floors = floors
-        self._handover = handover
+        self._move_source = move_source
         self._delete_topic = delete_topic
-        self._errands = errands
+        self._turn = turn
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
         return {
-            RequestCode.GET_MAPPINGS: self.show,
-            RequestCode.DELETE_MAPPING: guard(self._delete),
-            RequestCode.GET_MAPPING_SNAPSHOT: self.snapshot,
-            RequestCode.DISCARD_SEGMENTS: guard(self._discard),
-            RequestCode.FORGET_BROKER: guard(self._forget_broker),
-            RequestCode.SET_DRAINING: guard(self._set_draining),
+            RequestCode.GET_MAPPINGS: self.get_mappings,
+            RequestCode.DELETE_MAPPING: refuse_on_error(self._delete),
+            RequestCode.GET_MAPPING_SNAPSHOT: self.get_snapshot,
+            RequestCode.DISCARD_SEGMENTS: refuse_on_error(self._discard),
+            RequestCode.FORGET_BROKER: refuse_on_error(self._forget_broker),
+            RequestCode.SET_DRAINING: refuse_on_error(self._set_draining),
         }
 
-    def show(self, request: Request) -> Procedure[Answer]:
+    def get_mappings(self, request: Request) -> Procedure[Answer]:
         """Answer 7007 once the mappings are synced: a broker that learns of a newer leader gives up its own lead."""
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
         topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
-        every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.draining)
+        every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.is_draining)
         answer = request.answer(body=encode_body(every))
         if self._mappings.announced() != self._mappings.topics():
-            yield Synced(self._mappings.position)
+            yield Synced(self._mappings.log_end)
         return answer
 
-    def snapshot(self, request: Request) -> Procedure[Answer]:
+    def get_snapshot(self, request: Request) -> Procedure[Answer]:
         """Answer 7033: return the synced state of all mappings to a replica."""
         mappings = self._mappings
         snapshot = MappingSnapshot(
-            position=mappings.position,
+            position=mappings.log_end,
             topics={name: describe(mapping, self._topics.find(name)) for name, mapping in mappings.topics().items()},
             moves=mappings.moves(),
-            draining=mappings.draining,
+            draining=mappings.is_draining,
         )
         answer = request.answer(body=encode_body(snapshot))
-        yield Synced(mappings.position)
+        yield Synced(mappings.log_end)
         return answer
 
     def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
@@ -120,18 +120,19 @@ class MappingAdmin:
             )
         if fields.queue >= 0:
             yield Synced(self._forget_queue(mapping, fields.queue))
-            self._errands.work.append(self._handover.stamp_all(fields.topic))
+            self._turn.procedures.append(self._move_source.announce_epoch(fields.topic))
             return request.answer()
         if mapping.floors:
             yield from self._view.refresh(fields.topic)
-        if kept := list(self._find_needed_floors(mapping)):
+        if needed := list(self._find_needed_floors(mapping)):
             raise MappingRefused(
                 "never twice",
-                f"{self._mappings.broker} alone knows which offsets logical queue {kept[0]} of {fields.topic} has used,"
-                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {kept[0]}`, or delete"
+                f"{self._mappings.broker} alone knows which offsets logical queue {needed[0]} of {fields.topic} has "
+                "used,"
+                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {needed[0]}`, or delete"
                 " the topic everywhere",
             )
-        if held := [number for number, queue in mapping.queues.items() if self._holds(queue)]:
+        if held := [number for number, queue in mapping.queues.items() if self._has_messages(queue)]:
             raise MappingRefused(
                 "messages first",
                 f"{self._mappings.broker} holds messages of logical queue {held[0]} of {fields.topic}: move the queue"
@@ -145,10 +146,10 @@ class MappingAdmin:
         The queue accepts no sends from this event on, so the floor is above every send that was ever accepted.
         """
         if number not in mapping.queues:
-            return self._mappings.position
-        log = self._mappings.place(mapping.topic, number).queue_log
+            return self._mappings.log_end
+        log = self._mappings.placement(mapping.topic, number).queue_index
         position = self._change(self._floors.retire(mapping, number))
-        self._handover.wake([] if log is None else [log])
+        self._move_source.wake_pulls([] if log is None else [log])
         return position
 
     def _find_needed_floors(self, mapping: TopicMapping) -> Iterable[int]:
@@ -157,7 +158,7 @@ class MappingAdmin:
             if self._view.leader_above(mapping.topic, number, floor.generation) is None:
                 yield number
 
-    def _holds(self, queue: LogicalQueue) -> bool:
+    def _has_messages(self, queue: LogicalQueue) -> bool:
         return any(segment.broker == self._mappings.broker for segment in queue.readable)
 
     def _discard(self, request: Request) -> Procedure[Answer]:
@@ -165,8 +166,8 @@ class MappingAdmin:
 
         Its broker is notified after the leader and drops the records: they are not read any more.
         """
-        order = decode_body(request.command.body, DiscardOrder)
-        mapping, queue = self._find(order.topic, order.queue)
+        order = decode_body(request.command.body, DiscardRequest)
+        mapping, queue = self._find_queue(order.topic, order.queue)
         segment = queue.find(order.generation)
         if segment is None:
             raise MappingRefused(
@@ -174,40 +175,40 @@ class MappingAdmin:
             )
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
-            yield Synced(self._change(mapping.put(expired)))
-            self._errands.work.append(self._handover.stamp_all(order.topic))
+            yield Synced(self._change(mapping.with_queues(expired)))
+            self._turn.procedures.append(self._move_source.announce_epoch(order.topic))
         if segment.broker == self._mappings.broker:
             self._store.erase_queue(order.topic, segment.queue_id)
         return request.answer()
 
     def _set_draining(self, request: Request) -> Procedure[Answer]:
         """Answer 7016 once it is synced: set whether this broker gets more queues."""
-        wanted = decode_body(request.command.body, DrainOrder).draining
-        if wanted != self._mappings.draining:
-            yield Synced(self._mappings.set_draining(wanted, self._errands.now_ms))
+        draining = decode_body(request.command.body, DrainRequest).draining
+        if draining != self._mappings.is_draining:
+            yield Synced(self._mappings.set_draining(draining, self._turn.now_ms))
         return request.answer()
 
     def _forget_broker(self, request: Request) -> Procedure[Answer]:
         """Answer 7015: remove the expired segments of a removed broker from the mappings."""
-        removed = {decode_body(request.command.body, ForgetOrder).broker}
+        removed = {decode_body(request.command.body, ForgetBrokerRequest).broker}
         pruned: list[TopicMapping] = []
         for mapping in self._mappings.topics().values():
             # Prune only led queues: after a move, only the leader knows which segments expired; other records may be
             # stale.
-            queues = [mapping.queues[number].prune(removed) for number in mapping.led]
+            queues = [mapping.queues[number].prune(removed) for number in mapping.led_queues]
             changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
             forgotten = mapping.forget_holders(removed)
             if changed or forgotten != mapping:
                 gone = [queue.queue for queue in changed if not queue.segments]
-                pruned.append(forgotten.put(*changed).without(*gone))
+                pruned.append(forgotten.with_queues(*changed).without_queues(*gone))
         for mapping in pruned:  # Only after all topics have been validated.
             self._change(mapping)
-        yield Synced(self._mappings.position)
-        self._errands.work += [self._handover.stamp_all(mapping.topic) for mapping in pruned]
+        yield Synced(self._mappings.log_end)
+        self._turn.procedures += [self._move_source.announce_epoch(mapping.topic) for mapping in pruned]
         self._view.forget_broker(*removed)
         return request.answer()
 
-    def _find(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:
+    def _find_queue(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:
         mapping = self._mappings.find(topic)
         if mapping is None or number not in mapping.queues:
             raise MappingRefused(
@@ -216,6 +217,6 @@ class MappingAdmin:
         return mapping, mapping.queues[number]
 
     def _change(self, mapping: TopicMapping) -> int:
-        now_ms = self._errands.now_ms
+        now_ms = self._turn.now_ms
         changed = msgspec.structs.replace(mapping, epoch=next_epoch(mapping.epoch, now_ms))
         return self._mappings.change(changed, now_ms=now_ms)

@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.clients import Client, ClientTable
 from holdfast.broker.tables.topics import TopicTable
@@ -34,7 +34,7 @@ _OBEYS_PULLS_VERSION: Final = 413  # 5.0.0
 _RESET_VERSION: Final = 28  # 3.0.7: older clients do not support 220
 
 
-class OffsetResets:
+class OffsetResetHandler:
     """Handles offset resets of tools."""
 
     def __init__(
@@ -44,14 +44,14 @@ class OffsetResets:
         clients: ClientTable,
         offsets: OffsetTable,
         store: MessageStore,
-        reads: StaticReads,
+        segment_queries: SegmentQueries,
     ) -> None:
         self._options = options
         self._topics = topics
         self._clients = clients
         self._offsets = offsets
         self._store = store
-        self._reads = reads
+        self._segment_queries = segment_queries
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -63,8 +63,10 @@ class OffsetResets:
         config = self._topics.find(fields.topic)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {fields.topic} does not exist")
-        mapping = self._reads.mappings.find(fields.topic)
-        known = range(config.read_queues) if mapping is None else self._reads.mappings.led(fields.topic)
+        mapping = self._segment_queries.mappings.find(fields.topic)
+        known = (
+            range(config.read_queues) if mapping is None else self._segment_queries.mappings.led_queues(fields.topic)
+        )
         if fields.queue_id >= 0 and fields.queue_id not in known:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {fields.queue_id} here")
         name = self._options.name if mapping is None else mock_broker(mapping.scope)
@@ -85,20 +87,20 @@ class OffsetResets:
         for queue, target in targets.items():
             self._offsets.reset(fields.group, queue.topic, queue.queue_id, target, deliver=not obeys_push)
         if obeys_push:
-            request.effects += [_push(client, fields, targets) for client in members]
+            request.effects += [_to_notification(client, fields, targets) for client in members]
         return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
 
     def _is_open(self, queue: MessageQueue) -> bool:
         """Return whether a logical queue is open here, so that no next leader has received the groups' offsets."""
-        return self._reads.mappings.place(queue.topic, queue.queue_id).state == "open"
+        return self._segment_queries.mappings.placement(queue.topic, queue.queue_id).state == "open"
 
     def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
         """Return the group's new offset in one queue."""
-        logical = self._reads.find_led(fields.topic, queue_id)
+        logical = self._segment_queries.find_led(fields.topic, queue_id)
         queue = self._store.find_queue(fields.topic, queue_id) if logical is None else None
         if logical is not None:
-            offset_min = yield from self._reads.ask_minimum(fields.topic, logical)
-            offset_max = self._reads.maximum(fields.topic, logical)
+            offset_min = yield from self._segment_queries.fetch_minimum(fields.topic, logical)
+            offset_max = self._segment_queries.maximum(fields.topic, logical)
         else:
             offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
         if fields.offset >= 0:
@@ -110,7 +112,7 @@ class OffsetResets:
             return fields.offset
         target = offset_max
         if fields.timestamp >= 0 and logical is not None:
-            target = yield from self._reads.search(fields.topic, logical, fields.timestamp)
+            target = yield from self._segment_queries.search(fields.topic, logical, fields.timestamp)
         elif fields.timestamp >= 0 and queue is not None:
             target = yield from self._store.offset_at_time(queue, fields.timestamp)
         current = self._offsets.find(fields.group, fields.topic, queue_id)
@@ -123,7 +125,7 @@ def _obeys_push(client: Client) -> bool:
     return client.language == "JAVA" and _RESET_VERSION <= client.version < _OBEYS_PULLS_VERSION
 
 
-def _push(client: Client, fields: ResetOffsetFields, targets: dict[MessageQueue, int]) -> Effect:
+def _to_notification(client: Client, fields: ResetOffsetFields, targets: dict[MessageQueue, int]) -> Effect:
     """Return the notification (220) to one member."""
     if client.language == "CPP":
         rows = [

@@ -15,11 +15,11 @@ import msgspec
 from holdfast.broker.consume.logical_pull import not_leader_to_read
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
-from holdfast.broker.mapping.offset_rewrite import read_queue_id, restamp
-from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS, StaticReads
-from holdfast.broker.messages.batch_cache import OpenedBatches, Reason
+from holdfast.broker.mapping.offset_rewrite import read_queue_id, rewrite_offsets
+from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS, SegmentQueries
+from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
 from holdfast.broker.messages.record_lookup import read_bytes
-from holdfast.broker.relay.record_locator import Whereabouts
+from holdfast.broker.relay.record_locator import RecordLocator
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
@@ -31,7 +31,7 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields, to_fields
-from holdfast.wire.records.inner_batch import Opening, is_inner_batch
+from holdfast.wire.records.inner_batch import BatchSupport, is_inner_batch
 from holdfast.wire.records.properties import find_property
 from holdfast.wire.records.record import decode_record, decode_records
 from holdfast.wire.requests.admin import QueueEntries, QueueEntriesFields, QueueEntry
@@ -52,22 +52,22 @@ _OPENED_AT_ONCE: Final = 4 * 1024 * 1024
 _UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 
 
-class Queries:
+class QueryHandler:
     """Handles queries about stored messages."""
 
     def __init__(
         self,
         store: MessageStore,
         clients: ClientTable,
-        reads: StaticReads,
-        opened: OpenedBatches,
-        whereabouts: Whereabouts,
+        segment_queries: SegmentQueries,
+        opened: BatchCache,
+        record_locator: RecordLocator,
     ) -> None:
         self._store = store
         self._clients = clients
-        self._reads = reads
+        self._segment_queries = segment_queries
         self._opened = opened
-        self._whereabouts = whereabouts
+        self._record_locator = record_locator
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -92,39 +92,39 @@ class Queries:
         fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
         found = yield from self._find_by_key(fields)
         is_aware = fields.reads_mappings or is_mapping_aware(command.language, command.version)
-        if not is_aware and self._reads.mappings.is_static(fields.topic):
+        if not is_aware and self._segment_queries.mappings.is_static(fields.topic):
             found += yield from self._find_elsewhere(fields)
             found.sort(key=lambda data: decode_record(data, check_body=False).store_ms, reverse=True)
         answer = to_fields(
             QueryMessageAnswer(
                 indexLastUpdateTimestamp=self._store.last_store_ms,
-                indexLastUpdatePhyoffset=self._store.confirmed - self._store.index_behind,
+                indexLastUpdatePhyoffset=self._store.confirmed - self._store.index_lag_bytes,
             )
         )
         if not found:
             remark = "can not find message, maybe time range not correct"
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields=answer)
-        return request.answer(fields=answer, body=_join(found[: _count_wanted(fields)]))
+        return request.answer(fields=answer, body=_join(found[: _result_limit(fields)]))
 
     def _find_by_key(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
         """Return the records on this broker, newest first, up to a size limit; the first whatever its size."""
         positions = yield from self._store.find_by_key(
-            fields.topic, fields.key, _count_wanted(fields), fields.begin_timestamp, fields.end_timestamp
+            fields.topic, fields.key, _result_limit(fields), fields.begin_timestamp, fields.end_timestamp
         )
         found: list[bytes] = []
-        size = opened = 0
+        size = unpacked = 0
         for position in positions:
-            if opened > _OPENED_AT_ONCE:
-                opened = 0
+            if unpacked > _OPENED_AT_ONCE:
+                unpacked = 0
                 yield Pause(1)  # yield to other events: unpacking batches is the slowest work here
             data = yield from read_bytes(position)
-            singles, opened_size = self._find_inside(data, fields.key) if data else ([], 0)
+            singles, unpacked_size = self._find_inside(data, fields.key) if data else ([], 0)
             for single in singles:
                 size += len(single)
                 if found and size > FOUND_SIZE_MAX:
                     return found
                 found.append(self._to_logical(fields.topic, single))
-            opened += opened_size
+            unpacked += unpacked_size
         return found
 
     def _find_inside(self, data: bytes, key: str) -> tuple[list[bytes], int]:
@@ -135,18 +135,18 @@ class Queries:
         record = decode_record(data, check_body=False)
         if not is_inner_batch(record.sys_flag):
             return [data], 0
-        batch = self._opened.open_own(record, Reason.QUERY)
+        batch = self._opened.unpack_cached(record, UnpackReason.QUERY)
         if batch is None:
             return [], _OPENED_AT_ONCE // 2
-        is_of_batch = find_property(record.properties, _UNIQUE_KEY) == key.encode(errors="replace")
-        indexes = range(len(batch)) if is_of_batch else batch.find_keyed(key)
+        is_batch_id = find_property(record.properties, _UNIQUE_KEY) == key.encode(errors="replace")
+        indexes = range(len(batch)) if is_batch_id else batch.find_keyed(key)
         return [batch.data(index) for index in indexes], batch.size
 
     def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
         """Return the records of the other brokers that answer."""
-        asked = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
+        request_fields = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
         found: list[bytes] = []
-        for answer in (yield from self._reads.ask_others(RequestCode.QUERY_MESSAGE, asked)):
+        for answer in (yield from self._segment_queries.request_others(RequestCode.QUERY_MESSAGE, request_fields)):
             with contextlib.suppress(CorruptRecord):
                 found += _split(answer.body)
         return found
@@ -163,8 +163,8 @@ class Queries:
         if not data:
             return (yield from self._view_elsewhere(request, fields))
         record = decode_record(data, check_body=False)
-        if is_inner_batch(record.sys_flag) and fields.opens_batches != Opening.WANTED.value:
-            batch = self._opened.open_own(record, Reason.QUERY)
+        if is_inner_batch(record.sys_flag) and fields.batch_support != BatchSupport.REQUESTED.value:
+            batch = self._opened.unpack_cached(record, UnpackReason.QUERY)
             if batch is None:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"the batch at {fields.offset} cannot be unpacked")
             data = batch.data(0, max(1, batch.count_fitting(0, FOUND_SIZE_MAX)))
@@ -173,10 +173,10 @@ class Queries:
     def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Procedure[Answer]:
         """Answer with the message of another broker at a position."""
         try:
-            found = yield from self._whereabouts.find_handed(request.channel, fields.offset)
+            found = yield from self._record_locator.find_delivered(request.channel, fields.offset)
             if len(found) == 1 and found[0].address is not None:
-                asked = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=request.command.fields)
-                answer: Command = yield PeerCall(found[0].address, asked, REMOTE_TIMEOUT_MS)
+                command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=request.command.fields)
+                answer: Command = yield PeerCall(found[0].address, command, REMOTE_TIMEOUT_MS)
                 return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset: {error}")
@@ -184,10 +184,14 @@ class Queries:
 
     def _to_logical(self, topic: str, data: bytes) -> bytes:
         """Return a record with logical queue id and offset if its topic is static, otherwise unchanged."""
-        if not data or not self._reads.mappings.is_static(topic):
+        if not data or not self._segment_queries.mappings.is_static(topic):
             return data
-        own = self._reads.mappings.find_own(topic, read_queue_id(data))
-        return data if own is None or not own[1].is_decided else bytes(restamp([data], own[0].queue, own[1].delta)[0])
+        own = self._segment_queries.mappings.find_by_physical(topic, read_queue_id(data))
+        return (
+            data
+            if own is None or not own[1].is_decided
+            else bytes(rewrite_offsets([data], own[0].queue, own[1].delta)[0])
+        )
 
     # Queues.
 
@@ -199,7 +203,7 @@ class Queries:
             return self._answer_logical(
                 request,
                 fields,
-                lambda queue: self._reads.search(fields.topic, queue, fields.timestamp, upper=is_upper),
+                lambda queue: self._segment_queries.search(fields.topic, queue, fields.timestamp, upper=is_upper),
             )
         return self._search(request, fields, upper=is_upper)
 
@@ -214,10 +218,10 @@ class Queries:
         """Answer 30: return the end of a queue. Only confirmed records count: a crash could reassign other offsets."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
-            found = self._reads.find_led(fields.topic, fields.queue_id)
+            found = self._segment_queries.find_led(fields.topic, fields.queue_id)
             if found is None:
                 return self._not_leader(fields)
-            return request.answer(fields=to_fields(OffsetAnswer(self._reads.maximum(fields.topic, found))))
+            return request.answer(fields=to_fields(OffsetAnswer(self._segment_queries.maximum(fields.topic, found))))
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_max if queue is not None else 0)))
 
@@ -225,7 +229,9 @@ class Queries:
         """Answer 31: return the lowest offset of a queue."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
-            return self._answer_logical(request, fields, lambda queue: self._reads.ask_minimum(fields.topic, queue))
+            return self._answer_logical(
+                request, fields, lambda queue: self._segment_queries.fetch_minimum(fields.topic, queue)
+            )
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
 
@@ -233,20 +239,20 @@ class Queries:
         """Answer 32: return the store time of a queue's oldest message."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
-            found = self._reads.find_led(fields.topic, fields.queue_id)
+            found = self._segment_queries.find_led(fields.topic, fields.queue_id)
             if found is None:
                 return self._not_leader(fields)
-            time_ms: int | None = yield from self._reads.earliest_time(fields.topic, found)
+            time_ms: int | None = yield from self._segment_queries.earliest_time(fields.topic, found)
         else:
             queue = self._store.find_queue(fields.topic, fields.queue_id)
             time_ms = None if queue is None else (yield from self._store.store_time(queue, queue.offset_min))
         return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
 
     def _is_logical(self, fields: QueueFields | SearchOffsetFields) -> bool:
-        return fields.is_logical is not False and self._reads.mappings.is_static(fields.topic)
+        return fields.is_logical is not False and self._segment_queries.mappings.is_static(fields.topic)
 
     def _not_leader(self, fields: QueueFields | SearchOffsetFields) -> Refusal:
-        return not_leader_to_read(fields.topic, fields.queue_id, self._reads.mappings.broker)
+        return not_leader_to_read(fields.topic, fields.queue_id, self._segment_queries.mappings.broker)
 
     def _answer_logical(
         self,
@@ -255,7 +261,7 @@ class Queries:
         find: Callable[[LogicalQueue], Procedure[int]],
     ) -> Procedure[Answer]:
         """Answer with an offset of a logical queue; finding it may involve other brokers."""
-        queue = self._reads.find_led(fields.topic, fields.queue_id)
+        queue = self._segment_queries.find_led(fields.topic, fields.queue_id)
         if queue is None:
             return self._not_leader(fields)
         try:
@@ -271,7 +277,7 @@ class Queries:
         if queue is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")
         start = max(fields.index, queue.offset_min)
-        raw, _ = yield from queue.fetch_stretch(start, max(0, min(fields.count, ENTRIES_MAX)))
+        raw, _ = yield from queue.fetch_range(start, max(0, min(fields.count, ENTRIES_MAX)))
         body = QueueEntries(
             queue_data=[
                 QueueEntry(physic_offset=position, physic_size=size, tags_code=code)
@@ -284,7 +290,7 @@ class Queries:
         return request.answer(body=java_json.encode(body))
 
 
-def _count_wanted(fields: QueryMessageFields) -> int:
+def _result_limit(fields: QueryMessageFields) -> int:
     return FOUND_MAX if fields.unique_key else max(1, min(fields.max_num, FOUND_MAX))
 
 

@@ -18,25 +18,25 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.failover.offset_floors import Finding, Floors, place
+from holdfast.broker.failover.offset_floors import FloorFinding, OffsetFloors, raise_to_floor
 from holdfast.broker.flow.awaitables import Procedure, Synced
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.tables.topics import TopicTable, find_topic_fault
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.cluster.mapping import Detail, decode, from_detail
+from holdfast.wire.cluster.mapping import MappingDetail, decode, from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
-from holdfast.wire.requests.moves import MoveOrder
+from holdfast.wire.requests.moves import MoveRequest
 
-HandOver = Callable[[MoveOrder], Procedure[bool]]
+MoveQueues = Callable[[MoveRequest], Procedure[bool]]
 """Moves queues to another broker; returns False if that fails."""
 
 _REFUSED: Final = ResponseCode.INVALID_PARAMETER
@@ -46,7 +46,7 @@ class StaticAdmin:
     """Handles changes of static topics by tools.
 
     Attributes:
-        hand_over: Moves a queue to its next segment without a gap; None until the assembly sets it.
+        move_queues: Moves a queue to its next segment without a gap; None until the assembly sets it.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class StaticAdmin:
         offsets: OffsetTable,
         registrar: Registrar,
         view: ClusterView,
-        floors: Floors,
-        luggage: Luggage,
+        floors: OffsetFloors,
+        payload: MovePayload,
     ) -> None:
         self._topics = topics
         self._mappings = mappings
@@ -65,8 +65,8 @@ class StaticAdmin:
         self._registrar = registrar
         self._view = view
         self._floors = floors
-        self._luggage = luggage
-        self.hand_over: HandOver | None = None
+        self._payload = payload
+        self.move_queues: MoveQueues | None = None
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -77,14 +77,14 @@ class StaticAdmin:
         fields = from_fields(CreateTopicFields, request.command.fields)
         if self._topics.find(fields.topic) is None:
             yield from self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
-        fresh: list[int] = []
+        new_queues: list[int] = []
         try:
-            proposed = from_detail(decode(request.command.body, Detail))
+            proposed = from_detail(decode(request.command.body, MappingDetail))
             accepted = self._accept(fields.topic, proposed)
             self._configure(fields, accepted)  # Fail before other brokers are asked.
-            fresh = self._find_fresh(accepted)
-            self._floors.claim(fields.topic, fresh)
-            findings = (yield from self._floors.find(proposed, fresh)) if fresh else {}
+            new_queues = self._find_new(accepted)
+            self._floors.claim(fields.topic, new_queues)
+            findings = (yield from self._floors.find(proposed, new_queues)) if new_queues else {}
             if (before := self._mappings.find(fields.topic)) is not None and _is_repetition(before, proposed):
                 return request.answer()
             position = self._record(fields, proposed, findings, request.now_ms)
@@ -92,10 +92,10 @@ class StaticAdmin:
         except (MappingRefused, RemoteProtocolError) as error:
             return Refusal(_REFUSED, str(error))
         finally:
-            self._floors.disclaim(fields.topic, fresh)
+            self._floors.withdraw_claim(fields.topic, new_queues)
         yield Synced(position)
         for target, queues in self._leaving(fields.topic).items():
-            yield from self._release(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
+            yield from self._move_away(MoveRequest(topic=fields.topic, queues=queues, target=target), request.now_ms)
         return self._registrar.answer_registered(request, request.answer())
 
     def _accept(self, topic: str, proposed: TopicMapping) -> TopicMapping:
@@ -109,50 +109,50 @@ class StaticAdmin:
         return proposed if _is_repetition(known, proposed) else accept_update(known, proposed)
 
     def _record(
-        self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, Finding], now_ms: int
+        self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, FloorFinding], now_ms: int
     ) -> int:
         """Record a tool's mapping and create or change the topic. Return the position to wait for with `Synced`."""
         before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, proposed)
         # A queue that was recorded while other brokers were asked is open already.
-        fresh = [number for number in self._find_fresh(accepted) if number in findings]
-        ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in fresh])
+        new_queues = [number for number in self._find_new(accepted) if number in findings]
+        ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in new_queues])
         begun = [
-            place(fields.topic, queue, findings[queue.queue], ends.get(queue.leader.queue_id, 0))
-            for queue in map(accepted.queues.__getitem__, fresh)
+            raise_to_floor(fields.topic, queue, findings[queue.queue], ends.get(queue.leader.queue_id, 0))
+            for queue in map(accepted.queues.__getitem__, new_queues)
         ]
-        accepted = accepted.put(*begun)
+        accepted = accepted.with_queues(*begun)
         config = self._configure(fields, accepted)
-        state = self._find_payload(accepted, fresh, findings, now_ms)
+        state = self._find_payload(accepted, new_queues, findings, now_ms)
         position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
         if before is None and self._topics.find(fields.topic) is not None:
             # A normal topic becomes static: committed offsets refer to physical queues.
             self._offsets.adopt_physical(self._mappings, fields.topic)
-        self._luggage.replace(state, now_ms)
+        self._payload.replace_offsets(state, now_ms)
         self._topics.put(config, now_ms)
         self._topics.changed.discard(fields.topic)  # It is registered once its record is synced.
         return position
 
     # Queues that begin here.
 
-    def _find_fresh(self, accepted: TopicMapping) -> list[int]:
+    def _find_new(self, accepted: TopicMapping) -> list[int]:
         """Return the queues that this mapping opens here, and whose start must be above every used offset."""
         known = self._mappings.find(accepted.topic)
-        fresh = []
+        new_queues = []
         for number, queue in accepted.queues.items():
             leader = queue.leader
-            ours = None if known is None or number not in known.queues else known.queues[number].find(leader.generation)
-            is_known = ours is not None and ours.is_decided
+            own = None if known is None or number not in known.queues else known.queues[number].find(leader.generation)
+            is_known = own is not None and own.is_decided
             if leader.broker == self._mappings.broker and leader.is_open and not is_known:
-                fresh.append(number)
-        return fresh
+                new_queues.append(number)
+        return new_queues
 
     def _find_payload(
-        self, accepted: TopicMapping, fresh: Collection[int], findings: Mapping[int, Finding], now_ms: int
+        self, accepted: TopicMapping, new_queues: Collection[int], findings: Mapping[int, FloorFinding], now_ms: int
     ) -> MoveState | None:
         """Return a move state with the groups' offsets in queues that begin again, or None if there are no offsets."""
-        known = [found for number in fresh if (found := findings[number].offsets) is not None]
+        known = [found for number in new_queues if (found := findings[number].offsets) is not None]
         queues = [accepted.queues[found.queue] for found in known]
-        return self._luggage.found(accepted, queues, known, now_ms, reason="set again")
+        return self._payload.build_state(accepted, queues, known, now_ms, reason="set again")
 
     def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
         """Return the topic's configuration: a physical queue for every segment, and never fewer than before."""
@@ -161,7 +161,7 @@ class StaticAdmin:
         known = self._topics.find(fields.topic)
         added, removed = parse_attributes(fields.attributes)  # RocketMQ's tool sends none.
         attributes = added if known is None else known.attributes | added
-        needed = max(mapping.used_on(self._mappings.broker), default=-1) + 1
+        needed = max(mapping.used_queue_ids(self._mappings.broker), default=-1) + 1
         if known is not None:
             needed = max(needed, known.read_queues, known.write_queues)
         config = TopicConfig(
@@ -188,19 +188,19 @@ class StaticAdmin:
         for number, queue in {} if mapping is None else mapping.queues.items():
             prepared = queue.prepared
             is_elsewhere = prepared is not None and prepared.broker != self._mappings.broker
-            if prepared is not None and is_elsewhere and self._mappings.place(topic, number).state == "open":
+            if prepared is not None and is_elsewhere and self._mappings.placement(topic, number).state == "open":
                 leaving.setdefault(prepared.broker, []).append(number)
         return leaving
 
-    def _release(self, order: MoveOrder, now_ms: int) -> Procedure[None]:
-        is_moved = self.hand_over is not None and (yield from self.hand_over(order))
-        here = self._leaving(order.topic).get(order.target, [])
+    def _move_away(self, order: MoveRequest, now_ms: int) -> Procedure[None]:
+        is_moved = self.move_queues is not None and (yield from self.move_queues(order))
+        unmoved = self._leaving(order.topic).get(order.target, [])
         mapping = self._mappings.find(order.topic)
-        if is_moved or not here or mapping is None:
+        if is_moved or not unmoved or mapping is None:
             return
         # RocketMQ's procedure: the tool reads the end, and sends the start offset to the other broker.
-        ends = self._mappings.seal(order.topic, here)
-        sealed = mapping.put(*(mapping.queues[number].seal(*ends[number]) for number in here))
+        ends = self._mappings.seal(order.topic, unmoved)
+        sealed = mapping.with_queues(*(mapping.queues[number].seal(*ends[number]) for number in unmoved))
         yield Synced(self._mappings.change(sealed, now_ms=now_ms))
 
 
@@ -221,5 +221,7 @@ def _is_known(queue: LogicalQueue, proposed: Segment) -> bool:
     """Return whether a segment was opened as *proposed* says, or has come and expired."""
     known = queue.find(proposed.generation)
     return (
-        proposed.generation < queue.generation if known is None else known.is_decided and known.place == proposed.place
+        proposed.generation < queue.generation
+        if known is None
+        else known.is_decided and known.physical_queue == proposed.physical_queue
     )

@@ -18,11 +18,11 @@ import contextlib
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.failover.offset_backup import OffsetCopies
+from holdfast.broker.failover.offset_backup import OffsetBackup
 from holdfast.broker.flow.awaitables import Procedure, Synced
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.mapping.cluster_view import ClusterView
-from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.broker.tables.topics import TopicTable, find_topic_fault
@@ -40,13 +40,13 @@ from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import (
     CreateTopicFields,
     PageFields,
-    QueueEnds,
     TopicConfigs,
     TopicFields,
     TopicOffset,
+    TopicOffsetTable,
     TopicStats,
-    cut_page,
     parse_attributes,
+    slice_page,
 )
 
 
@@ -57,8 +57,8 @@ class TopicAdmin:
         self,
         topics: TopicTable,
         offsets: OffsetTable,
-        copies: OffsetCopies,
-        reads: StaticReads,
+        offset_backup: OffsetBackup,
+        segment_queries: SegmentQueries,
         store: MessageStore,
         stats: BrokerStats,
         registrar: Registrar,
@@ -66,9 +66,9 @@ class TopicAdmin:
     ) -> None:
         self._topics = topics
         self._offsets = offsets
-        self._copies = copies
-        self._reads = reads
-        self._mappings = reads.mappings
+        self._offset_backup = offset_backup
+        self._segment_queries = segment_queries
+        self._mappings = segment_queries.mappings
         self._store = store
         self._stats = stats
         self._registrar = registrar
@@ -111,9 +111,9 @@ class TopicAdmin:
     def put_list(self, request: Request) -> Procedure[Answer]:
         """Answer 18: create or change several topics."""
         configs = java_json.decode(request.command.body, TopicConfigs).topic_config_list
-        return self._put_all([self._alter(config) for config in configs], request)
+        return self._put_all([self._merge_attributes(config) for config in configs], request)
 
-    def _alter(self, config: TopicConfig) -> TopicConfig:
+    def _merge_attributes(self, config: TopicConfig) -> TopicConfig:
         """Merge the attributes of *config* into the known ones, as 17 does: +name sets, -name removes, others stay."""
         known = self._topics.find(config.name)
         attributes = {} if known is None else dict(known.attributes)
@@ -132,7 +132,7 @@ class TopicAdmin:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        self._topics.deletions.hold(name, request.now_ms)
+        self._topics.deletions.block_creation(name, request.now_ms)
         if self._mappings.is_static(name):
             return self.delete_static(request, name)
         return self._forget(request, name)
@@ -142,7 +142,7 @@ class TopicAdmin:
         # Delete the mapping first, so that the topic is no longer static. If a crash follows, the topic remains without
         # its mapping, which is harmless.
         yield Synced(self._mappings.delete(name, request.now_ms))
-        self._reads.forget_topic(name)
+        self._segment_queries.forget_topic(name)
         return self._forget(request, name)
 
     def _forget(self, request: Request, name: str) -> Answer:
@@ -150,7 +150,7 @@ class TopicAdmin:
         self._store.delete_topic(name)
         # Persisted before the topic is deleted: a later topic of that name begins at 0, and so must its groups.
         self._offsets.drop_topic(name, request.now_ms)
-        self._copies.drop_topic(name)
+        self._offset_backup.drop_topic(name)
         self._topics.delete(name, request.now_ms)
         self._stats.forget_topic(name)
         return request.answer()
@@ -181,7 +181,7 @@ class TopicAdmin:
         """Answer 21: return the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._topics.to_wire()
-        rows = cut_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
+        rows = slice_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
         body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
         return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
 
@@ -193,9 +193,9 @@ class TopicAdmin:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         mapping = self._mappings.find(name)
         command = request.command
-        asked = command.fields.get("lo", "").lower()
-        is_aware = asked != "" or is_mapping_aware(command.language, command.version)
-        if mapping is not None and (asked == "true" or not is_aware):
+        logical_flag = command.fields.get("lo", "").lower()
+        is_aware = logical_flag != "" or is_mapping_aware(command.language, command.version)
+        if mapping is not None and (logical_flag == "true" or not is_aware):
             rows = yield from self._logical_ends(mapping)
             if not is_aware:
                 rows += yield from self._ends_elsewhere(name)
@@ -211,13 +211,13 @@ class TopicAdmin:
 
     def _logical_ends(self, mapping: TopicMapping) -> Steps[list[tuple[MessageQueue, TopicOffset]]]:
         rows = []
-        for number in self._mappings.led(mapping.topic):
+        for number in self._mappings.led_queues(mapping.topic):
             queue = mapping.queues[number]
-            grown = yield from self._queue_ends(mapping.topic, queue.leader.queue_id)
+            physical_ends = yield from self._queue_ends(mapping.topic, queue.leader.queue_id)
             ends = TopicOffset(
-                min_offset=self._reads.minimum(mapping.topic, queue),
-                max_offset=self._reads.maximum(mapping.topic, queue),
-                last_update_timestamp=grown.last_update_timestamp,
+                min_offset=self._segment_queries.minimum(mapping.topic, queue),
+                max_offset=self._segment_queries.maximum(mapping.topic, queue),
+                last_update_timestamp=physical_ends.last_update_timestamp,
             )
             rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
         return rows
@@ -225,10 +225,12 @@ class TopicAdmin:
     def _ends_elsewhere(self, topic: str) -> Procedure[list[tuple[MessageQueue, TopicOffset]]]:
         """Return the offsets of logical queues led by other brokers. Brokers that do not answer are missing."""
         rows = []
-        asked = {"topic": topic, "lo": "true"}
-        for answer in (yield from self._reads.ask_others(RequestCode.GET_TOPIC_STATS_INFO, asked)):
+        request_fields = {"topic": topic, "lo": "true"}
+        for answer in (
+            yield from self._segment_queries.request_others(RequestCode.GET_TOPIC_STATS_INFO, request_fields)
+        ):
             with contextlib.suppress(RemoteProtocolError):
-                rows += java_json.decode(answer.body, QueueEnds).rows()
+                rows += java_json.decode(answer.body, TopicOffsetTable).rows()
         return rows
 
     def list_system(self, request: Request) -> Answer:

@@ -14,16 +14,16 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.index_scan import may_match
-from holdfast.broker.messages.batch_cache import OpenedBatch, OpenedBatches, Reason
+from holdfast.broker.messages.batch_cache import BatchCache, UnpackedBatch, UnpackReason
 from holdfast.machine.effects import Piece
 from holdfast.store.base.cold_reads import Steps
-from holdfast.store.queues.queue_log import ENTRY, QueueLog
+from holdfast.store.queues.queue_log import ENTRY, QueueIndex
 
-_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
-_OPENED_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of batches opened for one answer, if a filter passes few messages
+_READ_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+_UNPACKED_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of batches opened for one answer, if a filter passes few messages
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReadLimits(msgspec.Struct, frozen=True):
     """The limits and the filter of a read.
 
     Attributes:
@@ -31,7 +31,7 @@ class Wanted(msgspec.Struct, frozen=True):
         size: Maximum number of bytes of records.
         end: The offset at which reading stops.
         codes: Hashes of the wanted tags; None for all messages.
-        looked_at: Maximum number of messages to inspect, for filters that pass few of them.
+        inspected: Maximum number of messages to inspect, for filters that pass few of them.
         records: Maximum number of records to open.
     """
 
@@ -39,11 +39,11 @@ class Wanted(msgspec.Struct, frozen=True):
     size: int
     end: int
     codes: frozenset[int] | None
-    looked_at: int
+    inspected: int
     records: int
 
 
-class Parts:
+class SingleMessages:
     """The single messages found so far.
 
     Attributes:
@@ -53,36 +53,36 @@ class Parts:
         count: Number of messages.
     """
 
-    def __init__(self, opened: OpenedBatches, start: int, wanted: Wanted) -> None:
-        self._opened = opened
+    def __init__(self, batch_cache: BatchCache, start: int, limits: ReadLimits) -> None:
+        self._batch_cache = batch_cache
         self.next_offset = start
         self.pieces: list[Piece] = []
         self.size = 0
         self.count = 0
-        self._wanted = wanted
+        self._limits = limits
 
-    def take(self, batch: OpenedBatch, end: int) -> bool:
+    def add_batch(self, batch: UnpackedBatch, end: int) -> bool:
         """Add the messages of *batch* from the next offset up to *end*; return False when a limit is reached."""
         index = self.next_offset - batch.first
-        if self._wanted.codes is None:
+        if self._limits.codes is None:
             return self._add_run(batch, index, end)
-        for at in batch.find_tagged(self._wanted.codes, index):
+        for at in batch.find_tagged(self._limits.codes, index):
             self.next_offset = batch.first + at
             if not self._add_run(batch, at, self.next_offset + 1):
                 return False
         self.next_offset = end
         return True
 
-    def _add_run(self, batch: OpenedBatch, index: int, end: int) -> bool:
+    def _add_run(self, batch: UnpackedBatch, index: int, end: int) -> bool:
         """Add the messages from *index* up to the offset *end* that fit; return whether all of them did."""
-        wanted = self._wanted
+        limits = self._limits
         count = end - self.next_offset
-        fitting = min(count, wanted.count - self.count, batch.count_fitting(index, wanted.size - self.size))
+        fitting = min(count, limits.count - self.count, batch.count_fitting(index, limits.size - self.size))
         if fitting <= 0:
             if self.count:
                 return False
             fitting = 1
-        records = self._opened.data(batch, index, fitting)
+        records = self._batch_cache.data(batch, index, fitting)
         self.pieces.append(records)
         self.size += len(records)
         self.count += fitting
@@ -90,28 +90,32 @@ class Parts:
         return fitting == count
 
 
-def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wanted) -> Steps[Parts]:
+def read_single_messages(
+    batch_cache: BatchCache, queue: QueueIndex, start: int, limits: ReadLimits
+) -> Steps[SingleMessages]:
     """Return single messages of *queue* from offset *start* on."""
-    parts = Parts(opened, start, wanted)
-    stop = min(wanted.end, start + wanted.looked_at)
-    opened_size = records = 0
-    while parts.next_offset < min(stop, queue.offset_max):
-        raw, spans = yield from queue.fetch_stretch(parts.next_offset, wanted.looked_at, ahead=_AHEAD)
+    messages = SingleMessages(batch_cache, start, limits)
+    stop = min(limits.end, start + limits.inspected)
+    unpacked_size = records = 0
+    while messages.next_offset < min(stop, queue.offset_max):
+        raw, spans = yield from queue.fetch_range(messages.next_offset, limits.inspected, ahead=_READ_AHEAD)
         if not raw or spans is None:
             break  # Retention deleted the entries while they were fetched.
         for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
-            is_enough = parts.count >= wanted.count or records == wanted.records or opened_size > _OPENED_SIZE_MAX
-            if is_enough or parts.next_offset >= stop:
-                return parts
-            parts.next_offset = max(parts.next_offset, first)
+            is_enough = (
+                messages.count >= limits.count or records == limits.records or unpacked_size > _UNPACKED_SIZE_MAX
+            )
+            if is_enough or messages.next_offset >= stop:
+                return messages
+            messages.next_offset = max(messages.next_offset, first)
             batch = None
-            if may_match(tag, size, wanted.codes):
-                batch = yield from opened.fetch(position, size, Reason.SPLIT)
+            if may_match(tag, size, limits.codes):
+                batch = yield from batch_cache.fetch(position, size, UnpackReason.SPLIT)
                 records += 1
             if batch is None or (batch.first, len(batch)) != (first, end - first):
-                parts.next_offset = end
+                messages.next_offset = end
                 continue
-            opened_size += batch.size
-            if not parts.take(batch, min(end, wanted.end)):
-                return parts
-    return parts
+            unpacked_size += batch.size
+            if not messages.add_batch(batch, min(end, limits.end)):
+                return messages
+    return messages

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import TopicTable
@@ -29,7 +29,7 @@ from holdfast.machine.effects import Effect, SetTimer
 from holdfast.model.errors import PeerFailed
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import Consumed, decode_body, encode_body
+from holdfast.wire.requests.moves import ConsumedTopicList, decode_body, encode_body
 
 TIMER: Final = "consumed topics"
 ROUND_MS: Final = 10_000
@@ -47,20 +47,20 @@ class ConsumedTopics:
     """Reports to other brokers which topics each group consumes here, and keeps their reports."""
 
     def __init__(
-        self, options: BrokerOptions, topics: TopicTable, offsets: OffsetTable, view: ClusterView, errands: Errands
+        self, options: BrokerOptions, topics: TopicTable, offsets: OffsetTable, view: ClusterView, turn: Turn
     ) -> None:
         self._name, self._cluster = options.name, options.cluster
         self._topics = topics
         self._offsets = offsets
         self._view = view
-        self._errands = errands
+        self._turn = turn
         self._reported: dict[str, list[str]] = {}
         self._reported_ms = 0
         self._received: dict[str, _Received] = {}
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.SHARE_CONSUMED: self.take}
+        return {RequestCode.SHARE_CONSUMED_TOPICS: self.handle_report}
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield topic and group for every topic hosted here that a group consumes at another broker."""
@@ -70,9 +70,9 @@ class ConsumedTopics:
                     if self._topics.find(topic) is not None:
                         yield topic, group
 
-    def take(self, request: Request) -> Answer:
+    def handle_report(self, request: Request) -> Answer:
         """Store another broker's report (7035)."""
-        report = decode_body(request.command.body, Consumed)
+        report = decode_body(request.command.body, ConsumedTopicList)
         is_known = report.broker in self._received
         if report.broker != self._name and (is_known or len(self._received) < BROKERS_MAX):
             self._received[report.broker] = _Received(report.groups, request.now_ms)
@@ -93,17 +93,17 @@ class ConsumedTopics:
             groups.setdefault(group, []).append(topic)
         if groups != self._reported or (groups and now_ms - self._reported_ms >= REPEAT_MS):
             self._reported, self._reported_ms = groups, now_ms
-            self._errands.work.append(self._report())
+            self._turn.procedures.append(self._report())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def _report(self) -> Procedure[None]:
         """Report to every other broker of the cluster. A broker that does not answer gets the next repetition."""
         yield from self._view.refresh()
-        body = encode_body(Consumed(broker=self._name, groups=self._reported))
+        body = encode_body(ConsumedTopicList(broker=self._name, groups=self._reported))
         for broker in self._view.brokers():
             if self._view.cluster_of(broker) == self._cluster:
                 try:
                     address = yield from self._view.find_address(broker)
-                    yield PeerCall(address, Command(code=RequestCode.SHARE_CONSUMED, body=body))
+                    yield PeerCall(address, Command(code=RequestCode.SHARE_CONSUMED_TOPICS, body=body))
                 except PeerFailed:
                     continue

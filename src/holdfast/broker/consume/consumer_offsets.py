@@ -4,7 +4,7 @@ A commit changes memory only. The file is written every few seconds and when the
 receive the messages of the last seconds again: consumption is at least once.
 
 An administrative reset is pending until the consumer of the queue pulls next; the answer to that pull sends it to the
-new offset (`reset_pending`). Until then its commits are ignored, because they predate the reset. A pending reset moves
+new offset (`pop_reset`). Until then its commits are ignored, because they predate the reset. A pending reset moves
 with its logical queue. It is part of the file and of the copies on other brokers, so after a crash it may be delivered
 twice.
 
@@ -24,7 +24,7 @@ from holdfast.broker.consume.logical_pull import not_leader_to_read
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.config_store import load_config, save_config, write_config
 from holdfast.broker.tables.groups import GroupTable
@@ -84,7 +84,7 @@ class OffsetTable:
         self._version = saved.data_version
         self._dirty = False
         # On a replica: commits that its master has not received yet. None on a master.
-        self.own: dict[str, dict[int, int]] | None = None
+        self.unsent_commits: dict[str, dict[int, int]] | None = None
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset that *group* will consume, or None if it never committed."""
@@ -104,24 +104,24 @@ class OffsetTable:
             queues = self._committed[key] = {}
         queues[queue_id] = offset
         self._dirty = True
-        if self.own is not None:
-            self.own.setdefault(key, {})[queue_id] = offset
+        if self.unsent_commits is not None:
+            self.unsent_commits.setdefault(key, {})[queue_id] = offset
         return True
 
-    def note_consumer(self, group: str, topic: str) -> None:
+    def record_consumer(self, group: str, topic: str) -> None:
         """Record that *group* consumes *topic*, so that its lag is counted before its first commit.
 
         Does nothing on a replica, which gets this from its master.
         """
         key = _key(group, topic)
-        if self.own is None and key not in self._committed:
+        if self.unsent_commits is None and key not in self._committed:
             self._committed[key] = {}
             self._dirty = True
 
-    def take_over(self, master: Offsets) -> None:
+    def merge_master(self, master: Offsets) -> None:
         """Replace a replica's table with its master's, but keep the commits that the master has not received yet."""
         committed = {key: dict(queues) for key, queues in master.offset_table.items()}
-        for key, queues in (self.own or {}).items():
+        for key, queues in (self.unsent_commits or {}).items():
             committed.setdefault(key, {}).update(queues)
         resets = {(key, queue) for key, queues in (master.resets or {}).items() for queue in queues}
         if (committed, resets) == (self._committed, self._resets):
@@ -130,7 +130,7 @@ class OffsetTable:
         self._pulled = {key: dict(queues) for key, queues in master.pull_offset_table.items()}
         self._dirty = True
 
-    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def record_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Record where *group* will pull next: lag tools show it beside the committed offset."""
         key = _key(group, topic)
         queues = self._pulled.get(key)
@@ -156,7 +156,7 @@ class OffsetTable:
             self._resets.discard((key, queue_id))
         self._dirty = True
 
-    def reset_pending(self, group: str, topic: str, queue_id: int, requested: int | None = None) -> int | None:
+    def pop_reset(self, group: str, topic: str, queue_id: int, requested: int | None = None) -> int | None:
         """Return the offset to which a consumer that pulls at *requested* must move, or None if it may continue.
 
         The reset then counts as delivered and is returned only once: the consumer either gets it now or is already
@@ -192,10 +192,10 @@ class OffsetTable:
                 self._resets.remove((_key(group, topic), queue_id))
                 self._dirty = True
 
-    def take_to_wake(self) -> list[tuple[str, int]]:
+    def drain_to_wake(self) -> list[tuple[str, int]]:
         """Return the queues whose parked pulls must be woken for a reset, and clear the list."""
-        taken, self.to_wake = self.to_wake, []
-        return taken
+        drained, self.to_wake = self.to_wake, []
+        return drained
 
     def queues_of(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets of *group* in *topic* by queue."""
@@ -234,14 +234,16 @@ class OffsetTable:
 
     def forget_topic(self, topic: str) -> None:
         """Drop every offset in *topic*: a topic that is created again starts at offset 0."""
-        self._forget({key for key in (*self._committed, *self._pulled, *(self.own or ())) if _split(key)[0] == topic})
+        self._forget(
+            {key for key in (*self._committed, *self._pulled, *(self.unsent_commits or ())) if _split(key)[0] == topic}
+        )
 
     def drop_topic(self, topic: str, now_ms: int) -> None:
         """Drop every offset in *topic* and persist that before returning: a crash must not restore them."""
         is_committed = any(_split(key)[0] == topic for key in self._committed)
         self.forget_topic(topic)
         if is_committed:
-            self._stamp(now_ms)
+            self._bump_version(now_ms)
             save_config(self._disk, NAME, self.to_wire())
             self._dirty = True  # An earlier save may still be running off the loop, and overwrite this one.
 
@@ -270,7 +272,7 @@ class OffsetTable:
             self._committed[key] = logical
             self._dirty = True
 
-    def clamp(self, topics: TopicTable, store: MessageStore, reads: StaticReads) -> list[Log]:
+    def clamp(self, topics: TopicTable, store: MessageStore, segment_queries: SegmentQueries) -> list[Log]:
         """Move offsets beyond the end of their queue back to that end, and return one log line for each.
 
         Such offsets appear when the log lost an unsynced end in a power failure. New messages get these offsets again
@@ -283,9 +285,9 @@ class OffsetTable:
             if config is None:
                 continue
             for queue_id, offset in queues.items():
-                if reads.mappings.is_static(topic):
-                    led = reads.find_led(topic, queue_id)
-                    end = offset if led is None else reads.maximum(topic, led)
+                if segment_queries.mappings.is_static(topic):
+                    led = segment_queries.find_led(topic, queue_id)
+                    end = offset if led is None else segment_queries.maximum(topic, led)
                 else:
                     queue = store.find_queue(topic, queue_id)
                     end = 0 if queue is None else queue.offset_max
@@ -311,16 +313,16 @@ class OffsetTable:
         """Save the table if it changed."""
         assert name == TIMER
         if self._dirty:
-            self._stamp(now_ms)
+            self._bump_version(now_ms)
             effects += write_config(self._disk, NAME, self.to_wire())
         effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
         """Save the table before the broker stops."""
-        self._stamp(now_ms)
+        self._bump_version(now_ms)
         effects += write_config(self._disk, NAME, self.to_wire())
 
-    def _stamp(self, now_ms: int) -> None:
+    def _bump_version(self, now_ms: int) -> None:
         version = self._version
         self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
         self._dirty = False
@@ -329,9 +331,9 @@ class OffsetTable:
         for key in keys:
             self._committed.pop(key, None)
             self._pulled.pop(key, None)
-            if self.own is not None:
-                self.own.pop(key, None)
-        self._resets = {place for place in self._resets if place[0] not in keys}
+            if self.unsent_commits is not None:
+                self.unsent_commits.pop(key, None)
+        self._resets = {reset for reset in self._resets if reset[0] not in keys}
         self._dirty = self._dirty or bool(keys)
 
 
@@ -344,14 +346,14 @@ class OffsetRequests:
         topics: TopicTable,
         groups: GroupTable,
         store: MessageStore,
-        reads: StaticReads,
+        segment_queries: SegmentQueries,
     ) -> None:
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._store = store
-        self._reads = reads
-        self._mappings = reads.mappings
+        self._segment_queries = segment_queries
+        self._mappings = segment_queries.mappings
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
@@ -372,14 +374,14 @@ class OffsetRequests:
             return self._query_static(request, fields)
         offset = self._offsets.find(fields.consumer_group, fields.topic, fields.queue_id)
         if offset is None and fields.set_zero_if_not_found is not False:
-            offset = find_first(self._store, fields.topic, fields.queue_id)
+            offset = first_offset_if_hot(self._store, fields.topic, fields.queue_id)
         return _answer_offset(request, offset)
 
     def _query_static(self, request: Request, fields: QueryOffsetFields) -> Answer | Procedure[Answer]:
         group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
         if fields.is_logical is False:
             return _answer_offset(request, self._find_physical(fields))
-        queue = self._reads.find_led(topic, number)
+        queue = self._segment_queries.find_led(topic, number)
         if queue is None:
             return not_leader_to_read(topic, number, self._mappings.broker)
         offset = self._offsets.find(group, topic, number)
@@ -387,21 +389,23 @@ class OffsetRequests:
             return _answer_offset(request, offset)
         if any(segment.forced for segment in queue.segments):
             # The commits may have been lost with the dead leader. From the lowest offset the group misses nothing.
-            return _answer_offset(request, self._reads.minimum(topic, queue))
+            return _answer_offset(request, self._segment_queries.minimum(topic, queue))
         if foreign := [segment for segment in queue.readable[:-1] if segment.is_decided and not segment.is_sealed]:
-            return self._ask_old_leaders(request, fields, foreign)
+            return self._fetch_from_old_leaders(request, fields, foreign)
         if fields.set_zero_if_not_found is not False:
-            offset = find_first_logical(self._store, topic, queue)
+            offset = first_logical_offset_if_hot(self._store, topic, queue)
         return _answer_offset(request, offset)
 
-    def _ask_old_leaders(
+    def _fetch_from_old_leaders(
         self, request: Request, fields: QueryOffsetFields, segments: list[Segment]
     ) -> Procedure[Answer]:
         """Return the offset kept by the newest Java broker that led the queue before, and commit it here."""
         for segment in reversed(segments):
-            asked = msgspec.structs.replace(fields, queue_id=segment.queue_id, set_zero_if_not_found=False)
+            query = msgspec.structs.replace(fields, queue_id=segment.queue_id, set_zero_if_not_found=False)
             try:
-                answer = yield from self._reads.ask(segment, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(asked))
+                answer = yield from self._segment_queries.request(
+                    segment, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(query)
+                )
             except PeerFailed as error:
                 return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
             offset = parse_count(answer.fields.get("offset"), -1)
@@ -429,11 +433,11 @@ class OffsetRequests:
 
     def _update_static(self, request: Request, fields: UpdateOffsetFields) -> Answer:
         if fields.is_logical is False:
-            own = self._mappings.find_own(fields.topic, fields.queue_id)
+            own = self._mappings.find_by_physical(fields.topic, fields.queue_id)
             if own is None or not own[1].is_decided:
                 return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
             return self._commit(request, fields, own[0].queue, own[1].to_logical(fields.commit_offset))
-        if not self._mappings.place(fields.topic, fields.queue_id).is_led:
+        if not self._mappings.placement(fields.topic, fields.queue_id).is_led:
             return not_leader_to_read(fields.topic, fields.queue_id, self._mappings.broker)
         return self._commit(request, fields, fields.queue_id, fields.commit_offset)
 
@@ -444,18 +448,18 @@ class OffsetRequests:
 
     def _find_physical(self, fields: QueryOffsetFields) -> int | None:
         """Return the physical offset that a Java leader asks for, in a former segment of its queue."""
-        own = self._mappings.find_own(fields.topic, fields.queue_id)
-        offset = None if own is None else self._offsets.find(fields.consumer_group, fields.topic, own[0].queue)
-        if own is None or offset is None or not own[1].is_decided or offset < own[1].first:
+        found = self._mappings.find_by_physical(fields.topic, fields.queue_id)
+        offset = None if found is None else self._offsets.find(fields.consumer_group, fields.topic, found[0].queue)
+        if found is None or offset is None or not found[1].is_decided or offset < found[1].first:
             return None
-        return own[1].to_physical(offset)
+        return found[1].to_physical(offset)
 
     def get_all(self, request: Request) -> Answer:
         """Return the whole table (43)."""
         return request.answer(body=java_json.encode(self._offsets.to_wire()))
 
 
-def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
+def first_offset_if_hot(store: MessageStore, topic: str, queue_id: int) -> int | None:
     """Return 0 if the very first message of a physical queue is still in memory, or None."""
     queue = store.find_queue(topic, queue_id)
     if queue is None or queue.offset_min > 0 or queue.offset_max == 0:
@@ -464,11 +468,11 @@ def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
     return 0 if store.is_hot(entry[0]) else None
 
 
-def find_first_logical(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
+def first_logical_offset_if_hot(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
     """Return 0 if a logical queue never moved and its very first message is still in memory, or None."""
     segment = queue.leader
     is_first = len(queue.readable) == 1 and segment.first == segment.start == 0
-    return find_first(store, topic, segment.queue_id) if is_first else None
+    return first_offset_if_hot(store, topic, segment.queue_id) if is_first else None
 
 
 def _answer_offset(request: Request, offset: int | None) -> Answer:

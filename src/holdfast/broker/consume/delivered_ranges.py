@@ -8,7 +8,7 @@ A client without mapping support sees one broker for a static topic. That broker
 different records at the same position. All records of one answer come from one log. Only a range of positions is kept,
 not each position, so the caller must check that a record found in the range belongs to the topic.
 
-Invariant: a connection has at most `STRETCHES_MAX` ranges. The oldest are dropped first, and all when it closes.
+Invariant: a connection has at most `RANGES_MAX` ranges. The oldest are dropped first, and all when it closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.wire.frames.host import HOST_SIZE_V4, HOST_SIZE_V6
 from holdfast.wire.records.message_id import format_message_id, parse_message_id
 from holdfast.wire.records.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, Piece
 
-STRETCHES_MAX: Final = 256
+RANGES_MAX: Final = 256
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 # Fields of a record: its position, its sys flag, and its store host if both hosts are IPv4.
@@ -46,23 +46,23 @@ Source = tuple[str, str, bytes]
 
 
 @final
-class _Stretch(msgspec.Struct):
+class _PositionRange(msgspec.Struct):
     """The lowest and the highest position that was delivered."""
 
     low: int
     high: int
 
 
-class HandedOut:
+class DeliveredRanges:
     """Log ranges that each connection has received records from."""
 
     def __init__(self) -> None:
-        self._known: dict[ChannelId, dict[Source, _Stretch]] = {}
+        self._ranges: dict[ChannelId, dict[Source, _PositionRange]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._known.values()))
+        return sum(map(len, self._ranges.values()))
 
-    def note(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int) -> None:
+    def add(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int) -> None:
         """Note the contiguous records of an answer, the last of which begins at byte *last*.
 
         Relayed clients (negative channels) are ignored: the broker that they are connected to keeps their ranges.
@@ -73,9 +73,9 @@ class HandedOut:
         if flag & _LONG_HOSTS:
             host = _store_host(records, flag)
         (high,) = _POSITION.unpack_from(records, last + _POSITION_AT)
-        self._note(channel, (group, topic, host), low, high)
+        self._add_range(channel, (group, topic, host), low, high)
 
-    def note_pulled(self, channel: ChannelId, pull: Command, answer: bytes) -> None:
+    def add_pull_answer(self, channel: ChannelId, pull: Command, answer: bytes) -> None:
         """Note the records in another broker's *answer* to a pull of a client without mapping support.
 
         *answer* consists of whole frames.
@@ -91,9 +91,9 @@ class HandedOut:
             return  # The client will detect the malformed answer.
         for frame in frames:
             group, topic = fields.get("consumerGroup", ""), fields.get("topic", "")
-            self.note(channel, group, topic, frame.body, find_last(frame.body))
+            self.add(channel, group, topic, frame.body, find_last(frame.body))
 
-    def note_sent(self, channel: ChannelId, send: Command, answer: Command) -> None:
+    def add_send_answer(self, channel: ChannelId, send: Command, answer: Command) -> None:
         """Note the position in another broker's *answer* to the send of a half message."""
         flag = parse_count(send.fields.get("f") or send.fields.get("sysFlag"), 0)
         if channel < 0 or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
@@ -102,33 +102,33 @@ class HandedOut:
             sent_id = parse_message_id(answer.fields.get("msgId", ""))
         except RemoteProtocolError:
             return  # The send was refused.
-        self._note(channel, ("", HALF_TOPIC, sent_id.host), sent_id.position, sent_id.position)
+        self._add_range(channel, ("", HALF_TOPIC, sent_id.host), sent_id.position, sent_id.position)
 
-    def _note(self, channel: ChannelId, source: Source, low: int, high: int) -> None:
-        known = self._known.get(channel)
-        stretch = None if known is None else known.get(source)
-        if stretch is not None:
-            if low < stretch.low:  # noqa: PLR1730 - `min` and `max` cost as much as the rest of the method
-                stretch.low = low
-            if high > stretch.high:  # noqa: PLR1730
-                stretch.high = high
+    def _add_range(self, channel: ChannelId, source: Source, low: int, high: int) -> None:
+        ranges = self._ranges.get(channel)
+        delivered = None if ranges is None else ranges.get(source)
+        if delivered is not None:
+            if low < delivered.low:  # noqa: PLR1730 - `min` and `max` cost as much as the rest of the method
+                delivered.low = low
+            if high > delivered.high:  # noqa: PLR1730
+                delivered.high = high
             return
-        known = self._known.setdefault(channel, {})
-        if len(known) >= STRETCHES_MAX:
-            del known[next(iter(known))]
-        known[source] = _Stretch(low, high)
+        ranges = self._ranges.setdefault(channel, {})
+        if len(ranges) >= RANGES_MAX:
+            del ranges[next(iter(ranges))]
+        ranges[source] = _PositionRange(low, high)
 
     def find(self, channel: ChannelId, position: int, group: str | None = None) -> list[tuple[str, str]]:
         """Return topic and id of every record that a client can mean by *position*, in *group* or in any group."""
         return [
             (topic, format_message_id(host, position))
-            for (reader, topic, host), stretch in self._known.get(channel, {}).items()
-            if stretch.low <= position <= stretch.high and group in {None, reader}
+            for (reader, topic, host), delivered in self._ranges.get(channel, {}).items()
+            if delivered.low <= position <= delivered.high and group in {None, reader}
         ]
 
     def forget(self, channel: ChannelId) -> None:
         """Forget the ranges of a closed connection."""
-        self._known.pop(channel, None)
+        self._ranges.pop(channel, None)
 
 
 def _store_host(record: Piece, flag: int) -> bytes:

@@ -15,7 +15,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.wire.requests.pull import PullHeader
 
 
-class Hold(msgspec.Struct, eq=False):
+class ParkedPull(msgspec.Struct, eq=False):
     """A parked pull.
 
     Attributes:
@@ -27,83 +27,83 @@ class Hold(msgspec.Struct, eq=False):
     header: PullHeader
     deadline_ms: int
     scan_from: int
-    gone: bool = False
+    is_gone: bool = False
 
 
 _Queue = TypeVar("_Queue", bound=Hashable)
 _STALE_MAX: Final = 1024
 
 
-class Holds(Generic[_Queue]):
+class ParkedPulls(Generic[_Queue]):
     """Parked pulls by queue, by channel and by deadline."""
 
     def __init__(self) -> None:
         # Keyed by identity: thousands of pulls may wait for one queue, and all are removed when their channel closes.
-        self._by_queue: dict[_Queue, dict[int, Hold]] = {}
-        self._by_channel: dict[ChannelId, dict[int, tuple[_Queue, Hold]]] = {}
-        self._deadlines: list[tuple[int, int, _Queue, Hold]] = []
+        self._by_queue: dict[_Queue, dict[int, ParkedPull]] = {}
+        self._by_channel: dict[ChannelId, dict[int, tuple[_Queue, ParkedPull]]] = {}
+        self._deadlines: list[tuple[int, int, _Queue, ParkedPull]] = []
         self._ticket = 0
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, queue: _Queue, hold: Hold) -> None:
+    def park(self, queue: _Queue, parked: ParkedPull) -> None:
         """Park *hold* until *queue* gets a message."""
         self._ticket += 1
         self._count += 1
-        self._by_queue.setdefault(queue, {})[id(hold)] = hold
-        self._by_channel.setdefault(hold.channel, {})[id(hold)] = (queue, hold)
-        heappush(self._deadlines, (hold.deadline_ms, self._ticket, queue, hold))
+        self._by_queue.setdefault(queue, {})[id(parked)] = parked
+        self._by_channel.setdefault(parked.channel, {})[id(parked)] = (queue, parked)
+        heappush(self._deadlines, (parked.deadline_ms, self._ticket, queue, parked))
 
-    def wake(self, queue: _Queue) -> list[Hold]:
+    def wake(self, queue: _Queue) -> list[ParkedPull]:
         """Remove and return every pull that waits for *queue*."""
-        woken = [hold for hold in self._by_queue.pop(queue, {}).values() if not hold.gone]
-        for hold in woken:
-            self._forget(hold)
+        woken = [parked for parked in self._by_queue.pop(queue, {}).values() if not parked.is_gone]
+        for parked in woken:
+            self._forget(parked)
         self._compact()
         return woken
 
-    def expire(self, now_ms: int) -> list[tuple[_Queue, Hold]]:
+    def expire(self, now_ms: int) -> list[tuple[_Queue, ParkedPull]]:
         """Remove and return every pull whose deadline has passed."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, queue, hold = heappop(self._deadlines)
-            if not hold.gone:
-                self._forget(hold)
-                self._remove(queue, hold)
-                expired.append((queue, hold))
+            _, _, queue, parked = heappop(self._deadlines)
+            if not parked.is_gone:
+                self._forget(parked)
+                self._remove(queue, parked)
+                expired.append((queue, parked))
         return expired
 
     def drop_channel(self, channel: ChannelId) -> None:
         """Remove the pulls of a closed connection."""
-        for queue, hold in list(self._by_channel.get(channel, {}).values()):
-            self._forget(hold)
-            self._remove(queue, hold)
+        for queue, parked in list(self._by_channel.get(channel, {}).values()):
+            self._forget(parked)
+            self._remove(queue, parked)
         self._compact()
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None if no pull is parked."""
-        while self._deadlines and self._deadlines[0][3].gone:
+        while self._deadlines and self._deadlines[0][3].is_gone:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _forget(self, hold: Hold) -> None:
-        hold.gone = True
+    def _forget(self, parked: ParkedPull) -> None:
+        parked.is_gone = True
         self._count -= 1
-        of_channel = self._by_channel[hold.channel]
-        del of_channel[id(hold)]
+        of_channel = self._by_channel[parked.channel]
+        del of_channel[id(parked)]
         if not of_channel:
-            del self._by_channel[hold.channel]
+            del self._by_channel[parked.channel]
 
-    def _remove(self, queue: _Queue, hold: Hold) -> None:
+    def _remove(self, queue: _Queue, parked: ParkedPull) -> None:
         waiting = self._by_queue[queue]
-        del waiting[id(hold)]
+        del waiting[id(parked)]
         if not waiting:
             del self._by_queue[queue]
 
     def _compact(self) -> None:
         """Drop the deadlines of pulls that are no longer parked, once these are the majority."""
         if len(self._deadlines) > 2 * self._count + _STALE_MAX:
-            self._deadlines = [entry for entry in self._deadlines if not entry[3].gone]
+            self._deadlines = [entry for entry in self._deadlines if not entry[3].is_gone]
             heapify(self._deadlines)

@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.batch_splitting import Wanted, read_parts
-from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.batch_splitting import ReadLimits, read_single_messages
+from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.consume.index_scan import (
     Scan,
     begins_with_run,
@@ -29,8 +29,8 @@ from holdfast.broker.consume.index_scan import (
     join_neighbours,
 )
 from holdfast.broker.flow.request import LogRange, Refusal, Steps
-from holdfast.broker.mapping.offset_rewrite import restamp
-from holdfast.broker.messages.batch_cache import OpenedBatches
+from holdfast.broker.mapping.offset_rewrite import rewrite_offsets
+from holdfast.broker.messages.batch_cache import BatchCache
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.machine.effects import Piece
@@ -38,18 +38,18 @@ from holdfast.machine.events import ChannelId
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog, Stretch
+from holdfast.store.queues.queue_log import EntryRange, QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import RESPONSE, Command, encode_command
 from holdfast.wire.frames.frame import JSON
-from holdfast.wire.records.inner_batch import COUNT_MAX, Opening
+from holdfast.wire.records.inner_batch import COUNT_MAX, BatchSupport
 from holdfast.wire.requests.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries scanned for one answer when a filter passes few of them
-_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+_READ_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 # Answers occupy memory until their readers accept them. Above this fraction of the memory limit (1 / 4), an answer is
 # only as large as a socket buffers.
-_HELD_PART: Final = 4
+_PRESSURE_FRACTION: Final = 4
 _SIZE_UNDER_PRESSURE: Final = 2 * 1024 * 1024
 _RUN_SIZE_MIN: Final = 32 * 1024  # average size from which views of the log leave without being joined
 _GAP_MAX: Final = 64 * 1024  # largest gap between two cold ranges that one read covers
@@ -69,23 +69,23 @@ class Lens(msgspec.Struct, frozen=True):
         minimum: The lowest offset of the logical queue.
         leader: The physical queue at the end of the logical queue, and its delta.
         end: The physical end of the segment, if it is known.
-        restamps: The reader has no delta support, so its records get logical offsets.
+        rewrites_offsets: The reader has no delta support, so its records get logical offsets.
         prepared: The encoded part that answers have in common, if many will be made.
     """
 
     queue: int
     delta: int
     minimum: int
-    leader: tuple[QueueLog, int]
+    leader: tuple[QueueIndex, int]
     end: int | None = None
-    restamps: bool = False
+    rewrites_offsets: bool = False
     prepared: bytes = b""
 
     @property
     def maximum(self) -> int:
         """The end of the logical queue."""
-        log, delta = self.leader
-        return log.offset_max + delta
+        index, delta = self.leader
+        return index.offset_max + delta
 
 
 class Puller(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Puller(msgspec.Struct, frozen=True):
     now_ms: int = 0
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PullContext(msgspec.Struct, frozen=True):
     """A pull, and the lens for its answer.
 
     Attributes:
@@ -110,11 +110,11 @@ class Asked(msgspec.Struct, frozen=True):
     channel: ChannelId = _NO_CHANNEL
 
 
-class QueueReading:
+class PhysicalPullReader:
     """Reads physical queues for pulls.
 
     Attributes:
-        answered: Called with every answered pull and the next offset of its reader.
+        on_answered: Called with every answered pull and the next offset of its reader.
         pressure: The memory that connections occupy. While it is high, answers are small.
     """
 
@@ -123,26 +123,26 @@ class QueueReading:
         options: BrokerOptions,
         store: MessageStore,
         stats: BrokerStats,
-        opened: OpenedBatches,
-        handed: HandedOut,
-        answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
+        batch_cache: BatchCache,
+        delivered_ranges: DeliveredRanges,
+        on_answered: Callable[[PullContext, int], None] = lambda _asked, _next_offset: None,
     ) -> None:
         self._count_limit = options.pull_count_max
         self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
         self._is_replica = options.is_replica
-        self._held_much = options.memory_limit // _HELD_PART
+        self._pressure_threshold = options.memory_limit // _PRESSURE_FRACTION
         self.pressure = MemoryPressure()
         self._store = store
-        self._opened = opened
-        self._handed = handed
+        self._batch_cache = batch_cache
+        self._delivered_ranges = delivered_ranges
         self._stats = stats
-        self.answered = answered
+        self.on_answered = on_answered
 
-    def is_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> bool:
+    def is_cold(self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None) -> bool:
         """Return whether index entries from *offset* on may be absent from memory."""
-        return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(asked, offset, codes))
+        return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(pull, offset, codes))
 
-    def scan(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Scan:
+    def scan(self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None) -> Scan:
         """Scan the index from *offset* on."""
         offset_min, offset_max = queue.offset_min, queue.offset_max
         if offset_max == 0:
@@ -158,32 +158,34 @@ class QueueReading:
             return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
         if offset > offset_max:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
-        stretch = queue.stretch(offset, self._count_entries(asked, offset, codes))
-        return self._choose(stretch, asked.header.fields, offset, codes)
+        stretch = queue.read_range(offset, self._count_entries(pull, offset, codes))
+        return self._choose(stretch, pull.header.fields, offset, codes)
 
-    def read_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Steps[list[Piece]]:
+    def read_cold(
+        self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
+    ) -> Steps[list[Piece]]:
         """Answer a pull whose index entries are cold."""
-        return tell_failure(self._read_cold(asked, queue, offset, codes), asked)
+        return answer_failure(self._read_cold(pull, queue, offset, codes), pull)
 
     def _read_cold(
-        self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None
+        self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
     ) -> Steps[list[Piece]]:
-        stretch = yield from queue.fetch_stretch(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
+        stretch = yield from queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
         if not stretch[0]:
             scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
             self._stats.count_miss()
-            return [self.head(asked, queue, scan)]
-        answer = self.respond(asked, queue, self._choose(stretch, asked.header.fields, offset, codes))
+            return [self.head(pull, queue, scan)]
+        answer = self.respond(pull, queue, self._choose(stretch, pull.header.fields, offset, codes))
         return answer if isinstance(answer, list) else (yield from answer)
 
-    def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
+    def _count_entries(self, pull: PullContext, offset: int, codes: frozenset[int] | None) -> int:
         """Return how many messages to scan in the index."""
-        count = self._count_max(asked.header.fields)
+        count = self._count_max(pull.header.fields)
         count = count if codes is None else max(count, _SCAN_MAX)
-        lens = asked.lens
+        lens = pull.lens
         return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
 
-    def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+    def _choose(self, stretch: EntryRange, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
         """Choose from the index entries of *stretch*, which begins at *offset*."""
         raw, spans = stretch
         size_max = self._size_max(fields)
@@ -203,49 +205,49 @@ class QueueReading:
 
     def _size_max(self, fields: PullFields) -> int:
         size = min(fields.max_msg_bytes or self._size_default, self._size_limit)
-        return size if self.pressure.held < self._held_much else min(size, _SIZE_UNDER_PRESSURE)
+        return size if self.pressure.held < self._pressure_threshold else min(size, _SIZE_UNDER_PRESSURE)
 
-    def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
+    def respond(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with the records of a scan, at once or after the cold ones were fetched."""
         if queue.is_batched and scan.positions:
-            opening = asked.header.opening
-            if opening is Opening.NONE or (opening is Opening.ALL and scan.first < scan.start):
-                return tell_failure(self._respond_split(asked, queue, scan), asked)
-        lens = asked.lens
-        self.answered(asked, scan.next_offset if lens is None else scan.next_offset + lens.delta)
+            batch_support = pull.header.batch_support
+            if batch_support is BatchSupport.NONE or (batch_support is BatchSupport.ALL and scan.first < scan.start):
+                return answer_failure(self._respond_split(pull, queue, scan), pull)
+        lens = pull.lens
+        self.on_answered(pull, scan.next_offset if lens is None else scan.next_offset + lens.delta)
         if not scan.positions:
             self._stats.count_miss()
-            return [self.head(asked, queue, scan)]
-        fields = asked.header.fields
+            return [self.head(pull, queue, scan)]
+        fields = pull.header.fields
         self._stats.count_gets(fields.consumer_group, fields.topic, scan.count, scan.size)
-        head = self.head(asked, queue, scan)
+        head = self.head(pull, queue, scan)
         span = scan.span or self._find_span(scan)
         if span is None:
-            return tell_failure(self._fetch(asked, queue, scan), asked)
+            return answer_failure(self._fetch(pull, queue, scan), pull)
         if len(span) == scan.size:
-            return [head, span] if lens is None else [head, *self.stamp(asked, [span])]
-        records = _cut(span, scan)
+            return [head, span] if lens is None else [head, *self.rewrite_for_reader(pull, [span])]
+        records = _slice_records(span, scan)
         if len(records) * _RUN_SIZE_MIN > scan.size:  # Many small views cost more than a copy.
             records = [b"".join(records)]
         # A damaged index names positions outside the span: then fetch each record alone.
         if sum(map(len, records)) != scan.size:
-            return tell_failure(self._fetch(asked, queue, scan), asked)
-        return [head, *records] if lens is None else [head, *self.stamp(asked, records)]
+            return answer_failure(self._fetch(pull, queue, scan), pull)
+        return [head, *records] if lens is None else [head, *self.rewrite_for_reader(pull, records)]
 
     def _find_span(self, scan: Scan) -> memoryview | None:
         """Return the log bytes from the first record of a scan to the last, or None if they are cold."""
         first = scan.positions[0]
         return self._store.hot_view(first, scan.positions[-1] + scan.sizes[-1] - first)
 
-    def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+    def _fetch(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> Steps[list[Piece]]:
         """Answer a pull whose records are cold: read them in a few large pieces, off the loop."""
         parts: list[Piece] = []
         missing = "MESSAGE_IS_DAMAGED"
-        for read, ranges in _reads(scan, self._store.log_file_size):
+        for read, ranges in _plan_reads(scan, self._store.log_file_size):
             try:
                 data = yield read
             except CorruptRecord:
-                parts += yield from _fetch_apart(ranges)
+                parts += yield from _fetch_separately(ranges)
                 continue
             for position, size in ranges:
                 part = data[position - read.position : position - read.position + size]
@@ -259,105 +261,105 @@ class QueueReading:
         scan.next_offset = min(scan.next_offset, queue.offset_max)
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
-        return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
+        return [self.head(pull, queue, scan), *self.rewrite_for_reader(pull, parts)]
 
-    def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+    def _respond_split(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> Steps[list[Piece]]:
         """Answer with single messages. A reader that opens batches gets the rest of one, and whole ones after it."""
-        fields, lens = asked.header.fields, asked.lens
-        is_rest = asked.header.opening is not Opening.NONE
-        wanted = Wanted(
+        fields, lens = pull.header.fields, pull.lens
+        is_rest = pull.header.batch_support is not BatchSupport.NONE
+        limits = ReadLimits(
             count=COUNT_MAX if is_rest else self._count_max(fields),
             size=self._size_max(fields),
             end=queue.offset_max if lens is None or lens.end is None else lens.end,
             codes=scan.codes,
-            looked_at=COUNT_MAX if is_rest else self._count_entries(asked, scan.start, scan.codes),
+            inspected=COUNT_MAX if is_rest else self._count_entries(pull, scan.start, scan.codes),
             records=1 if is_rest else COUNT_MAX,
         )
-        parts = yield from read_parts(self._opened, queue, scan.start, wanted)
-        next_offset = min(parts.next_offset, queue.offset_max)
-        found = Scan(ResponseCode.SUCCESS, "FOUND", next_offset, size=parts.size, count=parts.count)
-        self.answered(asked, found.next_offset if lens is None else found.next_offset + lens.delta)
-        if parts.pieces:
-            self._stats.count_gets(fields.consumer_group, fields.topic, parts.count, parts.size)
+        messages = yield from read_single_messages(self._batch_cache, queue, scan.start, limits)
+        next_offset = min(messages.next_offset, queue.offset_max)
+        found = Scan(ResponseCode.SUCCESS, "FOUND", next_offset, size=messages.size, count=messages.count)
+        self.on_answered(pull, found.next_offset if lens is None else found.next_offset + lens.delta)
+        if messages.pieces:
+            self._stats.count_gets(fields.consumer_group, fields.topic, messages.count, messages.size)
         else:
             found.code, found.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
             self._stats.count_miss()
-        is_few = len(parts.pieces) * _RUN_SIZE_MIN <= parts.size
-        pieces: list[Piece] = parts.pieces if is_few else [b"".join(parts.pieces)]
-        return [self.head(asked, queue, found), *self.stamp(asked, pieces)]
+        is_few = len(messages.pieces) * _RUN_SIZE_MIN <= messages.size
+        pieces: list[Piece] = messages.pieces if is_few else [b"".join(messages.pieces)]
+        return [self.head(pull, queue, found), *self.rewrite_for_reader(pull, pieces)]
 
-    def stamp(self, asked: Asked, pieces: list[Piece]) -> list[Piece]:
+    def rewrite_for_reader(self, pull: PullContext, pieces: list[Piece]) -> list[Piece]:
         """Return records in the form that their reader understands.
 
         A reader without delta support gets logical offsets in the records. It may not know which broker's log they come
         from either, so note that.
         """
-        lens = asked.lens
-        if lens is None or not lens.restamps or not pieces:
+        lens = pull.lens
+        if lens is None or not lens.rewrites_offsets or not pieces:
             return pieces
-        records, last = restamp(pieces, lens.queue, lens.delta)
-        fields = asked.header.fields
-        self._handed.note(asked.channel, fields.consumer_group, fields.topic, records, last)
+        records, last = rewrite_offsets(pieces, lens.queue, lens.delta)
+        fields = pull.header.fields
+        self._delivered_ranges.add(pull.channel, fields.consumer_group, fields.topic, records, last)
         return [records]
 
     @staticmethod
-    def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:
+    def head(pull: PullContext, queue: QueueIndex, scan: Scan) -> bytes:
         """Return the part of an answer before its records."""
-        lens, opaque = asked.lens, asked.header.opaque
+        lens, opaque = pull.lens, pull.header.opaque
         if lens is None:
             offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
-            return pull_answer_head(asked.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
+            return pull_answer_head(pull.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
         next_offset = scan.next_offset + lens.delta
-        if asked.serializer != JSON or not lens.prepared:
-            return logical_head(asked, lens, scan.code, scan.remark, next_offset, scan.size)
-        log, end_delta = lens.leader
-        end = log.offset_max + end_delta
+        if pull.serializer != JSON or not lens.prepared:
+            return logical_head(pull, lens, scan.code, scan.remark, next_offset, scan.size)
+        index, end_delta = lens.leader
+        end = index.offset_max + end_delta
         return prepared_answer_head(lens.prepared, opaque, scan.code, scan.remark, next_offset, end, scan.size)
 
 
-def _cut(span: memoryview, scan: Scan) -> list[Piece]:
+def _slice_records(span: memoryview, scan: Scan) -> list[Piece]:
     """Return the records of a scan as views of *span*, with contiguous records as one view."""
     positions, sizes = scan.positions, scan.sizes
     first = positions[0]
     if begins_with_run(positions, sizes):
         return [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
-    if size := scan.each:
+    if size := scan.common_size:
         return [span[(at := position - first) : at + size] for position in positions]
     return [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
 
 
-def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
+def logical_head(pull: PullContext, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
     """Return the part of an answer before its records, for a logical queue; *next_offset* is logical."""
     offsets = (next_offset, lens.minimum, lens.maximum)
-    delta = 0 if lens.restamps else lens.delta
-    return pull_answer_head(asked.serializer, asked.header.opaque, code, remark, offsets, size, delta)
+    delta = 0 if lens.rewrites_offsets else lens.delta
+    return pull_answer_head(pull.serializer, pull.header.opaque, code, remark, offsets, size, delta)
 
 
-def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
+def _fetch_separately(ranges: list[Range]) -> Steps[list[Piece]]:
     """Return the undamaged records of a read that hit a damaged one.
 
     The damaged record may belong to another queue. Damaged records are logged, as in recovery, and skipped, because a
     refused consumer would retry forever.
     """
-    whole: list[Piece] = []
+    undamaged: list[Piece] = []
     for position, size in ranges:
         try:
             data = yield LogRange(position, size)
         except CorruptRecord:
             continue
         if len(data) == size:
-            whole.append(data)
-    return whole
+            undamaged.append(data)
+    return undamaged
 
 
-def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
+def _plan_reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
     """Plan the reads of cold records: nearby records in one read, but never across the end of a log file."""
     reads: list[tuple[LogRange, list[Range]]] = []
     for position, size in zip(scan.positions, scan.sizes, strict=True):
         if reads:
             read, members = reads[-1]
-            near = position - (read.position + read.size) <= _GAP_MAX
-            if near and position // file_size == read.position // file_size:
+            is_near = position - (read.position + read.size) <= _GAP_MAX
+            if is_near and position // file_size == read.position // file_size:
                 members.append((position, size))
                 reads[-1] = (LogRange(read.position, position + size - read.position), members)
                 continue
@@ -365,12 +367,12 @@ def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
     return reads
 
 
-def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:
+def answer_failure(steps: Steps[list[Piece]], pull: PullContext) -> Steps[list[Piece]]:
     """Run *steps*; if they fail, answer with an error, so that the reader retries instead of waiting forever."""
     try:
         return (yield from steps)
     except (CorruptRecord, DiskFailed) as error:
-        return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), asked.header.opaque, asked.serializer)]
+        return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), pull.header.opaque, pull.serializer)]
 
 
 def refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:

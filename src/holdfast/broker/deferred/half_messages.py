@@ -26,17 +26,17 @@ _TORN: Final = b"\x00"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
-def take_place(properties: dict[str, str]) -> tuple[str, int] | None:
+def pop_real_queue(properties: dict[str, str]) -> tuple[str, int] | None:
     """Remove and return the (topic, queue) of a half message from *properties*, or None if they name none."""
     topic, queue_text = properties.pop(REAL_TOPIC, ""), properties.pop(REAL_QUEUE, "")
     queue_id = parse_count(queue_text, -1)
     return (topic, queue_id) if topic and queue_id >= 0 else None
 
 
-def patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
+def check_delay_ms(properties: dict[str, str], timeout_ms: int) -> int:
     """Return how long a producer may take before its transaction is checked; the message may set its own limit."""
-    wish = parse_count(properties.get(_IMMUNITY), -1)
-    return wish * 1000 if wish >= 0 else timeout_ms
+    limit_s = parse_count(properties.get(_IMMUNITY), -1)
+    return limit_s * 1000 if limit_s >= 0 else timeout_ms
 
 
 def has_successor(op: StoredRecord) -> Steps[bool]:
@@ -73,13 +73,13 @@ def first_position(record: StoredRecord, properties: dict[str, str]) -> int:
 
 def to_message(record: StoredRecord, properties: dict[str, str]) -> Draft | Refusal:
     """Return the message that replaces a committed half message."""
-    place = take_place(properties)
-    if place is None:
+    real_queue = pop_real_queue(properties)
+    if real_queue is None:
         return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not name its real topic and queue")
     properties.pop("TRAN_MSG", None)
     properties.pop(FIRST_POSITION, None)
     properties["WAIT"] = "false"
-    draft = to_draft(record, properties, topic=place[0], queue_id=place[1])
+    draft = to_draft(record, properties, topic=real_queue[0], queue_id=real_queue[1])
     draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     draft.prepared_position = record.position
     return draft

@@ -15,16 +15,16 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.messages.record_lookup import properties_of
 from holdfast.broker.messages.writer import Draft
 from holdfast.broker.relay.group_gossip import GroupMembers
-from holdfast.broker.relay.message_forwarder import Forwards, Origin
-from holdfast.broker.relay.record_locator import Whereabouts
+from holdfast.broker.relay.message_forwarder import MessageForwarder, Origin
+from holdfast.broker.relay.record_locator import RecordLocator
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.machine.effects import SendBytes
 from holdfast.model.errors import CorruptRecord, PeerFailed
@@ -38,42 +38,42 @@ from holdfast.wire.requests.offsets import EndTransactionFields
 _RECENT_MAX: Final = 1_024  # committed messages that may be forwarded again: their decisions may not be durable yet
 
 
-class FarTransactions:
+class RemoteTransactions:
     """Connects half messages with producers and leaders at other brokers."""
 
     def __init__(
         self,
         clients: ClientTable,
         members: GroupMembers,
-        whereabouts: Whereabouts,
-        handed: HandedOut,
+        record_locator: RecordLocator,
+        delivered: DeliveredRanges,
         view: ClusterView,
-        forwards: Forwards,
-        errands: Errands,
+        forwarder: MessageForwarder,
+        turn: Turn,
     ) -> None:
         self._clients = clients
         self._members = members
-        self._whereabouts = whereabouts
-        self._handed = handed
+        self._record_locator = record_locator
+        self._delivered = delivered
         self._view = view
-        self._forwards = forwards
-        self._errands = errands
+        self._forwarder = forwarder
+        self._turn = turn
         self._recent: deque[int] = deque(maxlen=_RECENT_MAX)
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.CHECK_TRANSACTION_STATE: self.put_question}
+        return {RequestCode.CHECK_TRANSACTION_STATE: self.handle_check}
 
     @property
     def now_ms(self) -> int:
         """The current time, for procedures that have waited."""
-        return self._errands.now_ms
+        return self._turn.now_ms
 
     # Decisions.
 
     def is_forwarded(self, first: int) -> bool:
         """Return whether an earlier leader stored the committed message of the half first stored at *first*."""
-        return self._forwards.is_taken(self._origin(first))
+        return self._forwarder.is_stored(self._origin(first))
 
     def forward(self, draft: Draft, first: int) -> Procedure[bool]:
         """Forward a committed message to the leader of its logical queue; return False if it is not stored there.
@@ -82,27 +82,27 @@ class FarTransactions:
         """
         origin = self._origin(first)
         self._recent.append(first)
-        return self._forwards.send(draft, origin)
+        return self._forwarder.send(draft, origin)
 
     def _origin(self, first: int) -> Origin:
         return Origin("halves", first, min([first, *self._recent]))
 
-    def _find_handed_id(self, request: Request, fields: EndTransactionFields) -> str | None:
+    def _find_delivered_id(self, request: Request, fields: EndTransactionFields) -> str | None:
         """Return the id of the half message that the client sent through this broker to that position, or None."""
-        known = self._handed.find(request.channel, fields.commit_log_offset)
+        known = self._delivered.find(request.channel, fields.commit_log_offset)
         return next((message_id for topic, message_id in known if topic == HALF_TOPIC), None)
 
-    def pass_on(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
+    def relay_decision(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
         """Relay a decision to the broker of the half message; None if no other has it, or it was relayed before."""
-        message_id = fields.transaction_id or fields.msg_id or self._find_handed_id(request, fields)
+        message_id = fields.transaction_id or fields.msg_id or self._find_delivered_id(request, fields)
         if not message_id or fields.is_logical is False:
             return None
-        found = yield from self._whereabouts.find(fields.commit_log_offset, message_id)
+        found = yield from self._record_locator.find(fields.commit_log_offset, message_id)
         if found is None or found.address is None or found.record.topic != HALF_TOPIC:
             return None
-        passed = Command(code=RequestCode.END_TRANSACTION, fields=request.command.fields | {"lo": "false"})
+        relayed = Command(code=RequestCode.END_TRANSACTION, fields=request.command.fields | {"lo": "false"})
         try:
-            answer: Command = yield PeerCall(found.address, passed)
+            answer: Command = yield PeerCall(found.address, relayed)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the broker of the half message does not answer: {error}")
         return request.answer(answer.code, answer.remark)
@@ -111,30 +111,30 @@ class FarTransactions:
 
     def find_broker(self, group: str) -> str | None:
         """Return a broker that reported producers of *group*, or None."""
-        return self._members.find_producing(group)
+        return self._members.find_producer_broker(group)
 
-    def ask(self, broker: str, question: Command) -> None:
+    def send_check(self, broker: str, check: Command) -> None:
         """Send a check to a broker that has producers. If that fails, the check is repeated when it is due again."""
-        self._errands.work.append(self._ask(broker, msgspec.structs.replace(question, flag=0)))
+        self._turn.procedures.append(self._send_check(broker, msgspec.structs.replace(check, flag=0)))
 
-    def _ask(self, broker: str, question: Command) -> Procedure[None]:
+    def _send_check(self, broker: str, check: Command) -> Procedure[None]:
         try:
             address = yield from self._view.find_address(broker)
-            yield PeerCall(address, question)
+            yield PeerCall(address, check)
         except PeerFailed:
             return
 
-    def put_question(self, request: Request) -> Answer:
+    def handle_check(self, request: Request) -> Answer:
         """Send the check of another broker (39) to a producer connected here, which sends its decision here."""
-        question = request.command
+        check = request.command
         try:
-            group = properties_of(decode_record(question.body)).get(PRODUCER_GROUP, "")
+            group = properties_of(decode_record(check.body)).get(PRODUCER_GROUP, "")
         except CorruptRecord as error:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"no half message: {error}")
         producers = self._clients.producers(group)
         if not producers:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no producer of {group} is connected")
-        client = producers[question.opaque % len(producers)]
-        passed = msgspec.structs.replace(question, flag=ONE_WAY, serializer=client.serializer)
-        request.effects.append(SendBytes(client.channel, [encode_command(passed)]))
+        client = producers[check.opaque % len(producers)]
+        one_way = msgspec.structs.replace(check, flag=ONE_WAY, serializer=client.serializer)
+        request.effects.append(SendBytes(client.channel, [encode_command(one_way)]))
         return request.answer()

@@ -31,10 +31,10 @@ import msgspec
 
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Refusal, Steps
-from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_scheduled, to_draft
+from holdfast.broker.messages.record_lookup import properties_of, read_entries, to_draft, try_read_record
 from holdfast.broker.messages.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.message_forwarder import Forwards, Origin
+from holdfast.broker.relay.message_forwarder import MessageForwarder, Origin
 from holdfast.broker.tables.config_store import load_config, write_config
 from holdfast.broker.tables.unwritten_files import UnwrittenFiles
 from holdfast.machine.effects import Effect, Log, SetTimer, SyncLog
@@ -44,7 +44,7 @@ from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 from holdfast.store.base.config_files import config_path
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
 from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
@@ -54,7 +54,7 @@ PATH: Final = config_path(NAME)
 TIMER: Final = "delays"
 RUN_MAX: Final = 256  # messages delivered before other events get their turn
 _BATCH: Final = 32
-_FORWARD_AGAIN_MS: Final = 1_000
+_FORWARD_RETRY_MS: Final = 1_000
 
 
 class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,11 +69,11 @@ class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     position: int | None = None
 
 
-class Delays:
+class DelayedDelivery:
     """The schedule of delayed messages.
 
     Attributes:
-        forwards: Forwards messages to the leaders of logical queues; None if this broker cannot forward.
+        forwarder: Forwards messages to the leaders of logical queues; None if this broker cannot forward.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class Delays:
         self._saved_offsets = dict(self._offsets)
         self._unsaved: tuple[int, DelayOffsets] | None = None  # waits until the log is synced to that position
         self._save_ms = 0
-        self._busy = False
-        self.forwards: Forwards | None = None
+        self._is_busy = False
+        self.forwarder: MessageForwarder | None = None
         # By level: (offset, position) of forwarded messages that may be forwarded again after a crash.
-        self._unsettled: dict[int, deque[tuple[int, int]]] = {}
-        self._settled_offsets = dict(self._offsets)
-        self._in_doubt = _InDoubt(store.written if saved.position is None else saved.position, store)
+        self._forwarded: dict[int, deque[tuple[int, int]]] = {}
+        self._durable_offsets = dict(self._offsets)
+        self._uncertain = _UncertainDeliveries(store.written if saved.position is None else saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
         """Return the table in the form that tools and replicas get."""
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
 
-    def take_over(self, master: DelayOffsets, effects: list[Effect]) -> None:
+    def replace_offsets(self, master: DelayOffsets, effects: list[Effect]) -> None:
         """Replace the offsets of a replica, which delivers nothing, with those of its master."""
         if master.offset_table != self._offsets:
             self._offsets = dict(master.offset_table)
@@ -134,7 +134,7 @@ class Delays:
             if self._offsets.get(level, 0) > end:
                 # The log lost its end. Messages that now get these offsets again must not count as delivered.
                 self._offsets[level] = end
-            self._in_doubt.begin(level, self._offsets.get(level, 0), end)
+            self._uncertain.begin(level, self._offsets.get(level, 0), end)
         self._save_ms = now_ms + self._save_interval_ms
         effects.append(SetTimer(TIMER, now_ms))
 
@@ -142,9 +142,9 @@ class Delays:
         """Return a procedure that delivers due messages and returns further effects, or None if one cannot run now."""
         assert name == TIMER
         self._offer_save(now_ms)
-        if self._busy:
+        if self._is_busy:
             return None  # A run waits for the disk, and sets the timer when it ends.
-        if not self._store.has_room() or not self._store.writable:
+        if not self._store.reserve_space() or not self._store.is_writable:
             effects.append(SetTimer(TIMER, now_ms + self._levels.delay_ms(1)))
             return None
         return self._run(now_ms)
@@ -155,7 +155,7 @@ class Delays:
             saving, self._unsaved = self._unsaved[1], None
             if PATH not in self._unwritten:
                 # The previous save is durable by now. The next save will confirm this one.
-                self._settled_offsets = self._saved_offsets
+                self._durable_offsets = self._saved_offsets
             self._saved_offsets = saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
@@ -172,7 +172,7 @@ class Delays:
     def _snapshot(self, now_ms: int) -> DelayOffsets:
         version = self._version
         self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
-        position = self._store.written if self._in_doubt.is_over else self._in_doubt.position
+        position = self._store.written if self._uncertain.is_resolved else self._uncertain.position
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=position)
 
     # Delivery.
@@ -181,8 +181,8 @@ class Delays:
         """Deliver due messages, level by level, and set the timer for the next run."""
         effects: list[Effect] = []
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
-        left = RUN_MAX
-        self._busy = True
+        remaining = RUN_MAX
+        self._is_busy = True
         # A later run handles messages that arrive while this one waits for the disk: *now_ms* predates them.
         queues = {level: self._store.find_queue(SCHEDULE_TOPIC, level - 1) for level in range(1, len(self._levels) + 1)}
         ends = {level: queue.offset_max for level, queue in queues.items() if queue is not None}
@@ -192,22 +192,22 @@ class Delays:
                 if queue is None or end <= self._offsets.get(level, 0):
                     continue
                 before = self._offsets.get(level, 0)
-                due_ms = yield from self._run_level(level, queue, (left, end), now_ms, effects)
-                left -= self._offsets.get(level, 0) - before
+                due_ms = yield from self._run_level(level, queue, (remaining, end), now_ms, effects)
+                remaining -= self._offsets.get(level, 0) - before
                 next_ms = min(next_ms, due_ms)
         finally:
-            self._busy = False
+            self._is_busy = False
         return [*effects, SetTimer(TIMER, next_ms)]
 
     def _run_level(
-        self, level: int, queue: QueueLog, limits: tuple[int, int], now_ms: int, effects: list[Effect]
+        self, level: int, queue: QueueIndex, limits: tuple[int, int], now_ms: int, effects: list[Effect]
     ) -> Procedure[int]:
         """Deliver due messages of one level up to *limits* (count, end offset); return when the next one is due."""
-        left, end = limits
+        remaining, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
-        while left > 0 and offset < end:
-            entries = yield from read_entries(queue, offset, min(left, _BATCH, end - offset))
+        while remaining > 0 and offset < end:
+            entries = yield from read_entries(queue, offset, min(remaining, _BATCH, end - offset))
             if not entries:
                 break
             for position, size, due_ms in entries:
@@ -215,37 +215,37 @@ class Delays:
                 # RocketMQ does.
                 is_waiting = now_ms < due_ms <= latest_ms
                 if is_waiting and not (yield from self._was_delivered_early(level, offset, position, size)):
-                    self._in_doubt.resolve(level)  # Delivery is in order: no later message was delivered.
+                    self._uncertain.resolve(level)  # Delivery is in order: no later message was delivered.
                     return due_ms
                 if not is_waiting and size != BLANK_ENTRY_SIZE:
                     is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
                     if not is_done:
-                        return now_ms + _FORWARD_AGAIN_MS
+                        return now_ms + _FORWARD_RETRY_MS
                 offset += 1
-                left -= 1
+                remaining -= 1
                 # Update at once: a save between two steps must count messages that are already in the log.
                 self._offsets[level] = offset
         if offset >= end:
-            self._in_doubt.resolve(level)
+            self._uncertain.resolve(level)
         return now_ms if offset < queue.offset_max else latest_ms
 
     def _deliver(
         self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
     ) -> Procedure[bool]:
         """Deliver one message to its real queue; return False if no leader accepts it now."""
-        record = yield from read_scheduled(position, size)
-        place = _real_place(record) if record is not None else None
-        if record is None or place is None:
+        record = yield from try_read_record(position, size)
+        real_queue = _real_queue(record) if record is not None else None
+        if record is None or real_queue is None:
             effects.append(
                 Log("error", "delayed message lost", {"level": level, "offset": offset, "position": position})
             )
             return True
-        topic, queue_id = place
+        topic, queue_id = real_queue
         origin = self._find_origin(level, position)
-        was_delivered = yield from self._in_doubt.was_delivered(
-            level, offset, record, topic, self._writer.homes(*place)
+        was_delivered = yield from self._uncertain.was_delivered(
+            level, offset, record, topic, self._writer.physical_queues(*real_queue)
         )
-        if was_delivered or (self.forwards is not None and self.forwards.is_taken(origin)):
+        if was_delivered or (self.forwarder is not None and self.forwarder.is_stored(origin)):
             return True
         properties = properties_of(record)
         properties["WAIT"] = "false"
@@ -255,32 +255,36 @@ class Delays:
         stored = self._writer.append(draft, now_ms)
         if isinstance(stored, Refusal):
             if stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                is_taken = self.forwards is not None and (yield from self.forwards.send(draft, origin))
-                if is_taken:
-                    self._unsettled.setdefault(level, deque()).append((offset, position))
-                return is_taken
+                is_forwarded = self.forwarder is not None and (yield from self.forwarder.send(draft, origin))
+                if is_forwarded:
+                    self._forwarded.setdefault(level, deque()).append((offset, position))
+                return is_forwarded
             effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
         return True
 
     def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> Steps[bool]:
         """Return whether a message that is not due was delivered before a crash, if the clock has gone back since."""
-        if not self._in_doubt.is_open(level):
+        if not self._uncertain.is_uncertain(level):
             return False
-        record = yield from read_scheduled(position, size)
-        place = _real_place(record) if record is not None else None
-        if record is None or place is None:
+        record = yield from try_read_record(position, size)
+        real_queue = _real_queue(record) if record is not None else None
+        if record is None or real_queue is None:
             return False
-        return (yield from self._in_doubt.was_delivered(level, offset, record, place[0], self._writer.homes(*place)))
+        return (
+            yield from self._uncertain.was_delivered(
+                level, offset, record, real_queue[0], self._writer.physical_queues(*real_queue)
+            )
+        )
 
     def _find_origin(self, level: int, position: int) -> Origin:
         """Return the origin of a message, with the position from which its level may be forwarded again."""
-        waiting = self._unsettled.get(level, deque())
-        while waiting and waiting[0][0] < self._settled_offsets.get(level, 0):
-            waiting.popleft()
-        return Origin(f"level {level}", position, waiting[0][1] if waiting else position)
+        forwarded = self._forwarded.get(level, deque())
+        while forwarded and forwarded[0][0] < self._durable_offsets.get(level, 0):
+            forwarded.popleft()
+        return Origin(f"level {level}", position, forwarded[0][1] if forwarded else position)
 
 
-class _InDoubt:
+class _UncertainDeliveries:
     """The messages that may have been delivered between the last save of the offsets and a crash.
 
     Attributes:
@@ -292,26 +296,26 @@ class _InDoubt:
         self._store = store
         self._delivered: dict[tuple[str, int], set[int]] = {}
         self._ends: dict[int, int] = {}  # by level, of the messages scheduled before the crash
-        self._open: set[int] = set()
+        self._levels: set[int] = set()
 
     @property
-    def is_over(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether the offsets count everything that was delivered before the crash."""
-        return not self._open
+        return not self._levels
 
-    def is_open(self, level: int) -> bool:
+    def is_uncertain(self, level: int) -> bool:
         """Return whether a level still has messages in doubt."""
-        return level in self._open
+        return level in self._levels
 
     def begin(self, level: int, offset: int, end: int) -> None:
         """Mark the messages of a level between *offset* and *end* as in doubt."""
         self._ends[level] = end
         if offset < end:
-            self._open.add(level)
+            self._levels.add(level)
 
     def resolve(self, level: int) -> None:
         """Note that the offset of a level counts everything that was delivered before the crash."""
-        self._open.discard(level)
+        self._levels.discard(level)
 
     def was_delivered(
         self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
@@ -343,7 +347,7 @@ class _InDoubt:
                     continue
                 if at < self.position:
                     return found
-                record = yield from read_scheduled(at, size)
+                record = yield from try_read_record(at, size)
                 if record is None or record.sys_flag & TRANSACTION_MASK:
                     continue
                 # The first record of a log has position 0, as have records that were never delayed: check its property.
@@ -353,7 +357,7 @@ class _InDoubt:
         return found
 
 
-def _real_place(record: StoredRecord) -> tuple[str, int] | None:
+def _real_queue(record: StoredRecord) -> tuple[str, int] | None:
     """Return the real topic and queue of a delayed message, or None if it names none that is allowed."""
     properties: dict[str, Any] = properties_of(record)
     topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE), -1)

@@ -28,20 +28,20 @@ from holdfast.broker.deferred.half_messages import (
     FIRST_POSITION,
     REMOVE,
     SUCCESSOR,
+    check_delay_ms,
     first_position,
     has_successor,
     named_offsets,
-    patience_ms,
-    take_place,
+    pop_real_queue,
     to_message,
 )
-from holdfast.broker.deferred.remote_transactions import FarTransactions
+from holdfast.broker.deferred.remote_transactions import RemoteTransactions
 from holdfast.broker.flow.awaitables import Pause, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
-from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, read_scheduled, to_draft
+from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, to_draft, try_read_record
 from holdfast.broker.messages.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.record_locator import is_named
+from holdfast.broker.relay.record_locator import has_message_id
 from holdfast.broker.tables.clients import Client, ClientTable
 from holdfast.broker.tables.groups import TRANSACTION_GROUP
 from holdfast.broker.tables.topics import TopicTable
@@ -77,7 +77,7 @@ _UNIQUE_KEY: Final = "UNIQ_KEY"
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 
 
-class Half(msgspec.Struct):
+class HalfMessage(msgspec.Struct):
     """An undecided half message.
 
     Attributes:
@@ -96,11 +96,11 @@ class _Decision(msgspec.Struct, frozen=True):
     half_offset: int
 
 
-class Transactions:
+class TransactionHandler:
     """Stores, decides and checks half messages.
 
     Attributes:
-        far: Reaches leaders, half messages and producers at other brokers; None if this broker cannot reach others.
+        remote: Reaches leaders, half messages and producers at other brokers; None if this broker cannot reach others.
     """
 
     def __init__(
@@ -122,23 +122,23 @@ class Transactions:
         self._writer = writer
         self._store_host = store_host
         # Invariant: a half message in [0, _seen_end) is undecided exactly if it is in here. Ordered by offset.
-        self._undecided: dict[int, Half] = {}
-        self._seen_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
-        self._op_seen_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
-        # Half messages at or after `_seen_end` that are decided already.
+        self._undecided: dict[int, HalfMessage] = {}
+        self._read_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
+        self._op_read_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
+        # Half messages at or after `_read_end` that are decided already.
         self._decided_ahead: set[int] = set()
         # Decisions whose half messages the saved offset has not passed yet, oldest first.
         self._decisions: deque[_Decision] = deque()
         # New copies of half messages, with the producer or broker to check them with as soon as they can be read.
-        self._to_ask: dict[int, Client | str] = {}
-        self._ready = False
-        self._busy = False
+        self._to_check: dict[int, Client | str] = {}
+        self._is_ready = False
+        self._is_busy = False
         self._forwarding: set[int] = set()
-        self.far: FarTransactions | None = None
+        self.remote: RemoteTransactions | None = None
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.END_TRANSACTION: self.end}
+        return {RequestCode.END_TRANSACTION: self.end_transaction}
 
     @property
     def undecided_count(self) -> int:
@@ -161,22 +161,26 @@ class Transactions:
             half.properties["__transactionId__"] = half.properties[_UNIQUE_KEY]
         return self._writer.append(half, now_ms)
 
-    def end(self, request: Request) -> Procedure[Answer]:
+    def end_transaction(self, request: Request) -> Procedure[Answer]:
         """Commit or roll back a half message (37). This request is nearly always one-way."""
         fields = from_fields(EndTransactionFields, request.command.fields)
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
             return None  # "Unknown": the broker will check the transaction.
         half_offset = fields.tran_state_table_offset
         # Another broker may have the half message: producers of static topics cannot always know which one.
-        far = self.far if self._writer.mappings.topics() else None
-        if far is not None and not fields.has_id:  # The record at that position here may be a different half message.
-            passed = yield from far.pass_on(request, fields)
-            if passed is not None:
-                return passed
+        remote = self.remote if self._writer.mappings.topics() else None
+        if (
+            remote is not None and not fields.has_id
+        ):  # The record at that position here may be a different half message.
+            relayed = yield from remote.relay_decision(request, fields)
+            if relayed is not None:
+                return relayed
         record = yield from self._find_half(fields)
         if isinstance(record, Refusal):
-            passed = (yield from far.pass_on(request, fields)) if far is not None and fields.has_id else None
-            return passed or record
+            relayed = (
+                (yield from remote.relay_decision(request, fields)) if remote is not None and fields.has_id else None
+            )
+            return relayed or record
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
@@ -200,22 +204,22 @@ class Transactions:
         if record.offset != fields.tran_state_table_offset:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         has_id = fields.has_id and bool(self._writer.mappings.topics())
-        if has_id and not is_named(record, fields.transaction_id, fields.msg_id):
+        if has_id and not has_message_id(record, fields.transaction_id, fields.msg_id):
             return Refusal(ResponseCode.SYSTEM_ERROR, "another transaction is at this position here")
         return record
 
     def _find_refusal(self, half_offset: int) -> Refusal | None:
-        if not self._ready:
+        if not self._is_ready:
             return Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 "the broker is reading its transactions after a restart; it will check this one",
             )
         if half_offset in self._forwarding:
             return Refusal(ResponseCode.SYSTEM_BUSY, "the transaction is committed; its message is being forwarded")
-        decided = half_offset in self._decided_ahead or (
-            half_offset < self._seen_end and half_offset not in self._undecided
+        is_decided = half_offset in self._decided_ahead or (
+            half_offset < self._read_end and half_offset not in self._undecided
         )
-        return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if decided else None
+        return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if is_decided else None
 
     def _deliver(
         self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
@@ -225,29 +229,29 @@ class Transactions:
         draft = to_message(record, properties)
         if isinstance(draft, Refusal):
             return draft
-        if self.far is not None and self.far.is_forwarded(first):
+        if self.remote is not None and self.remote.is_forwarded(first):
             return None
         stored = self._writer.append(draft, now_ms)
-        if not _is_elsewhere(stored) or self.far is None:
+        if not _is_elsewhere(stored) or self.remote is None:
             return stored
         self._forwarding.add(half_offset)
         try:
-            return (yield from self._forward(draft, first, self.far))
+            return (yield from self._forward(draft, first, self.remote))
         finally:
             self._forwarding.discard(half_offset)
 
-    def _forward(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
+    def _forward(self, draft: Draft, first: int, remote: RemoteTransactions) -> Procedure[Stored | Refusal | None]:
         """Forward a committed message to the leader of its queue, or store it here if the queue moves here.
 
         The producer does not repeat its decision, so retry while the queue moves or its leader restarts.
         """
         for pause_ms in _FORWARD_PAUSES_MS:
-            if (yield from far.forward(draft, first)):
+            if (yield from remote.forward(draft, first)):
                 return None
             yield Pause(pause_ms)
-            if far.is_forwarded(first):
+            if remote.is_forwarded(first):
                 return None
-            stored = self._writer.append(draft, far.now_ms)
+            stored = self._writer.append(draft, remote.now_ms)
             if not _is_elsewhere(stored):
                 break
         return stored
@@ -269,10 +273,10 @@ class Transactions:
         stored = self._writer.append(op, now_ms)
         assert not isinstance(stored, Refusal), "an op is small enough for any log"
         self._decisions.append(_Decision(stored.offset, half_offset))
-        self._mark(half_offset)
+        self._mark_decided(half_offset)
 
-    def _mark(self, half_offset: int) -> None:
-        if half_offset >= self._seen_end:
+    def _mark_decided(self, half_offset: int) -> None:
+        if half_offset >= self._read_end:
             self._decided_ahead.add(half_offset)
         else:
             self._undecided.pop(half_offset, None)
@@ -286,33 +290,33 @@ class Transactions:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
         """Return steps that handle new and due half messages and return further effects, or None if idle or busy."""
         assert name == TIMER
-        if self._busy:
+        if self._is_busy:
             return None  # A run waits for the disk, and sets the timer when it ends.
-        if self._ready and not self._undecided and not self._has_unseen():
+        if self._is_ready and not self._undecided and not self._has_unread():
             self._commit_progress()
             effects.append(SetTimer(TIMER, now_ms + TICK_MS))
             return None
         return self._run(now_ms)
 
-    def _has_unseen(self) -> bool:
+    def _has_unread(self) -> bool:
         halves = self._store.find_queue(HALF_TOPIC, 0)
-        return halves is not None and halves.offset_max > self._seen_end
+        return halves is not None and halves.offset_max > self._read_end
 
     def _run(self, now_ms: int) -> Steps[list[Effect]]:
         effects: list[Effect] = []
-        self._busy = True
+        self._is_busy = True
         try:
-            has_all = self._ready or (yield from self._read_decisions())
-            left = (yield from self._note_halves(now_ms, effects)) if has_all else 0
-            if left and not self._ready:
-                self._ready = True
+            has_all = self._is_ready or (yield from self._read_decisions())
+            remaining = (yield from self._note_halves(now_ms, effects)) if has_all else 0
+            if remaining and not self._is_ready:
+                self._is_ready = True
                 effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
-            if self._ready and self._store.has_room() and self._store.writable:
-                yield from self._check_due(left, now_ms, effects)
+            if self._is_ready and self._store.reserve_space() and self._store.is_writable:
+                yield from self._check_due(remaining, now_ms, effects)
         finally:
-            self._busy = False
+            self._is_busy = False
         self._commit_progress()
-        wait_ms = 0 if not left else _SOON_MS if self._to_ask else TICK_MS
+        wait_ms = 0 if not remaining else _SOON_MS if self._to_check else TICK_MS
         return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
 
     def _read_decisions(self) -> Steps[bool]:
@@ -320,70 +324,70 @@ class Transactions:
         queue = self._store.find_queue(OP_HALF_TOPIC, 0)
         if queue is None:
             return True
-        self._op_seen_end = min(max(self._op_seen_end, queue.offset_min), queue.offset_max)
-        end = min(queue.offset_max, self._op_seen_end + RUN_MAX)
-        while self._op_seen_end < end:
-            entries = yield from read_entries(queue, self._op_seen_end, min(_BATCH, end - self._op_seen_end))
+        self._op_read_end = min(max(self._op_read_end, queue.offset_min), queue.offset_max)
+        end = min(queue.offset_max, self._op_read_end + RUN_MAX)
+        while self._op_read_end < end:
+            entries = yield from read_entries(queue, self._op_read_end, min(_BATCH, end - self._op_read_end))
             if not entries:
                 return False  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
-                    record = yield from read_scheduled(position, size)
+                    record = yield from try_read_record(position, size)
                 if record is not None and not (yield from has_successor(record)):
                     record = None
                 for half_offset in named_offsets(record):
-                    if half_offset >= self._seen_end:
-                        self._decisions.append(_Decision(self._op_seen_end, half_offset))
+                    if half_offset >= self._read_end:
+                        self._decisions.append(_Decision(self._op_read_end, half_offset))
                         self._decided_ahead.add(half_offset)
-                self._op_seen_end += 1
+                self._op_read_end += 1
         return end == queue.offset_max
 
     def _note_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
         """Note half messages that have become readable; return how many more this run may read."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
-        left = RUN_MAX
+        remaining = RUN_MAX
         if queue is None:
-            return left
-        self._seen_end = min(max(self._seen_end, queue.offset_min), queue.offset_max)
-        while left and self._seen_end < queue.offset_max:
-            entries = yield from read_entries(queue, self._seen_end, min(left, _BATCH))
+            return remaining
+        self._read_end = min(max(self._read_end, queue.offset_min), queue.offset_max)
+        while remaining and self._read_end < queue.offset_max:
+            entries = yield from read_entries(queue, self._read_end, min(remaining, _BATCH))
             if not entries:
                 return 0  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
-                offset = self._seen_end
+                offset = self._read_end
                 if offset in self._decided_ahead:
                     self._decided_ahead.discard(offset)
                 elif size != BLANK_ENTRY_SIZE:
                     yield from self._note_half(offset, position, size, now_ms, effects)
-                    left -= 1
-                self._seen_end = offset + 1
-        return left
+                    remaining -= 1
+                self._read_end = offset + 1
+        return remaining
 
     def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
         """Note one undecided half message, and check it if it is a copy made for a check."""
-        record = yield from read_scheduled(position, size)
+        record = yield from try_read_record(position, size)
         if record is None:
             return  # Retention deleted it: there is nothing left to decide.
         if offset in self._decided_ahead:
             self._decided_ahead.discard(offset)
             return
         properties = properties_of(record)
-        asked = self._to_ask.pop(offset, None)
-        if asked is None:
-            due_ms = record.store_ms + patience_ms(properties, self._options.transaction_timeout_ms)
+        receiver = self._to_check.pop(offset, None)
+        if receiver is None:
+            due_ms = record.store_ms + check_delay_ms(properties, self._options.transaction_timeout_ms)
         else:
             due_ms = now_ms + self._options.transaction_check_interval_ms
-            self._ask(asked, record, properties, effects)
-        self._undecided[offset] = Half(position, size, due_ms)
+            self._send_check(receiver, record, properties, effects)
+        self._undecided[offset] = HalfMessage(position, size, due_ms)
 
     # Checks.
 
-    def _check_due(self, left: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+    def _check_due(self, remaining: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
         """Prepare the check of every half message that is due."""
         due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
-        for offset, half in due[:left]:
-            record = yield from read_scheduled(half.position, half.size)
+        for offset, half in due[:remaining]:
+            record = yield from try_read_record(half.position, half.size)
             if offset not in self._undecided or offset in self._forwarding:
                 continue  # Decided while the bytes were fetched, or being forwarded to its leader.
             if record is None:
@@ -391,14 +395,14 @@ class Transactions:
                 continue
             self._check(offset, half, record, now_ms, effects)
 
-    def _check(self, offset: int, half: Half, record: StoredRecord, now_ms: int, effects: list[Effect]) -> None:
+    def _check(self, offset: int, half: HalfMessage, record: StoredRecord, now_ms: int, effects: list[Effect]) -> None:
         properties = properties_of(record)
         times = parse_count(properties.get(_CHECK_TIMES), 0)
         if times >= self._options.transaction_check_max:
-            self._give_up(offset, record, properties, now_ms, effects)
+            self._discard_half(offset, record, properties, now_ms, effects)
             return
-        asked = self._find_producer(properties.get(PRODUCER_GROUP, ""), offset)
-        if asked is None:
+        receiver = self._find_receiver(properties.get(PRODUCER_GROUP, ""), offset)
+        if receiver is None:
             half.due_ms = now_ms + self._options.transaction_check_interval_ms
             return
         first = str(first_position(record, properties))
@@ -406,20 +410,20 @@ class Transactions:
         copy = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
         stored = self._writer.append(copy, now_ms)
         if isinstance(stored, Refusal):
-            self._give_up(offset, record, properties, now_ms, effects)
+            self._discard_half(offset, record, properties, now_ms, effects)
             return
         self._decide(offset, stored, now_ms)
-        self._to_ask[stored.offset] = asked
+        self._to_check[stored.offset] = receiver
 
-    def _find_producer(self, group: str, offset: int) -> Client | str | None:
+    def _find_receiver(self, group: str, offset: int) -> Client | str | None:
         """Return the receiver of a check: a producer connected here, or a broker that has producers of the group."""
-        here = self._clients.producers(group)
-        if here:
-            return here[offset % len(here)]
-        return None if self.far is None else self.far.find_broker(group)
+        producers = self._clients.producers(group)
+        if producers:
+            return producers[offset % len(producers)]
+        return None if self.remote is None else self.remote.find_broker(group)
 
-    def _ask(
-        self, asked: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
+    def _send_check(
+        self, receiver: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
     ) -> None:
         """Send a check (39): the half message in its committed form, and its position."""
         unique_key = properties.get(_UNIQUE_KEY)
@@ -432,28 +436,28 @@ class Transactions:
             topic=HALF_TOPIC,
             broker_name=self._options.name,
         )
-        place = take_place(dict(properties)) or (record.topic, record.queue_id)
+        real_queue = pop_real_queue(dict(properties)) or (record.topic, record.queue_id)
         # Hide the property that only this broker uses.
         shown = format_properties({name: text for name, text in properties.items() if name != FIRST_POSITION})
-        half = msgspec.structs.replace(record, topic=place[0], queue_id=place[1], properties=shown.encode())
+        half = msgspec.structs.replace(record, topic=real_queue[0], queue_id=real_queue[1], properties=shown.encode())
         command = Command(
             code=RequestCode.CHECK_TRANSACTION_STATE,
             flag=ONE_WAY,
             fields=to_fields(fields),
             body=encode_record(half),
         )
-        if isinstance(asked, Client):
-            command.serializer = asked.serializer
-            effects.append(SendBytes(asked.channel, [encode_command(command)]))
-        elif self.far is not None:
-            self.far.ask(asked, command)
+        if isinstance(receiver, Client):
+            command.serializer = receiver.serializer
+            effects.append(SendBytes(receiver.channel, [encode_command(command)]))
+        elif self.remote is not None:
+            self.remote.send_check(receiver, command)
 
-    def _give_up(
+    def _discard_half(
         self, offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int, effects: list[Effect]
     ) -> None:
         """Move a half message that was never decided to a topic where an operator can find it."""
         self._topics.ensure(CHECK_MAX_TOPIC, 1, now_ms)
-        self._topics.keep()
+        self._topics.save()
         draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
         stored = self._writer.append(draft, now_ms)
         if not isinstance(stored, Refusal):
@@ -467,15 +471,17 @@ class Transactions:
         """Commit the group's offsets past everything that is decided, as far as the log confirms it."""
         ops = self._store.find_queue(OP_HALF_TOPIC, 0)
         op_end = ops.offset_max if ops is not None else 0
-        place = next(iter(self._undecided), self._seen_end)
+        half_commit = next(iter(self._undecided), self._read_end)
         for decision in reversed(self._decisions):
             if decision.op_offset < op_end:
                 break
-            place = min(place, decision.half_offset)
-        while self._decisions and self._decisions[0].half_offset < place and self._decisions[0].op_offset < op_end:
+            half_commit = min(half_commit, decision.half_offset)
+        while (
+            self._decisions and self._decisions[0].half_offset < half_commit and self._decisions[0].op_offset < op_end
+        ):
             self._decisions.popleft()
-        op_place = self._decisions[0].op_offset if self._decisions else op_end
-        for topic, offset in ((HALF_TOPIC, place), (OP_HALF_TOPIC, op_place)):
+        op_commit = self._decisions[0].op_offset if self._decisions else op_end
+        for topic, offset in ((HALF_TOPIC, half_commit), (OP_HALF_TOPIC, op_commit)):
             if offset != (self._offsets.find(TRANSACTION_GROUP, topic, 0) or 0):
                 self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
 

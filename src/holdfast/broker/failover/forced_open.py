@@ -23,18 +23,18 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.failover.offset_backup import OffsetCopies, choose_copies
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, ask_all
-from holdfast.broker.flow.refusals import guard
+from holdfast.broker.failover.offset_backup import OffsetBackup, choose_backups
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, call_all
+from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Errands
-from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS, ClusterView
+from holdfast.broker.flow.turn import Turn
+from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS, ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
-from holdfast.broker.move.move_source import Handover
-from holdfast.broker.move.move_target import Takeover, to_queue
+from holdfast.broker.move.move_source import MoveSource
+from holdfast.broker.move.move_target import MoveTarget, to_queue
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.relay import Relay
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
@@ -42,21 +42,21 @@ from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
-from holdfast.wire.requests.moves import AbandonOrder, ForceOrder, OpenedFields, decode_body, encode_body
-from holdfast.wire.requests.moves import Mappings as EveryMapping
+from holdfast.wire.requests.moves import AbandonRequest, ForceRequest, OpenAnswer, decode_body, encode_body
+from holdfast.wire.requests.moves import MappingsAnswer as EveryMapping
 
 TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
 _CONFIRM_PAUSE_MIN_MS: Final = 50
 _CONFIRM_PAUSE_MAX_MS: Final = 1_000
-_ASK_MS: Final = 3_000
+_FETCH_TIMEOUT_MS: Final = 3_000
 _PEERS_PAUSE_MS: Final = 20
 _FENCE_PAUSE_MS: Final = 500
 _REPORT_PAUSE_MS: Final = 5_000
 _REPORT_TRIES: Final = 60
 
 
-class Forcing:
+class ForcedMoves:
     """Forced moves: opens queues as the new leader, and fences this broker as the old leader."""
 
     def __init__(
@@ -64,84 +64,84 @@ class Forcing:
         options: BrokerOptions,
         mappings: Mappings,
         view: ClusterView,
-        relaying: Relaying,
-        handover: Handover,
-        takeover: Takeover,
-        copies: OffsetCopies,
-        errands: Errands,
+        relay: Relay,
+        move_source: MoveSource,
+        move_target: MoveTarget,
+        backup: OffsetBackup,
+        turn: Turn,
     ) -> None:
         self._name = options.name
         self._namesrv = options.namesrv
         self._mappings = mappings
         self._view = view
-        self._relaying = relaying
-        self._handover = handover
-        self._takeover = takeover
-        self._luggage = takeover.luggage
-        self._copies = copies
-        self._errands = errands
+        self._relay = relay
+        self._move_source = move_source
+        self._move_target = move_target
+        self._payload = move_target.payload
+        self._backup = backup
+        self._turn = turn
         self._checking: set[str] = set()
-        self._are_peers_asked = True
-        takeover.on_stamp = relaying.suspect = self.suspect
-        takeover.inquire = self.inquire
+        self._are_peers_queried = True
+        move_target.on_epoch = relay.on_suspect = self.suspect
+        move_target.refresh_leaders = self.refresh_leaders
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
         return {
-            RequestCode.FORCE_QUEUES: guard(self._force),
-            RequestCode.ABANDON_QUEUE: guard(self._fix_end),
+            RequestCode.FORCE_QUEUES: refuse_on_error(self._force),
+            RequestCode.ABANDON_QUEUE: refuse_on_error(self._fix_end),
         }
 
     # The new leader.
 
     def _force(self, request: Request) -> Procedure[Answer]:
         """Answer 7005 once the queues are open here."""
-        order = decode_body(request.command.body, ForceOrder)
-        yield from self.inquire(order.topic.name)
+        order = decode_body(request.command.body, ForceRequest)
+        yield from self.refresh_leaders(order.topic.name)
         for queue in map(to_queue, order.queues):
             # A late or outdated order: two leaders of the same generation could not be distinguished.
             self._view.require_newest(order.topic.name, queue)
         copied = yield from self.open_forced(order)
-        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
+        return request.answer(fields=to_fields(OpenAnswer(copied=copied)))
 
-    def open_forced(self, order: ForceOrder) -> Procedure[int]:
+    def open_forced(self, order: ForceRequest) -> Procedure[int]:
         """Open queues of an unreachable leader. Return how many bytes of messages their new segments hold already.
 
         Raises:
             MappingRefused: they cannot be opened here.
             DiskFailed, RecordRefused: the change could not be written.
         """
-        copies = yield from self._copies.collect(order.topic.name, {homes.queue for homes in order.queues})
-        now_ms = self._errands.now_ms
-        mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
+        backups = yield from self._backup.collect(order.topic.name, {homes.queue for homes in order.queues})
+        now_ms = self._turn.now_ms
+        mapping = self._move_target.ensure_mapping(order.topic, order.scope, order.epoch, order.total)
         received = [to_queue(homes) for homes in order.queues]
         try:
-            known = [self._newest(mapping, queue) for queue in received]
+            known = [self._reconcile(mapping, queue) for queue in received]
             # A repeated order, or the queue was led here all the time: there is nothing to force.
             forced = [queue for queue in known if queue.leader.broker != self._name]
-            mapping = mapping.put(*known)
-            unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
-            fresh = self._mappings.allocate(mapping, unplaced, now_ms)
-            opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
+            mapping = mapping.with_queues(*known)
+            unprepared = [queue.queue for queue in forced if not self._is_prepared(queue)]
+            allocated = self._mappings.allocate(mapping, unprepared, now_ms)
+            opened = [queue.force(self._name, self._choose_physical(queue, allocated)) for queue in forced]
             epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
-            opened_mapping = mapping.put(*opened, epoch=epoch)
-            state = self._luggage.found(opened_mapping, forced, choose_copies(forced, copies), now_ms)
+            opened_mapping = mapping.with_queues(*opened, epoch=epoch)
+            state = self._payload.build_state(opened_mapping, forced, choose_backups(forced, backups), now_ms)
             position = self._mappings.change(opened_mapping, now_ms=now_ms, move=state)
-            self._luggage.replace(state, now_ms)
+            self._payload.replace_offsets(state, now_ms)
         finally:
             # A sealed queue is a closed segment by now, recorded with its end. If the change failed, it opens again.
             self._mappings.unseal(order.topic.name, [queue.queue for queue in received])
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
-        self._relaying.release(order.topic.name, [queue.queue for queue in forced])
+        self._relay.release(order.topic.name, [queue.queue for queue in forced])
         ends = self._mappings.find_ends(order.topic.name, opened)
         yield Synced(position)
-        copied = len(copies.keys() & {queue.queue for queue in forced})
-        self._log("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
-        self._errands.work.append(self._handover.stamp_all(order.topic.name))
+        restored = len(backups.keys() & {queue.queue for queue in forced})
+        self._log("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=restored)
+        self._turn.procedures.append(self._move_source.announce_epoch(order.topic.name))
         return self._mappings.count_bytes(order.topic.name, ends)
 
-    def _newest(self, mapping: TopicMapping, received: LogicalQueue) -> LogicalQueue:
+    def _reconcile(self, mapping: TopicMapping, received: LogicalQueue) -> LogicalQueue:
         """Return the best known state of a queue: the record here may be newer than the one the operator saw.
 
         If the record here is older, this broker may have led the queue and not know that it was replaced. Then only
@@ -150,9 +150,9 @@ class Forcing:
         own = mapping.queues.get(received.queue)
         if own is None:
             return received
-        is_copy = own.leader.broker != self._name and not self._is_prepared(own)
+        is_foreign = own.leader.broker != self._name and not self._is_prepared(own)
         ahead = own.segments[-1].generation - received.segments[-1].generation
-        if is_copy:  # The record may lack segments of other brokers: only the leader keeps those up to date.
+        if is_foreign:  # The record may lack segments of other brokers: only the leader keeps those up to date.
             return own.reconcile(received) if ahead > 0 else received.reconcile(own)
         if ahead >= 0:
             return own
@@ -170,9 +170,9 @@ class Forcing:
     def _is_prepared(self, queue: LogicalQueue) -> bool:
         return queue.prepared is not None and queue.prepared.broker == self._name
 
-    def _physical(self, queue: LogicalQueue, fresh: dict[int, int]) -> int:
+    def _choose_physical(self, queue: LogicalQueue, allocated: dict[int, int]) -> int:
         prepared = queue.prepared
-        return prepared.queue_id if prepared is not None and self._is_prepared(queue) else fresh[queue.queue]
+        return prepared.queue_id if prepared is not None and self._is_prepared(queue) else allocated[queue.queue]
 
     def _end_incoming(self, topic: str, number: int) -> None:
         """End the unfinished moves of a queue: it is open here now."""
@@ -182,14 +182,14 @@ class Forcing:
                 continue
             if move.target == self._name:
                 # No broker is left to decide about its other queues; they can still be opened if they are handed over.
-                self._takeover.forget(state, "a forced move came first")
+                self._move_target.cancel_move(state, "a forced move came first")
                 continue
             ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
-            self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
+            self._mappings.put_move(MoveState(move=ended), self._turn.now_ms)
 
     def _fix_end(self, request: Request) -> Procedure[Answer]:
         """Answer 7006: fix the end of a force-closed segment, as reported by its broker or set by an operator."""
-        order = decode_body(request.command.body, AbandonOrder)
+        order = decode_body(request.command.body, AbandonRequest)
         mapping = self._mappings.find(order.topic)
         queue = None if mapping is None else mapping.queues.get(order.queue)
         if mapping is None or queue is None or queue.leader.broker != self._name:
@@ -209,24 +209,24 @@ class Forcing:
     def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, home: Segment, end: int) -> Procedure[None]:
         fixed = queue.fix_end(end, generation=home.generation)
         if fixed != queue:
-            epoch = next_epoch(mapping.epoch, self._errands.now_ms)
-            yield Synced(self._mappings.change(mapping.put(fixed, epoch=epoch), now_ms=self._errands.now_ms))
+            epoch = next_epoch(mapping.epoch, self._turn.now_ms)
+            yield Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch), now_ms=self._turn.now_ms))
 
-    def _ask_ends(self, topic: str) -> Procedure[None]:
+    def _fetch_ends(self, topic: str) -> Procedure[None]:
         """Ask brokers for the ends of their segments. They had reported them to an earlier leader, which died."""
         mapping = self._mappings.find(topic)
-        for number in () if mapping is None else mapping.led:
-            home = mapping.queues[number].unresolved if mapping is not None else None
-            if home is None:
+        for number in () if mapping is None else mapping.led_queues:
+            segment = mapping.queues[number].unresolved if mapping is not None else None
+            if segment is None:
                 continue
-            received = yield from self._ask_record(home.broker, topic)
-            end = None if received is None else _find_end(received, number, home)
+            received = yield from self._fetch_mapping(segment.broker, topic)
+            end = None if received is None else _find_end(received, number, segment)
             mapping = self._mappings.find(topic)
             queue = None if mapping is None else mapping.queues.get(number)
-            if mapping is None or queue is None or queue.unresolved != home or end is None:
+            if mapping is None or queue is None or queue.unresolved != segment or end is None:
                 continue
-            self._log("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
-            yield from self._record_end(mapping, queue, home, end)
+            self._log("warning", "end of a home found", topic=topic, queue=number, broker=segment.broker, end=end)
+            yield from self._record_end(mapping, queue, segment, end)
 
     # The old leader.
 
@@ -234,20 +234,22 @@ class Forcing:
         """Start to confirm that this broker still leads the queues that it led before the restart."""
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
         for topic in self._mappings.topics():
-            places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
-            led = [number for number, place in places.items() if place.state == "open"]
+            placements = {
+                number: self._mappings.placement(topic, number) for number in self._mappings.led_queues(topic)
+            }
+            led = [number for number, placement in placements.items() if placement.state == "open"]
             if led and self._namesrv:
-                self._are_peers_asked = False
-                self._relaying.doubt(topic, led, self._describe_wait())
-                self._errands.work.append(self._confirm(topic, led))
-            self._errands.work.append(self._report_ends(topic))
-        if not self._are_peers_asked:
-            self._errands.work.append(self._ask_peers())
+                self._are_peers_queried = False
+                self._relay.suspend_sends(topic, led, self._describe_wait())
+                self._turn.procedures.append(self._confirm_leadership(topic, led))
+            self._turn.procedures.append(self._report_ends(topic))
+        if not self._are_peers_queried:
+            self._turn.procedures.append(self._query_peers())
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
         """Check again every topic of which this broker leads queues or awaits a move."""
         for topic in self._mappings.topics():
-            if self._mappings.led(topic) or self._takeover.awaits(topic):
+            if self._mappings.led_queues(topic) or self._move_target.is_awaiting(topic):
                 self.suspect(topic)
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
@@ -255,72 +257,72 @@ class Forcing:
         """Start to check whether another broker leads queues that this broker believes to lead."""
         if topic not in self._checking and self._namesrv:
             self._checking.add(topic)
-            self._errands.work.append(self._check(topic))
+            self._turn.procedures.append(self._check(topic))
 
-    def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
+    def _confirm_leadership(self, topic: str, led: list[int]) -> Procedure[None]:
         """Open the queues of a topic after a restart, once name servers and other brokers have answered."""
-        pause_ms, is_patient = _CONFIRM_PAUSE_MIN_MS, True
+        pause_ms, is_quiet = _CONFIRM_PAUSE_MIN_MS, True
         yield from self._view.refresh(topic)
-        while not self._view.is_told(topic) and self._mappings.is_static(topic):
-            if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_patient:
-                is_patient = False
+        while not self._view.has_answer(topic) and self._mappings.is_static(topic):
+            if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_quiet:
+                is_quiet = False
                 self._log("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _CONFIRM_PAUSE_MAX_MS)
             yield from self._view.refresh(topic)
-        while not self._are_peers_asked and self._mappings.is_static(topic):
+        while not self._are_peers_queried and self._mappings.is_static(topic):
             yield Pause(_PEERS_PAUSE_MS)
-        if not is_patient:
+        if not is_quiet:
             self._log("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
         # The queues that were lost are held again before any send is accepted.
-        self._relaying.trust(topic, led)
+        self._relay.resume_sends(topic, led)
         yield from self._fence_all(topic)
 
     def _describe_wait(self) -> str:
         return f"a name server confirms that {self._name} still leads it ({', '.join(self._namesrv)} asked)"
 
-    def _ask_peers(self) -> Procedure[None]:
+    def _query_peers(self) -> Procedure[None]:
         """Learn what other brokers lead: name servers withhold a topic while its registered mappings contradict."""
         try:
             yield from self._view.refresh()
-            while not self._view.is_told():
+            while not self._view.has_answer():
                 yield Pause(_CONFIRM_PAUSE_MAX_MS)
                 yield from self._view.refresh()
-            yield from self._learn_from_peers()
+            yield from self._refresh_from_peers()
         finally:
-            self._are_peers_asked = True
+            self._are_peers_queried = True
 
-    def _learn_from_peers(self) -> Procedure[None]:
+    def _refresh_from_peers(self) -> Procedure[None]:
         calls = []
         for broker in self._view.brokers():
             with suppress(PeerFailed):
                 address = yield from self._view.find_address(broker)
-                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), ASK_TIMEOUT_MS))
-        answers = yield from ask_all(calls)
+                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), QUERY_TIMEOUT_MS))
+        answers = yield from call_all(calls)
         for record in itertools.chain.from_iterable(map(_read_records, answers)):
-            self._view.learn(record.topic, [record])
+            self._view.record_mappings(record.topic, [record])
 
-    def inquire(self, topic: str) -> Procedure[None]:
+    def refresh_leaders(self, topic: str) -> Procedure[None]:
         """Ask name servers and all brokers who leads *topic*: this broker may have been replaced before it leads."""
         yield from self._view.refresh(topic)
-        yield from self._learn_from_peers()
+        yield from self._refresh_from_peers()
 
     def _check(self, topic: str) -> Procedure[None]:
         try:
             yield from self._view.refresh(topic)
-            self._takeover.forget_passed_over(topic)
+            self._move_target.cancel_superseded(topic)
             yield from self._fence_all(topic)
-            yield from self._ask_ends(topic)
+            yield from self._fetch_ends(topic)
         finally:
             self._checking.discard(topic)
 
     def _find_lost(self, topic: str) -> dict[int, str]:
         """Return the queues of *topic* that another broker leads in a newer generation, with that broker."""
         lost: dict[int, str] = {}
-        for number in self._mappings.led(topic):
-            place = self._mappings.place(topic, number)
-            newer = self._view.leader_above(topic, number, place.generation)
-            if newer is not None and newer != self._name and not self._is_our_move(topic, number, newer):
+        for number in self._mappings.led_queues(topic):
+            placement = self._mappings.placement(topic, number)
+            newer = self._view.leader_above(topic, number, placement.generation)
+            if newer is not None and newer != self._name and not self._is_own_move(topic, number, newer):
                 lost[number] = newer
         return lost
 
@@ -331,9 +333,9 @@ class Forcing:
         """
         pause_ms = _FENCE_PAUSE_MS
         while lost := self._find_lost(topic):
-            self._relaying.hold(topic, lost)
+            self._relay.hold(topic, lost)
             for leader in sorted(set(lost.values())):
-                received = yield from self._ask_record(leader, topic)
+                received = yield from self._fetch_mapping(leader, topic)
                 for number in [number for number, newer in lost.items() if newer == leader]:
                     if received is not None and number in received.queues:
                         yield from self._fence(topic, received.queues[number])
@@ -342,9 +344,9 @@ class Forcing:
                 yield Pause(pause_ms)
                 pause_ms = min(2 * pause_ms, CHECK_MS)
                 yield from self._view.refresh(topic)
-            self._relaying.release(topic, [number for number in lost if number not in self._find_lost(topic)])
+            self._relay.release(topic, [number for number in lost if number not in self._find_lost(topic)])
 
-    def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
+    def _is_own_move(self, topic: str, number: int, leader: str) -> bool:
         """Return whether the newer leader is the target of our own granted move, which is no conflict."""
         state, mapping = self._mappings.find_move(topic, number), self._mappings.find(topic)
         if state is None or mapping is None or state.move.state != "granted":
@@ -353,11 +355,11 @@ class Forcing:
         is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or by another move.
         return state.move.target == leader and state.move.source == self._name and not is_later
 
-    def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
+    def _fetch_mapping(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
         """Return the mapping of *topic* on *broker*; None if it does not answer."""
         try:
             address = yield from self._view.find_address(broker)
-            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _ASK_MS)
+            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _FETCH_TIMEOUT_MS)
         except PeerFailed:
             return None
         return next((record for record in _read_records(answer) if record.topic == topic), None)
@@ -367,44 +369,44 @@ class Forcing:
 
         Its messages are synced before its end is written, so that a power failure cannot change the end.
         """
-        yield Synced(self._mappings.position)
-        mapping, now_ms = self._mappings.find(topic), self._errands.now_ms
+        yield Synced(self._mappings.log_end)
+        mapping, now_ms = self._mappings.find(topic), self._turn.now_ms
         own = None if mapping is None else mapping.queues.get(received.queue)
         if mapping is None or own is None or received.generation <= own.generation:
             return
-        log = self._mappings.place(topic, received.queue).queue_log
+        log = self._mappings.placement(topic, received.queue).queue_index
         try:
             # Segments that the new leader prepares elsewhere are left out: no one would report their outcome to us.
-            fenced = received.decided.reconcile(self._closed(topic, own))
-            position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
+            fenced = received.without_prepared.reconcile(self._closed(topic, own))
+            position = self._mappings.change(mapping.with_queues(fenced), now_ms=now_ms)
         except (MappingRefused, RecordRefused) as error:
             self._log("error", "a newer leader contradicts", topic=topic, queue=received.queue, reason=str(error))
             return
-        self._handover.give_up(topic, received.queue, f"{received.leader.broker} leads it by force")
-        self._relaying.release(topic, [received.queue])
-        self._handover.wake([] if log is None else [log])
+        self._move_source.drop_queue(topic, received.queue, f"{received.leader.broker} leads it by force")
+        self._relay.release(topic, [received.queue])
+        self._move_source.wake_pulls([] if log is None else [log])
         self._log("warning", "queue fenced", topic=topic, queue=received.queue, leader=received.leader.broker)
         yield Synced(position)
 
-    def step_back(self, topic: str, number: int, leader: str) -> Procedure[None]:
+    def step_down(self, topic: str, number: int, leader: str) -> Procedure[None]:
         """Give up an empty queue that was opened here when another broker was confirmed in the same generation."""
-        received = yield from self._ask_record(leader, topic)
+        received = yield from self._fetch_mapping(leader, topic)
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(number)
-        theirs = None if received is None else received.queues.get(number)
-        log = self._mappings.place(topic, number).queue_log
-        if mapping is None or own is None or theirs is None or log is None:
+        confirmed = None if received is None else received.queues.get(number)
+        log = self._mappings.placement(topic, number).queue_index
+        if mapping is None or own is None or confirmed is None or log is None:
             return
-        is_tied = theirs.generation == own.generation and (own.leader.broker, theirs.leader.broker) == (
+        is_tied = confirmed.generation == own.generation and (own.leader.broker, confirmed.leader.broker) == (
             self._name,
             leader,
         )
         if not is_tied or own.prepared is not None or log.next_offset > own.leader.start:
             return
-        position = self._mappings.change(mapping.put(theirs.reconcile(own)), now_ms=self._errands.now_ms)
-        self._handover.give_up(topic, number, f"{leader} leads it")
-        self._relaying.release(topic, [number])
-        self._handover.wake([log])
+        position = self._mappings.change(mapping.with_queues(confirmed.reconcile(own)), now_ms=self._turn.now_ms)
+        self._move_source.drop_queue(topic, number, f"{leader} leads it")
+        self._relay.release(topic, [number])
+        self._move_source.wake_pulls([log])
         self._log("warning", "queue given back", topic=topic, queue=number, leader=leader)
         yield Synced(position)
 
@@ -414,19 +416,19 @@ class Forcing:
         queues = [] if mapping is None else list(mapping.queues.values())
         for queue in queues:
             for segment in queue.readable:
-                if segment.broker == self._name and segment.forced and segment.last is not None:
-                    order = AbandonOrder(
-                        topic=topic, queue=queue.queue, generation=segment.generation, end=segment.last
+                if segment.broker == self._name and segment.forced and segment.logical_end is not None:
+                    order = AbandonRequest(
+                        topic=topic, queue=queue.queue, generation=segment.generation, end=segment.logical_end
                     )
                     yield from self._report_end(queue.leader.broker, order)
 
-    def _report_end(self, leader: str, order: AbandonOrder) -> Procedure[None]:
+    def _report_end(self, leader: str, order: AbandonRequest) -> Procedure[None]:
         for _ in range(_REPORT_TRIES):
             try:
                 address = yield from self._view.find_address(leader)
                 answer = yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
             except PeerFailed:
-                self._view.doubt()
+                self._view.suspect_addresses()
                 yield Pause(_REPORT_PAUSE_MS)
                 continue
             except DiskFailed:
@@ -441,7 +443,7 @@ class Forcing:
             leader = newer
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._errands.effects.append(Log(level, event, fields))
+        self._turn.effects.append(Log(level, event, fields))
 
 
 def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
@@ -455,13 +457,13 @@ def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
         return []
 
 
-def _find_end(received: TopicMapping, number: int, home: Segment) -> int | None:
+def _find_end(received: TopicMapping, number: int, segment: Segment) -> int | None:
     """Return the end of a segment in the mapping of its broker; None if that does not have it yet.
 
     A segment that was granted but is not in that mapping was never opened. It never will be: a target that opens late
     asks for a newer leader first.
     """
-    known = received.queues[number].find(home.generation) if number in received.queues else None
+    known = received.queues[number].find(segment.generation) if number in received.queues else None
     if known is None:
-        return home.start
-    return known.end if known.is_sealed and known.place == home.place else None
+        return segment.start
+    return known.end if known.is_sealed and known.physical_queue == segment.physical_queue else None

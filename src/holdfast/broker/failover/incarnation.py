@@ -18,15 +18,15 @@ from holdfast.store.base.disk import Disk
 FILE: Final = "holdfastBoot.json"
 
 
-class Boot(msgspec.Struct, frozen=True):
+class Incarnation(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     boot: Int64
 
 
-def begin_boot(disk: Disk, now_ms: int) -> int:
+def start_incarnation(disk: Disk, now_ms: int) -> int:
     """Return the number of this process, after saving it: no other process sees a number that is not on disk."""
-    last = load_config(disk, FILE, Boot)
-    boot = now_ms if last is None else max(now_ms, last.boot + 1)
-    save_config(disk, FILE, Boot(boot))
-    return boot
+    last = load_config(disk, FILE, Incarnation)
+    number = now_ms if last is None else max(now_ms, last.boot + 1)
+    save_config(disk, FILE, Incarnation(number))
+    return number

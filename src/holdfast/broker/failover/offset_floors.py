@@ -18,24 +18,24 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.failover.offset_backup import OffsetCopies
-from holdfast.broker.flow.awaitables import PeerCall, Procedure, ask_all
+from holdfast.broker.failover.offset_backup import OffsetBackup
+from holdfast.broker.flow.awaitables import PeerCall, Procedure, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS, ClusterView, Survey
+from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS, ClusterView, Survey
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
-from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest
+from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest_floor
 from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
 from holdfast.wire.cluster.mapping import from_floors, to_floors
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import FloorQuestion, QueueFloor, QueueFloors, decode_body, encode_body
+from holdfast.wire.requests.moves import FloorQuery, QueueFloor, QueueFloors, decode_body, encode_body
 
 _NAME_SERVERS: Final = "the name servers"
 _UNSUPPORTED: Final = QueueFloors()  # the answer of a Java broker, or an older one: no floors
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class FloorFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the cluster knows about the offsets of one queue.
 
     Attributes:
@@ -51,26 +51,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     offsets: QueueFloor | None = None
 
 
-class Floors:
+class OffsetFloors:
     """Finds the floors of queues before they are opened, and answers other brokers' questions about floors."""
 
-    def __init__(self, mappings: Mappings, view: ClusterView, offsets: OffsetTable, copies: OffsetCopies) -> None:
+    def __init__(self, mappings: Mappings, view: ClusterView, offsets: OffsetTable, backup: OffsetBackup) -> None:
         self._name = mappings.broker
         self._mappings = mappings
         self._view = view
         self._offsets = offsets
-        self._copies = copies
-        self._opening: Counter[tuple[str, int]] = Counter()
+        self._backup = backup
+        self._claimed: Counter[tuple[str, int]] = Counter()
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
-        return {RequestCode.FIND_FLOORS: self.tell}
+        return {RequestCode.FIND_FLOORS: self.report_floors}
 
     # Known here.
 
-    def tell(self, request: Request) -> Answer:
+    def report_floors(self, request: Request) -> Answer:
         """Answer 7017: report what this broker knows about the queues."""
-        question = decode_body(request.command.body, FloorQuestion)
+        question = decode_body(request.command.body, FloorQuery)
         mapping = self._mappings.find(question.topic)
         numbers = sorted({number for number in question.queues if 0 <= number < QUEUES_MAX})
         answer = QueueFloors(
@@ -89,17 +89,17 @@ class Floors:
             for number, offset in queues.items() if name == topic and mapping is not None else ():
                 committed.setdefault(number, {})[group] = offset
         for number in numbers:
-            recorded = [] if mapping is None else list(self._recorded(mapping, number))
-            known = self._describe(topic, number, recorded, committed.get(number, {}))
+            recorded_floors = [] if mapping is None else list(self._recorded_floors(mapping, number))
+            known = self._describe(topic, number, recorded_floors, committed.get(number, {}))
             if known is not None:
                 yield known
 
     def _describe(self, topic: str, number: int, recorded: list[Floor], committed: dict[str, int]) -> QueueFloor | None:
-        copied = self._copies.find(topic, number)
-        is_led = (topic, number) in self._opening or self._mappings.place(topic, number).is_led
+        copied = self._backup.find(topic, number)
+        is_led = (topic, number) in self._claimed or self._mappings.placement(topic, number).is_led
         if not (recorded or committed or copied or is_led):
             return None
-        floor = highest(recorded)
+        floor = highest_floor(recorded)
         used = [*committed.values(), *([] if copied is None else copied.offsets.values())]
         floor = msgspec.structs.replace(floor, offset=max([floor.offset, *used]))
         if copied is not None and (not committed or copied.generation > floor.generation):
@@ -116,7 +116,7 @@ class Floors:
             copied=generation,
         )
 
-    def _recorded(self, mapping: TopicMapping, number: int) -> Iterable[Floor]:
+    def _recorded_floors(self, mapping: TopicMapping, number: int) -> Iterable[Floor]:
         if number in mapping.floors:
             yield mapping.floors[number]
         if number in mapping.queues:
@@ -127,7 +127,7 @@ class Floors:
         leader = queue.leader
         if leader.broker != self._name or not leader.is_decided:
             return floor_of(queue)
-        log = self._mappings.find_log(mapping.topic, leader.queue_id)
+        log = self._mappings.find_index(mapping.topic, leader.queue_id)
         return floor_of(queue, leader.first if log is None else leader.to_logical(log.next_offset))
 
     def retire(self, mapping: TopicMapping, number: int) -> TopicMapping:
@@ -136,49 +136,62 @@ class Floors:
         The leader keeps the committed offsets, so that the next leader can ask for them. A broker that is not the
         leader forgets its offsets, because they are outdated.
         """
-        if not self._mappings.place(mapping.topic, number).is_led:
+        if not self._mappings.placement(mapping.topic, number).is_led:
             self._offsets.forget_queue(mapping.topic, number)
-        return mapping.retire(number, self._find_floor(mapping, mapping.queues[number]))
+        return mapping.forget_queue(number, self._find_floor(mapping, mapping.queues[number]))
 
     # Known to other brokers.
 
-    def find(self, wanted: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, Finding]]:
+    def find(self, proposed: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, FloorFinding]]:
         """Return what the cluster knows about the queues *numbers* that mapping *wanted* lets this broker open."""
-        survey = yield from self._view.survey(wanted.topic, wanted.scope)
-        answers = yield from _ask(survey.brokers, wanted.topic, numbers)
-        heard = {name: answer for name, answer in answers.items() if answer is not None}
+        survey = yield from self._view.survey(proposed.topic, proposed.scope)
+        answers = yield from _fetch_floors(survey.brokers, proposed.topic, numbers)
+        answered = {name: answer for name, answer in answers.items() if answer is not None}
         silent = {name for name, answer in answers.items() if answer is None}
-        silent |= set() if survey.is_told else {_NAME_SERVERS}
+        silent |= set() if survey.is_answered else {_NAME_SERVERS}
         known: dict[int, dict[str, QueueFloor]] = {number: {} for number in numbers}
-        for name, answer in {**heard, self._name: QueueFloors(queues=[*self._find_own(wanted.topic, numbers)])}.items():
+        for name, answer in {
+            **answered,
+            self._name: QueueFloors(queues=[*self._find_own(proposed.topic, numbers)]),
+        }.items():
             for each in answer.queues:
                 known.setdefault(each.queue, {})[name] = each
-        before = self._count_before(wanted, survey, heard.values())
+        previous_total = self._find_previous_total(proposed, survey, answered.values())
         return {
             number: self._conclude(
-                _combine(number, survey, known[number]), known[number], heard, silent, is_new=number >= before
+                _combine(number, survey, known[number]),
+                known[number],
+                answered,
+                silent,
+                is_new=number >= previous_total,
             )
             for number in numbers
         }
 
-    def _count_before(self, wanted: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
+    def _find_previous_total(self, proposed: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
         """Return how many queues the topic had before this change. Queues above that number never had a segment."""
-        own = self._mappings.find(wanted.topic)
+        own = self._mappings.find(proposed.topic)
         totals = [(record.epoch, record.total) for record in [*survey.records, *([] if own is None else [own])]]
         totals += [(answer.epoch, answer.total) for answer in answers]
-        return max((total for epoch, total in totals if epoch < wanted.epoch), default=0)
+        return max((total for epoch, total in totals if epoch < proposed.epoch), default=0)
 
     def _conclude(
-        self, floor: Floor, known: Mapping[str, QueueFloor], heard: Collection[str], silent: set[str], *, is_new: bool
-    ) -> Finding:
+        self,
+        floor: Floor,
+        known: Mapping[str, QueueFloor],
+        answered: Collection[str],
+        silent: set[str],
+        *,
+        is_new: bool,
+    ) -> FloorFinding:
         # A holder that no name server lists was not even asked.
-        holders = set(floor.brokers).difference(heard, {self._name})
-        away = holders if is_new else holders | silent
+        holders = set(floor.brokers).difference(answered, {self._name})
+        unanswered = holders if is_new else holders | silent
         newest = max(known.values(), key=lambda each: (bool(each.offsets), each.copied), default=None)
-        return Finding(
+        return FloorFinding(
             floor=floor,
             leader=next((name for name, each in sorted(known.items()) if each.is_led and name != self._name), ""),
-            silent=tuple(sorted(away)),
+            silent=tuple(sorted(unanswered)),
             offsets=newest if newest is not None and newest.offsets else None,
         )
 
@@ -186,14 +199,14 @@ class Floors:
 
     def claim(self, topic: str, numbers: Iterable[int]) -> None:
         """Report these queues as led here, from now on: they are about to be opened."""
-        self._opening.update((topic, number) for number in numbers)
+        self._claimed.update((topic, number) for number in numbers)
 
-    def disclaim(self, topic: str, numbers: Iterable[int]) -> None:
+    def withdraw_claim(self, topic: str, numbers: Iterable[int]) -> None:
         """Withdraw a `claim`: the queues are recorded by now, or were not opened."""
-        self._opening -= Counter((topic, number) for number in numbers)
+        self._claimed -= Counter((topic, number) for number in numbers)
 
 
-def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> LogicalQueue:
+def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: int) -> LogicalQueue:
     """Return the queue as it may begin here: at or above its floor, in a later generation.
 
     Upstream's tools let every new queue begin at 0. Such a queue is moved up to the floor, and its segment begins after
@@ -215,7 +228,7 @@ def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> Logica
             f"logical queue {queue.queue} of {topic} is led by {finding.leader}, or about to be: move it with `holdfast"
             " queue migrate`",
         )
-    lowest = floor.next_first(is_certain=not finding.silent)
+    lowest = floor.next_start(is_certain=not finding.silent)
     if lowest > OFFSET_MAX:
         raise MappingRefused(
             "offsets fit",
@@ -249,20 +262,22 @@ def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Fl
     """Return the floor of a queue: the highest in all mappings and answers."""
     found = [record.floors.get(number, NO_FLOOR) for record in survey.records]
     found += [floor_of(record.queues[number]) for record in survey.records if number in record.queues]
-    return highest([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
+    return highest_floor([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
 
 
-def _ask(addresses: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Procedure[dict[str, QueueFloors | None]]:
+def _fetch_floors(
+    addresses: Mapping[str, str], topic: str, numbers: Sequence[int]
+) -> Procedure[dict[str, QueueFloors | None]]:
     """Return each broker's answer about these queues; None for a broker that did not answer."""
-    body = encode_body(FloorQuestion(topic=topic, queues=list(numbers)))
-    answers = yield from ask_all(
-        PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), ASK_TIMEOUT_MS)
+    body = encode_body(FloorQuery(topic=topic, queues=list(numbers)))
+    answers = yield from call_all(
+        PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), QUERY_TIMEOUT_MS)
         for address in addresses.values()
     )
-    return dict(zip(addresses, map(_read, answers), strict=True))
+    return dict(zip(addresses, map(_decode_answer, answers), strict=True))
 
 
-def _read(answer: Command | PeerFailed) -> QueueFloors | None:
+def _decode_answer(answer: Command | PeerFailed) -> QueueFloors | None:
     """Return a decoded answer, or None if the call failed."""
     if isinstance(answer, PeerFailed):
         return None

@@ -26,14 +26,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.failover.forced_open import Forcing
-from holdfast.broker.failover.incarnation import begin_boot
+from holdfast.broker.failover.forced_open import ForcedMoves
+from holdfast.broker.failover.incarnation import start_incarnation
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.relay import Relaying
-from holdfast.broker.relay.relay_client import Place
+from holdfast.broker.relay.relay import Relay
+from holdfast.broker.relay.relay_client import QueueKey
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
@@ -41,12 +41,12 @@ from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
 from holdfast.model.scope import covers
 from holdfast.store.base.disk import Disk
-from holdfast.wire.cluster.leases import Claim, Holding, LeaseAnswer, LeaseRequest
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.leases import Claim, LeaseAnswer, LeaseRequest, QueueLease
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import ForceOrder, QueueHomes, decode_body, encode_body
+from holdfast.wire.requests.moves import ForceRequest, QueueSegments, decode_body, encode_body
 
 TIMER: Final = "leases"
 _RENEWALS_PER_LEASE: Final = 6
@@ -60,22 +60,22 @@ class _NameServer(msgspec.Struct):
 
     Attributes:
         number: The newest request that it answered.
-        asked_ms: When that request was sent, in our own time.
+        requested_ms: When that request was sent, in our own time.
         granted: Queue to generation.
         lapsed: The queues whose leases have lapsed.
     """
 
     number: int = 0
-    asked_ms: int = 0
-    granted: dict[Place, int] = {}
-    lapsed: dict[Place, Holding] = {}
+    requested_ms: int = 0
+    granted: dict[QueueKey, int] = {}
+    lapsed: dict[QueueKey, QueueLease] = {}
 
 
-class Leases:
+class LeaseRenewal:
     """Renews this broker's leases, and takes over queues whose leases have lapsed.
 
     Attributes:
-        is_on: Whether leases are enabled.
+        is_enabled: Whether leases are enabled.
     """
 
     def __init__(
@@ -83,45 +83,45 @@ class Leases:
         options: BrokerOptions,
         mappings: Mappings,
         topics: TopicTable,
-        relaying: Relaying,
-        forcing: Forcing,
-        errands: Errands,
+        relay: Relay,
+        forced_moves: ForcedMoves,
+        errands: Turn,
         disk: Disk,
     ) -> None:
-        self.is_on = options.auto_force and bool(options.namesrv)
+        self.is_enabled = options.auto_force and bool(options.namesrv)
         self._name = options.name
         self._lease_ms = options.lease_ms
         self._mappings = mappings
         self._topics = topics
-        self._relaying = relaying
-        self._forcing = forcing
-        self._errands = errands
+        self._relay = relay
+        self._forced_moves = forced_moves
+        self._turn = errands
         self._servers = {address: _NameServer() for address in options.namesrv}
         self._majority = len(self._servers) // 2 + 1
-        self._seen_ms = errands.now_ms
-        self._boot = begin_boot(disk, errands.now_ms) if self.is_on else 0
+        self._last_event_ms = errands.now_ms
+        self._incarnation = start_incarnation(disk, errands.now_ms) if self.is_enabled else 0
         self._elapsed_ms = self._number = self._version = 0
-        self._until: dict[Place, tuple[int, int]] = {}  # generation, and when the lease ends
+        self._leases: dict[QueueKey, tuple[int, int]] = {}  # generation, and when the lease ends
         self._lapse_ms = _NEVER
-        self._asked: dict[Place, int] = {}
-        self._wanted: dict[Place, Claim] = {}
+        self._requested: dict[QueueKey, int] = {}
+        self._extra_claims: dict[QueueKey, Claim] = {}
         self._is_forcing = False
-        if self.is_on:
-            relaying.find_lapse = self.find_lapse
+        if self.is_enabled:
+            relay.find_lapse = self.find_lapse
 
     # Time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Request leases for the first time."""
-        if self.is_on:
+        if self.is_enabled:
             effects.append(SetTimer(TIMER, now_ms))
 
-    def see(self, now_ms: int) -> None:
+    def advance_time(self, now_ms: int) -> None:
         """Advance our time to the current event, before anything of that event is accepted."""
-        self._elapsed_ms += max(0, now_ms - self._seen_ms)
-        self._seen_ms = now_ms
+        self._elapsed_ms += max(0, now_ms - self._last_event_ms)
+        self._last_event_ms = now_ms
         if self._elapsed_ms >= self._lapse_ms:
-            self._review()
+            self._recompute_leases()
             self._log("warning", "leases lapsed", until=self._describe_wait())
             self._renew_all()
         elif self._version != self._mappings.version:
@@ -132,68 +132,68 @@ class Leases:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
         """Renew all leases. Retry sooner while a queue is not confirmed."""
         self._renew_all()
-        is_waiting = any(self.find_lapse(place) is not None for place, _ in self._led())
+        is_waiting = any(self.find_lapse(queue_key) is not None for queue_key, _ in self._led_queues())
         pause_ms = self._lease_ms // (_TRIES_PER_LEASE if is_waiting else _RENEWALS_PER_LEASE)
         effects.append(SetTimer(TIMER, now_ms + pause_ms))
 
     # What is held.
 
-    def find_lapse(self, place: Place) -> str | None:
+    def find_lapse(self, queue_key: QueueKey) -> str | None:
         """Return what an open queue waits for before its sends are accepted; None if they are, or it is not open."""
-        found = self._mappings.place(*place)
-        if found.state != "open":
+        placement = self._mappings.placement(*queue_key)
+        if placement.state != "open":
             return None
-        generation, until_ms = self._until.get(place, (-1, 0))
-        return None if generation == found.generation and self._elapsed_ms < until_ms else self._describe_wait()
+        generation, until_ms = self._leases.get(queue_key, (-1, 0))
+        return None if generation == placement.generation and self._elapsed_ms < until_ms else self._describe_wait()
 
     def _describe_wait(self) -> str:
         return f"{self._majority} of the name servers {', '.join(self._servers)} renew the lease of {self._name}"
 
-    def _led(self) -> Iterator[tuple[Place, LogicalQueue]]:
+    def _led_queues(self) -> Iterator[tuple[QueueKey, LogicalQueue]]:
         for topic, mapping in self._mappings.topics().items():
-            for number in mapping.led:
+            for number in mapping.led_queues:
                 yield (topic, number), mapping.queues[number]
 
     def _is_changed(self) -> bool:
         """Return whether a queue was opened here or handed over since the last request."""
-        return self._asked != {place: queue.generation for place, queue in self._led()}
+        return self._requested != {queue_key: queue.generation for queue_key, queue in self._led_queues()}
 
-    def _end_of(self, place: Place, generation: int) -> int:
+    def _find_lease_end(self, queue_key: QueueKey, generation: int) -> int:
         """Return when the lease of a queue in that generation ends: 0 if it has none."""
-        asked = sorted(
-            (server.asked_ms for server in self._servers.values() if server.granted.get(place) == generation),
+        requested = sorted(
+            (server.requested_ms for server in self._servers.values() if server.granted.get(queue_key) == generation),
             reverse=True,
         )
-        return asked[self._majority - 1] + self._lease_ms if len(asked) >= self._majority else 0
+        return requested[self._majority - 1] + self._lease_ms if len(requested) >= self._majority else 0
 
-    def _review(self) -> None:
+    def _recompute_leases(self) -> None:
         """Recompute the leases: release sends of newly leased queues, and stop sends of queues whose lease lapsed."""
-        before = {place: ends for place, ends in self._until.items() if ends[1] > 0}
-        self._until = {
-            place: (
+        before = {queue_key: ends for queue_key, ends in self._leases.items() if ends[1] > 0}
+        self._leases = {
+            queue_key: (
                 queue.generation,
-                end_ms if (end_ms := self._end_of(place, queue.generation)) > self._elapsed_ms else 0,
+                end_ms if (end_ms := self._find_lease_end(queue_key, queue.generation)) > self._elapsed_ms else 0,
             )
-            for place, queue in self._led()
+            for queue_key, queue in self._led_queues()
         }
-        ends = [end_ms for _, end_ms in self._until.values() if end_ms]
+        ends = [end_ms for _, end_ms in self._leases.values() if end_ms]
         self._lapse_ms = min(ends, default=_NEVER)
-        for place, (generation, end_ms) in self._until.items():
-            if end_ms and before.get(place, (-1, 0))[0] != generation:
-                self._relaying.release(place[0], [place[1]])
-        if any(not self._until.get(place, (-1, 0))[1] for place in before):
+        for queue_key, (generation, end_ms) in self._leases.items():
+            if end_ms and before.get(queue_key, (-1, 0))[0] != generation:
+                self._relay.release(queue_key[0], [queue_key[1]])
+        if any(not self._leases.get(queue_key, (-1, 0))[1] for queue_key in before):
             self._mappings.version += 1  # Invalidates cached decisions to accept sends of these queues.
 
     # Requests.
 
     def _renew_all(self) -> None:
-        self._asked = {place: queue.generation for place, queue in self._led()}
-        self._errands.work += [self._renew(address) for address in self._servers]
+        self._requested = {queue_key: queue.generation for queue_key, queue in self._led_queues()}
+        self._turn.procedures += [self._renew(address) for address in self._servers]
 
     def _renew(self, address: str) -> Procedure[None]:
         """Send a request to one name server, and apply its answer."""
-        asked_ms = self._elapsed_ms
-        claims = {place: _to_claim(queue) for place, queue in self._led()} | self._wanted
+        requested_ms = self._elapsed_ms
+        claims = {queue_key: _to_claim(queue) for queue_key, queue in self._led_queues()} | self._extra_claims
         if not claims and not self._mappings.topics():
             return
         self._number += 1
@@ -210,72 +210,76 @@ class Leases:
         refused = {(topic, queue): held for topic, queues in decoded.refused.items() for queue, held in queues.items()}
         self._servers[address] = _NameServer(
             number=number,
-            asked_ms=asked_ms,
-            granted={place: claim.generation for place, claim in claims.items() if place not in refused},
+            requested_ms=requested_ms,
+            granted={queue_key: claim.generation for queue_key, claim in claims.items() if queue_key not in refused},
             lapsed={(topic, queue): held for topic, queues in decoded.lapsed.items() for queue, held in queues.items()},
         )
-        self._review()
-        for place, held in refused.items():
-            if place not in self._wanted:
-                self._doubt(place, held)
-        self._consider()
+        self._recompute_leases()
+        for queue_key, held in refused.items():
+            if queue_key not in self._extra_claims:
+                self._handle_refusal(queue_key, held)
+        self._force_lapsed()
 
-    def _doubt(self, place: Place, held: Holding) -> None:
+    def _handle_refusal(self, queue_key: QueueKey, holding: QueueLease) -> None:
         """Find the leader of a queue that a name server did not confirm to this broker."""
-        found = self._mappings.place(*place)
-        if found.state == "open" and held.generation == found.generation and held.broker != self._name:
-            self._errands.work.append(self._forcing.step_back(*place, held.broker))
+        placement = self._mappings.placement(*queue_key)
+        if placement.state == "open" and holding.generation == placement.generation and holding.broker != self._name:
+            self._turn.procedures.append(self._forced_moves.step_down(*queue_key, holding.broker))
         else:
-            self._forcing.suspect(place[0])
+            self._forced_moves.suspect(queue_key[0])
 
-    def _to_request(self, claims: dict[Place, Claim], number: int) -> Command:
+    def _to_request(self, claims: dict[QueueKey, Claim], number: int) -> Command:
         topics: dict[str, dict[int, Claim]] = {}
         for (topic, queue), claim in claims.items():
             topics.setdefault(topic, {})[queue] = claim
-        body = LeaseRequest(broker=self._name, boot=self._boot, number=number, lease_ms=self._lease_ms, topics=topics)
+        body = LeaseRequest(
+            broker=self._name, boot=self._incarnation, number=number, lease_ms=self._lease_ms, topics=topics
+        )
         return Command(code=RequestCode.RENEW_LEASES, body=encode_body(body))
 
     # Dead leaders.
 
-    def _consider(self) -> None:
+    def _force_lapsed(self) -> None:
         """Take over queues that a majority reports as lapsed, unless this broker is draining."""
-        if self._is_forcing or self._mappings.draining:
+        if self._is_forcing or self._mappings.is_draining:
             return
         for topic in self._mappings.topics():
             lapsed = self._find_lapsed(topic)
             if lapsed:
                 self._is_forcing = True
-                self._errands.work.append(self._force(topic, lapsed))
+                self._turn.procedures.append(self._force(topic, lapsed))
                 return
 
-    def _find_lapsed(self, topic: str) -> dict[int, Holding]:
+    def _find_lapsed(self, topic: str) -> dict[int, QueueLease]:
         recent = [
             server.lapsed
             for server in self._servers.values()
-            if server.number and server.asked_ms + self._lease_ms > self._elapsed_ms
+            if server.number and server.requested_ms + self._lease_ms > self._elapsed_ms
         ]
-        said = Counter(item for lapsed in recent for item in lapsed.items() if item[0][0] == topic)
+        reports = Counter(item for lapsed in recent for item in lapsed.items() if item[0][0] == topic)
         return {
-            place[1]: holding
-            for (place, holding), count in said.items()
+            queue_key[1]: holding
+            for (queue_key, holding), count in reports.items()
             if holding.broker != self._name and count >= self._majority
         }
 
-    def _force(self, topic: str, lapsed: dict[int, Holding]) -> Procedure[None]:
+    def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> Procedure[None]:
         """Claim this broker's share of *lapsed*, and open the queues that a majority confirms."""
         try:
-            found = yield from self._ask_route(topic)
+            found = yield from self._fetch_route(topic)
             if found is None:
                 return
             route, merged = found
-            mine = self._choose(route, merged, lapsed)
-            claims = {(topic, queue.queue): Claim(queue.forced_generation) for queue in mine}
-            self._wanted |= claims
+            own = self._choose_share(route, merged, lapsed)
+            claims = {(topic, queue.queue): Claim(queue.forced_generation) for queue in own}
+            self._extra_claims |= claims
             for address in self._servers if claims else ():
                 yield from self._renew(address)
             now = self._elapsed_ms
             granted = [
-                queue for queue in mine if self._end_of(key := (topic, queue.queue), claims[key].generation) > now
+                queue
+                for queue in own
+                if self._find_lease_end(key := (topic, queue.queue), claims[key].generation) > now
             ]
             if granted:
                 self._log(
@@ -285,11 +289,11 @@ class Leases:
         except (MappingRefused, RecordRefused, DiskFailed) as error:
             self._log("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
         finally:
-            self._wanted.clear()
+            self._extra_claims.clear()
             self._is_forcing = False
-        self._review()
+        self._recompute_leases()
 
-    def _ask_route(self, topic: str) -> Procedure[tuple[Route, MergedTopic] | None]:
+    def _fetch_route(self, topic: str) -> Procedure[tuple[Route, MergedTopic] | None]:
         command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
         for address in self._servers:
             try:
@@ -307,7 +311,7 @@ class Leases:
                 continue
         return None
 
-    def _choose(self, route: Route, merged: MergedTopic, lapsed: dict[int, Holding]) -> list[LogicalQueue]:
+    def _choose_share(self, route: Route, merged: MergedTopic, lapsed: dict[int, QueueLease]) -> list[LogicalQueue]:
         """Return the queues that are this broker's turn to open.
 
         Every live broker has its turn at every queue, one after the other: some may refuse it or be unable to open it.
@@ -315,9 +319,9 @@ class Leases:
         claimant knows its state.
         """
         dead = {holding.broker for holding in lapsed.values()}
-        inside = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
-        takers = sorted(inside - dead)
-        if self._name not in takers:
+        in_scope = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
+        brokers = sorted(in_scope - dead)
+        if self._name not in brokers:
             return []
         known = {number: merged.queues[number] for number in sorted(lapsed) if number in merged.queues}
         candidates = [
@@ -325,31 +329,31 @@ class Leases:
             for number, queue in known.items()
             if (queue.leader.broker, queue.generation) == (lapsed[number].broker, lapsed[number].generation)
         ]
-        turn = takers.index(self._name) + self._elapsed_ms // self._lease_ms
-        return candidates[turn % len(takers) :: len(takers)]
+        turn = brokers.index(self._name) + self._elapsed_ms // self._lease_ms
+        return candidates[turn % len(brokers) :: len(brokers)]
 
     def _open(self, topic: str, merged: MergedTopic, queues: list[LogicalQueue]) -> Procedure[None]:
         config = self._topics.find(topic)
         if config is None:
             return
-        order = ForceOrder(
+        order = ForceRequest(
             topic=config,
             scope=merged.scope,
-            epoch=next_epoch(merged.epoch, self._errands.now_ms),
+            epoch=next_epoch(merged.epoch, self._turn.now_ms),
             total=merged.total,
             queues=[
-                QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])
+                QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
                 for queue in queues
             ],
         )
-        yield from self._forcing.open_forced(order)
+        yield from self._forced_moves.open_forced(order)
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._errands.effects.append(Log(level, event, fields))
+        self._turn.effects.append(Log(level, event, fields))
 
 
 def _to_claim(queue: LogicalQueue) -> Claim:
-    homes = [segment for segment in queue.segments if segment.is_decided]
-    before = homes[-2] if len(homes) > 1 else None
-    is_handed = before is not None and before.is_sealed and not before.forced
-    return Claim(queue.generation, before.broker if before is not None and is_handed else "")
+    segments = [segment for segment in queue.segments if segment.is_decided]
+    previous = segments[-2] if len(segments) > 1 else None
+    was_granted = previous is not None and previous.is_sealed and not previous.forced
+    return Claim(queue.generation, previous.broker if previous is not None and was_granted else "")

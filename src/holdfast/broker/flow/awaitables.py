@@ -22,8 +22,8 @@ class PeerCall(msgspec.Struct, frozen=True):
     timeout_ms: int = _CALL_TIMEOUT_MS
 
 
-class PeerCalls(msgspec.Struct, frozen=True):
-    """Send requests to several servers at once and wait for all outcomes; used by `ask_all`."""
+class ParallelCalls(msgspec.Struct, frozen=True):
+    """Send requests to several servers at once and wait for all outcomes; used by `call_all`."""
 
     calls: tuple[PeerCall, ...]
 
@@ -40,19 +40,19 @@ class Pause(msgspec.Struct, frozen=True):
     ms: int
 
 
-Wait = LogRange | FileRange | PeerCall | PeerCalls | Synced | Pause
+Wait = LogRange | FileRange | PeerCall | ParallelCalls | Synced | Pause
 
 _Result = TypeVar("_Result")
 Procedure = Generator[Wait, Any, _Result]
 """A generator that yields conditions, is sent their results, and returns its own result."""
 
 
-def ask_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]:
+def call_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]:
     """Make all *calls* at once and return their responses or failures, in order.
 
     The calls run in parallel: several that time out take no longer than one.
     """
-    asked = tuple(calls)
-    if not asked:
+    batch = tuple(calls)
+    if not batch:
         return []
-    return (yield PeerCalls(asked))  # type: ignore[no-any-return]
+    return (yield ParallelCalls(batch))  # type: ignore[no-any-return]

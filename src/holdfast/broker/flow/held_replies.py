@@ -14,7 +14,7 @@ from holdfast.machine.effects import Piece, SendBytes
 from holdfast.machine.events import ChannelId
 
 
-class HeldAnswers:
+class HeldReplies:
     """Held replies, in the order of the log positions that they wait for."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class HeldAnswers:
                 ready[channel] = pieces
         return [SendBytes(channel, pieces) for channel, pieces in ready.items()]
 
-    def abandon(self) -> list[ChannelId]:
+    def drop_all(self) -> list[ChannelId]:
         """Drop all held replies after a disk failure and return their channels."""
         channels = list(dict.fromkeys(channel for _, channel, _ in self._held))
         self._held.clear()

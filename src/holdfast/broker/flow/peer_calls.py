@@ -28,7 +28,7 @@ PURPOSE: Final = "calls"
 WAITING_MAX: Final = 100_000
 
 
-class Called(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a call.
 
     Attributes:
@@ -43,7 +43,7 @@ class Called(msgspec.Struct, frozen=True):
     is_unsent: bool = False
 
 
-class _Link(msgspec.Struct):
+class _PeerConnection(msgspec.Struct):
     """The connection to one address, open or being dialed.
 
     Attributes:
@@ -56,87 +56,89 @@ class _Link(msgspec.Struct):
     outgoing: dict[int, bytes] = {}
 
 
-class Calls:
+class PeerCalls:
     """Requests in flight to other servers."""
 
     def __init__(self) -> None:
-        self._links: dict[str, _Link] = {}
-        self._of_channel: dict[ChannelId, _Link] = {}
+        self._connections: dict[str, _PeerConnection] = {}
+        self._by_channel: dict[ChannelId, _PeerConnection] = {}
         self._timer_ms: int | None = None
 
     def call(self, address: str, command: Command, waiter: Any, deadline_ms: int, effects: list[Effect]) -> bool:
-        """Send *command* to *address*. The outcome is a `Called` with *waiter*.
+        """Send *command* to *address*. The outcome is a `CallOutcome` with *waiter*.
 
         Return False, and send nothing, if too many calls to the address are in flight.
         """
-        link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = _Link(address)
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = _PeerConnection(address)
             effects.append(OpenChannel(address, PURPOSE))
-        if len(link.exchange) >= WAITING_MAX:
+        if len(connection.exchange) >= WAITING_MAX:
             return False
-        command.opaque = link.exchange.begin(waiter, deadline_ms)
+        command.opaque = connection.exchange.begin(waiter, deadline_ms)
         frame = encode_command(command)
-        if link.channel is None:
-            link.outgoing[command.opaque] = frame
+        if connection.channel is None:
+            connection.outgoing[command.opaque] = frame
         else:
-            effects.append(SendBytes(link.channel, [frame]))
+            effects.append(SendBytes(connection.channel, [frame]))
         self._set_timer(deadline_ms, effects)
         return True
 
-    def tell(self, address: str, command: Command, effects: list[Effect]) -> None:
+    def send_one_way(self, address: str, command: Command, effects: list[Effect]) -> None:
         """Send a one-way request to *address*, if there is an open connection to it; otherwise drop it."""
-        link = self._links.get(address)
-        if link is not None and link.channel is not None:
-            command.opaque = link.exchange.next_opaque()
-            effects.append(SendBytes(link.channel, [encode_command(command)]))
+        connection = self._connections.get(address)
+        if connection is not None and connection.channel is not None:
+            command.opaque = connection.exchange.next_opaque()
+            effects.append(SendBytes(connection.channel, [encode_command(command)]))
 
-    def opened(self, channel: ChannelId, address: str) -> list[Effect]:
+    def channel_opened(self, channel: ChannelId, address: str) -> list[Effect]:
         """Register an opened connection and send the requests that waited for it."""
-        link = self._links.get(address)
-        if link is None:  # All of its waiters have given up.
-            link = self._links[address] = _Link(address)
-        link.channel = channel
-        self._of_channel[channel] = link
-        frames, link.outgoing = list(link.outgoing.values()), {}
+        connection = self._connections.get(address)
+        if connection is None:  # All of its waiters have given up.
+            connection = self._connections[address] = _PeerConnection(address)
+        connection.channel = channel
+        self._by_channel[channel] = connection
+        frames, connection.outgoing = list(connection.outgoing.values()), {}
         return [SendBytes(channel, [*frames])] if frames else []
 
-    def failed(self, address: str, reason: str) -> list[Called]:
+    def channel_failed(self, address: str, reason: str) -> list[CallOutcome]:
         """Fail every call that waited for the connection to *address*."""
-        link = self._links.pop(address, None)
-        if link is None:
+        connection = self._connections.pop(address, None)
+        if connection is None:
             return []
         text = f"cannot connect to {address}: {reason}"
-        return [Called(waiter, None, text, is_unsent=True) for waiter in link.exchange.abandon()]
+        return [CallOutcome(waiter, None, text, is_unsent=True) for waiter in connection.exchange.cancel_all()]
 
-    def closed(self, channel: ChannelId) -> list[Called]:
+    def channel_closed(self, channel: ChannelId) -> list[CallOutcome]:
         """Fail every call that is in flight on a connection that closed."""
-        link = self._of_channel.pop(channel, None)
-        if link is None:
+        connection = self._by_channel.pop(channel, None)
+        if connection is None:
             return []
-        del self._links[link.address]
-        text = f"the connection to {link.address} was lost"
-        return [Called(waiter, None, text) for waiter in link.exchange.abandon()]
+        del self._connections[connection.address]
+        text = f"the connection to {connection.address} was lost"
+        return [CallOutcome(waiter, None, text) for waiter in connection.exchange.cancel_all()]
 
-    def answered(self, channel: ChannelId, command: Command) -> Called | None:
+    def handle_response(self, channel: ChannelId, command: Command) -> CallOutcome | None:
         """Complete the call that *command* answers; return None if there is no such call."""
-        link = self._of_channel.get(channel)
-        waiter = None if link is None else link.exchange.finish(command.opaque)
-        return None if waiter is None else Called(waiter, command)
+        connection = self._by_channel.get(channel)
+        waiter = None if connection is None else connection.exchange.finish(command.opaque)
+        return None if waiter is None else CallOutcome(waiter, command)
 
-    def on_timer(self, now_ms: int, effects: list[Effect]) -> list[Called]:
+    def on_timer(self, now_ms: int, effects: list[Effect]) -> list[CallOutcome]:
         """Fail every call whose deadline has passed, and set the timer for the next deadline."""
-        late = [
-            Called(waiter, None, f"{link.address} did not answer in time", is_unsent=link.channel is None)
-            for link in self._links.values()
-            for waiter in _expire(link, now_ms)
+        expired = [
+            CallOutcome(
+                waiter, None, f"{connection.address} did not answer in time", is_unsent=connection.channel is None
+            )
+            for connection in self._connections.values()
+            for waiter in _expire(connection, now_ms)
         ]
         self._timer_ms = None
-        deadlines = [link.exchange.next_deadline_ms for link in self._links.values()]
+        deadlines = [connection.exchange.next_deadline_ms for connection in self._connections.values()]
         earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if earliest is not None:
             self._set_timer(max(earliest, now_ms + 1), effects)
-        return late
+        return expired
 
     def _set_timer(self, deadline_ms: int, effects: list[Effect]) -> None:
         if self._timer_ms is None or deadline_ms < self._timer_ms:
@@ -144,9 +146,11 @@ class Calls:
             effects.append(SetTimer(TIMER, deadline_ms))
 
 
-def _expire(link: _Link, now_ms: int) -> list[Any]:
+def _expire(connection: _PeerConnection, now_ms: int) -> list[Any]:
     """Return the waiters on *link* whose deadline has passed, and drop their requests that are still unsent."""
-    waiters = link.exchange.expire(now_ms)
-    if waiters and link.outgoing:
-        link.outgoing = {opaque: frame for opaque, frame in link.outgoing.items() if opaque in link.exchange}
+    waiters = connection.exchange.expire(now_ms)
+    if waiters and connection.outgoing:
+        connection.outgoing = {
+            opaque: frame for opaque, frame in connection.outgoing.items() if opaque in connection.exchange
+        }
     return waiters

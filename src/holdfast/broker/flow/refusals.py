@@ -10,15 +10,15 @@ from holdfast.model.errors import DiskFailed, MappingRefused, RecordRefused, Rem
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.fields import BadField
 
-Work = Callable[[Request], Procedure[Answer]]
+ProcedureHandler = Callable[[Request], Procedure[Answer]]
 
 
-def guard(work: Work) -> Work:
+def refuse_on_error(handler: ProcedureHandler) -> ProcedureHandler:
     """Wrap *work* so that a rule violation, a bad request or a disk failure becomes a `Refusal` with its reason."""
 
     def handle(request: Request) -> Procedure[Answer]:
         try:
-            return (yield from work(request))
+            return (yield from handler(request))
         except MappingRefused as error:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, str(error))
         except (RemoteProtocolError, BadField) as error:

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, PeerCalls, Procedure, Synced, Wait
+from holdfast.broker.flow.awaitables import ParallelCalls, Pause, PeerCall, Procedure, Synced, Wait
 from holdfast.broker.flow.peer_calls import TIMER as CALLS_TIMER
-from holdfast.broker.flow.peer_calls import Called, Calls
+from holdfast.broker.flow.peer_calls import CallOutcome, PeerCalls
 from holdfast.broker.flow.request import Answer, Refusal
 from holdfast.machine.effects import Effect, Log, Piece, ReadLog, SetTimer, SyncLog
 from holdfast.machine.events import LogRead
@@ -34,7 +34,7 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 
 PAUSE_TIMER: Final = "pauses"
-_HOT_STEPS_MAX: Final = (
+_HOT_READS_MAX: Final = (
     256  # After so many reads from memory in a row, yield to other events as if the bytes were cold.
 )
 
@@ -43,35 +43,35 @@ Finish = Callable[[Answer | list[Piece], list[Effect]], None]
 """Receives the result of a procedure that has ended."""
 
 
-class _Work(msgspec.Struct):
+class _Suspended(msgspec.Struct):
     """A suspended procedure and its condition."""
 
-    steps: Procedure[Any]
+    procedure: Procedure[Any]
     finish: Finish
     wait: Wait
 
 
-class _Round(msgspec.Struct):
+class _CallGroup(msgspec.Struct):
     """A procedure that waits for several servers.
 
     Attributes:
         results: The outcome of each call; None while it is in flight.
-        left: The number of calls in flight.
+        remaining: The number of calls in flight.
     """
 
-    work: _Work
+    suspended: _Suspended
     results: list[Command | PeerFailed | None]
-    left: int
+    remaining: int
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """One call of a `_Round`."""
+class _GroupCall(msgspec.Struct, frozen=True):
+    """One call of a `_CallGroup`."""
 
-    round: _Round
-    place: int
+    group: _CallGroup
+    index: int
 
 
-class Stepper:
+class Scheduler:
     """Suspended procedures, by their condition.
 
     Args:
@@ -80,71 +80,73 @@ class Stepper:
         write: Writes staged records.
     """
 
-    def __init__(self, store: MessageStore, calls: Calls, write: Callable[[list[Effect], int], None]) -> None:
+    def __init__(self, store: MessageStore, calls: PeerCalls, write: Callable[[list[Effect], int], None]) -> None:
         self._store = store
         self._calls = calls
         self._write = write
         self._token = 0
-        self._reading: dict[int, _Work] = {}
-        self._syncing: list[tuple[int, int, _Work]] = []  # a heap, by position
-        self._pausing: list[tuple[int, int, _Work]] = []  # a heap, by time
+        self._reading: dict[int, _Suspended] = {}
+        self._syncing: list[tuple[int, int, _Suspended]] = []  # a heap, by position
+        self._pausing: list[tuple[int, int, _Suspended]] = []  # a heap, by time
 
     def next_token(self) -> int:
         """Return a token that is unique among the reads and syncs of this broker."""
         self._token += 1
         return self._token
 
-    def run(self, steps: Procedure[Any], finish: Finish, effects: list[Effect], now_ms: int) -> None:
+    def run(self, procedure: Procedure[Any], finish: Finish, effects: list[Effect], now_ms: int) -> None:
         """Start a procedure and run it until it has to wait."""
-        self._resume(_Work(steps, finish, Pause(0)), None, effects, now_ms)
+        self._resume(_Suspended(procedure, finish, Pause(0)), None, effects, now_ms)
 
     # Events that resume procedures.
 
     def log_read(self, event: LogRead) -> list[Effect]:
         """Resume the procedure that waits for these bytes."""
-        work = self._reading.pop(event.token, None)
-        if work is None:
+        suspended = self._reading.pop(event.token, None)
+        if suspended is None:
             return []
         effects: list[Effect] = []
         result: bytes | CorruptRecord = event.data
         try:
-            if isinstance(work.wait, LogRange):
-                self._store.verify(work.wait.position, event.data, is_guess=work.wait.is_guess)
+            if isinstance(suspended.wait, LogRange):
+                self._store.verify(suspended.wait.position, event.data, is_guess=suspended.wait.is_guess)
         except CorruptRecord as error:
             effects.append(Log("error", "corrupt record", {"position": error.position, "reason": str(error)}))
             result = error
-        self._resume(work, result, effects, event.now_ms)
+        self._resume(suspended, result, effects, event.now_ms)
         return effects
 
     def read_failed(self, token: int, error: DiskFailed, now_ms: int) -> list[Effect]:
         """Fail the procedure whose read *token* failed."""
-        work = self._reading.pop(token, None)
+        suspended = self._reading.pop(token, None)
         effects: list[Effect] = []
-        if work is not None:
-            self._resume(work, error, effects, now_ms)
+        if suspended is not None:
+            self._resume(suspended, error, effects, now_ms)
         return effects
 
     def disk_failed(self, error: DiskFailed, effects: list[Effect], now_ms: int) -> None:
         """Fail every procedure that waits for a sync."""
         syncing, self._syncing = self._syncing, []
-        for _, _, work in syncing:
-            self._resume(work, error, effects, now_ms)
+        for _, _, suspended in syncing:
+            self._resume(suspended, error, effects, now_ms)
 
     def log_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
         """Resume the procedures that wait for the log before *position* to be synced."""
         while self._syncing and self._syncing[0][0] <= position:
             self._resume(heapq.heappop(self._syncing)[2], b"", effects, now_ms)
 
-    def called(self, ended: list[Called], effects: list[Effect], now_ms: int) -> None:
+    def complete_calls(self, outcomes: list[CallOutcome], effects: list[Effect], now_ms: int) -> None:
         """Resume the procedures whose calls have ended."""
-        for call in ended:
-            result = PeerFailed(call.reason, is_unsent=call.is_unsent) if call.answer is None else call.answer
-            self._end_call(call.waiter, result, effects, now_ms)
+        for outcome in outcomes:
+            result = (
+                PeerFailed(outcome.reason, is_unsent=outcome.is_unsent) if outcome.answer is None else outcome.answer
+            )
+            self._complete_call(outcome.waiter, result, effects, now_ms)
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Resume the procedures whose pause or call deadline has passed."""
         if name == CALLS_TIMER:
-            self.called(self._calls.on_timer(now_ms, effects), effects, now_ms)
+            self.complete_calls(self._calls.on_timer(now_ms, effects), effects, now_ms)
             return
         while self._pausing and self._pausing[0][0] <= now_ms:
             self._resume(heapq.heappop(self._pausing)[2], b"", effects, now_ms)
@@ -153,82 +155,82 @@ class Stepper:
 
     # Running.
 
-    def _resume(self, work: _Work, result: object, effects: list[Effect], now_ms: int) -> None:
+    def _resume(self, suspended: _Suspended, result: object, effects: list[Effect], now_ms: int) -> None:
         """Run a procedure until it waits again or ends."""
         try:
-            found = self._run_hot(work, result)
+            found = self._run_hot(suspended, result)
         except StopIteration as stop:
-            work.finish(stop.value, effects)
+            suspended.finish(stop.value, effects)
             return
         except (CorruptRecord, RecordRefused, DiskFailed, PeerFailed) as error:
-            work.finish(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), effects)
+            suspended.finish(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), effects)
             return
         self._write(effects, now_ms)
-        match work.wait:
+        match suspended.wait:
             case PeerCall() as call:
-                self._call(call, work, effects, now_ms)
-            case PeerCalls(calls):
-                self._call_all(calls, work, effects, now_ms)
+                self._call(call, suspended, effects, now_ms)
+            case ParallelCalls(calls):
+                self._call_all(calls, suspended, effects, now_ms)
             case Synced(position):
-                heapq.heappush(self._syncing, (position, self.next_token(), work))
+                heapq.heappush(self._syncing, (position, self.next_token(), suspended))
                 effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
             case Pause(ms):
-                heapq.heappush(self._pausing, (now_ms + ms, self.next_token(), work))
+                heapq.heappush(self._pausing, (now_ms + ms, self.next_token(), suspended))
                 effects.append(SetTimer(PAUSE_TIMER, self._pausing[0][0]))
             case _:
                 assert found is not None, "bytes that are not in memory are somewhere"
                 token = self.next_token()
-                self._reading[token] = work
+                self._reading[token] = suspended
                 effects.append(ReadLog(*found, token))
 
-    def _call_all(self, calls: tuple[PeerCall, ...], work: _Work, effects: list[Effect], now_ms: int) -> None:
-        waiting = _Round(work, [None] * len(calls), len(calls))
-        for place, call in enumerate(calls):
-            self._call(call, _Call(waiting, place), effects, now_ms)
+    def _call_all(self, calls: tuple[PeerCall, ...], suspended: _Suspended, effects: list[Effect], now_ms: int) -> None:
+        waiting = _CallGroup(suspended, [None] * len(calls), len(calls))
+        for index, call in enumerate(calls):
+            self._call(call, _GroupCall(waiting, index), effects, now_ms)
 
-    def _call(self, call: PeerCall, waiter: _Work | _Call, effects: list[Effect], now_ms: int) -> None:
+    def _call(self, call: PeerCall, waiter: _Suspended | _GroupCall, effects: list[Effect], now_ms: int) -> None:
         if not self._calls.call(call.address, call.command, waiter, now_ms + call.timeout_ms, effects):
             failure = PeerFailed(f"too many requests wait for {call.address}", is_unsent=True)
-            self._end_call(waiter, failure, effects, now_ms)
+            self._complete_call(waiter, failure, effects, now_ms)
 
-    def _end_call(
-        self, waiter: _Work | _Call, result: Command | PeerFailed, effects: list[Effect], now_ms: int
+    def _complete_call(
+        self, waiter: _Suspended | _GroupCall, result: Command | PeerFailed, effects: list[Effect], now_ms: int
     ) -> None:
         """Record the outcome of a call, and resume its procedure unless other calls of the same round are in flight."""
-        if isinstance(waiter, _Work):
+        if isinstance(waiter, _Suspended):
             self._resume(waiter, result, effects, now_ms)
             return
-        waiting = waiter.round
-        waiting.results[waiter.place] = result
-        waiting.left -= 1
-        if not waiting.left:
-            self._resume(waiting.work, waiting.results, effects, now_ms)
+        group = waiter.group
+        group.results[waiter.index] = result
+        group.remaining -= 1
+        if not group.remaining:
+            self._resume(group.suspended, group.results, effects, now_ms)
 
-    def _run_hot(self, work: _Work, result: object) -> tuple[File, int, int] | None:
+    def _run_hot(self, suspended: _Suspended, result: object) -> tuple[File, int, int] | None:
         """Run a procedure while the bytes it reads are in memory; return the file range of the first cold read.
 
         Failures are raised inside the procedure, which may catch them and continue.
         """
         if isinstance(result, HoldfastError):
-            wait = work.steps.throw(result)
+            wait = suspended.procedure.throw(result)
         else:
-            wait = next(work.steps) if result is None else work.steps.send(result)
-        left = _HOT_STEPS_MAX
+            wait = next(suspended.procedure) if result is None else suspended.procedure.send(result)
+        remaining = _HOT_READS_MAX
         while isinstance(wait, LogRange | FileRange):
-            found = self._find(wait, at_once=left > 0)
+            found = self._read_or_locate(wait, is_hot_allowed=remaining > 0)
             if not isinstance(found, bytes):
-                work.wait = wait
+                suspended.wait = wait
                 return found
-            wait = work.steps.send(found)
-            left -= 1
-        work.wait = wait
+            wait = suspended.procedure.send(found)
+            remaining -= 1
+        suspended.wait = wait
         return None
 
-    def _find(self, read: LogRange | FileRange, *, at_once: bool) -> bytes | tuple[File, int, int]:
+    def _read_or_locate(self, read: LogRange | FileRange, *, is_hot_allowed: bool) -> bytes | tuple[File, int, int]:
         """Return the bytes of *read*, or the file range to read them from if they may be cold."""
         if isinstance(read, FileRange):
             return read.file, read.start, read.end
-        view = self._store.hot_view(read.position, read.size) if at_once else None
+        view = self._store.hot_view(read.position, read.size) if is_hot_allowed else None
         if view is not None:
             return bytes(view)
         return self._store.cold_read(read.position, read.position + read.size) or b""

@@ -4,7 +4,7 @@
     work      procedures that continue without a caller, and may wait (`scheduler.py`)
     frames    requests to process as if just read from a channel: once held, or relayed by another broker
 
-A procedure may outlive the event that started it. `Errands.now_ms` gives it the time of the current event.
+A procedure may outlive the event that started it. `Turn.now_ms` gives it the time of the current event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.machine.events import ChannelId
 _FRAMES_AT_ONCE: Final = 256
 
 
-class Errands:
+class Turn:
     """A queue of deferred work.
 
     Attributes:
@@ -29,13 +29,13 @@ class Errands:
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
         self.effects: list[Effect] = []
-        self.work: list[Procedure[object]] = []
+        self.procedures: list[Procedure[object]] = []
         self.frames: deque[tuple[ChannelId, bytes]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self.effects or self.work or self.frames)
+        return bool(self.effects or self.procedures or self.frames)
 
-    def take_frames(self) -> tuple[ChannelId, bytes]:
+    def pop_frames(self) -> tuple[ChannelId, bytes]:
         """Remove and return the frames at the head of the queue that belong to one channel."""
         channel, data = self.frames.popleft()
         parts = [data]
@@ -43,12 +43,12 @@ class Errands:
             parts.append(self.frames.popleft()[1])
         return channel, b"".join(parts)
 
-    def take_effects(self) -> list[Effect]:
+    def drain_effects(self) -> list[Effect]:
         """Remove and return the queued effects."""
-        taken, self.effects = self.effects, []
-        return taken
+        drained, self.effects = self.effects, []
+        return drained
 
-    def take_work(self) -> list[Procedure[object]]:
+    def drain_procedures(self) -> list[Procedure[object]]:
         """Remove and return the queued procedures."""
-        taken, self.work = self.work, []
-        return taken
+        drained, self.procedures = self.procedures, []
+        return drained

@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, ask_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, call_all
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
-from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
+from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
 from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, Route
-from holdfast.model.scope import GLOBAL, NOBODY, covers
+from holdfast.model.scope import GLOBAL, NO_BROKER, covers
 from holdfast.wire.cluster.deletions import DELETIONS_FIELD
 from holdfast.wire.cluster.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD
@@ -29,7 +29,7 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
-ASK_TIMEOUT_MS: Final = 1_000
+QUERY_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20
 _TOPICS_AT_ONCE: Final = 128
 
@@ -38,12 +38,12 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the name servers' knowledge of a topic and of the brokers in its scope.
 
     Attributes:
-        is_told: Whether any name server answered; also true if none is configured.
+        is_answered: Whether any name server answered; also true if none is configured.
         brokers: The brokers in the topic's scope and their addresses.
         records: The last reported mapping of each broker of the topic, including brokers that are down.
     """
 
-    is_told: bool
+    is_answered: bool
     brokers: dict[str, str]
     records: list[TopicMapping]
 
@@ -63,18 +63,18 @@ class ClusterView:
         self._addresses: dict[str, str] = {options.name: options.address}
         self._replicas: dict[str, str] = {}  # broker -> address of its replica with the lowest id
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
-        self._retired: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue -> generation last forgotten
-        self._asking: set[str] = set()
-        self._told: set[str] = set()  # topics known to a name server; "" if one has sent addresses
+        self._forgotten: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue -> generation last forgotten
+        self._refreshing: set[str] = set()
+        self._answered: set[str] = set()  # topics known to a name server; "" if one has sent addresses
         self._static: set[str] = set()  # topics that are static by the last answer of a name server
-        self._is_doubted = False
+        self._is_suspect = False
         self.on_markers: Callable[[str], None] = lambda _: None
 
     # Queries.
 
     def address(self, broker: str) -> str | None:
         """Return the address of *broker*; None if it is unknown, or suspect until the next refresh."""
-        return None if self._is_doubted and broker != self._name else self._addresses.get(broker)
+        return None if self._is_suspect and broker != self._name else self._addresses.get(broker)
 
     def replica(self, broker: str) -> str | None:
         """Return the address of a replica of *broker*, for reads while the broker is down, or None."""
@@ -96,15 +96,15 @@ class ClusterView:
     def leader(self, topic: str, queue: int) -> str | None:
         """Return the name of the broker that leads a logical queue, or None if it is unknown."""
         found = self.find_leader(topic, queue)
-        return None if found.broker == NOBODY else found.broker
+        return None if found.broker == NO_BROKER else found.broker
 
-    def is_told(self, topic: str = "") -> bool:
+    def has_answer(self, topic: str = "") -> bool:
         """Return whether a name server that knows *topic* has ever answered; without a topic, whether any has.
 
         A name server returns everything that brokers registered, alive or not, and so a newer leader, too. A busy one
         knows the topic but no leader: then no newer leader is known to it.
         """
-        return topic in self._told
+        return topic in self._answered
 
     def is_static(self, topic: str) -> bool:
         """Return whether *topic* is static, by the last answers of the name servers.
@@ -116,7 +116,7 @@ class ClusterView:
     def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
         """Return the leader of a logical queue if its generation is above *generation*, otherwise None."""
         found = self.find_leader(topic, queue)
-        return found.broker if found.generation > generation and found.broker != NOBODY else None
+        return found.broker if found.generation > generation and found.broker != NO_BROKER else None
 
     def require_newest(self, topic: str, queue: LogicalQueue) -> None:
         """Check that no other broker leads a logical queue in a newer generation, and that its leader still knows it.
@@ -124,8 +124,8 @@ class ClusterView:
         Raises:
             MappingRefused: Another broker leads it, or it was forgotten: its next segment begins above its floor.
         """
-        retired = self._retired.get(topic, {}).get(queue.leader.broker, {})
-        if retired.get(queue.queue, UNKNOWN_GENERATION) >= queue.generation > UNKNOWN_GENERATION:
+        forgotten = self._forgotten.get(topic, {}).get(queue.leader.broker, {})
+        if forgotten.get(queue.queue, UNKNOWN_GENERATION) >= queue.generation > UNKNOWN_GENERATION:
             raise MappingRefused(
                 "never twice",
                 f"{queue.leader.broker} was made to forget logical queue {queue.queue} of {topic}: give it a segment"
@@ -141,32 +141,33 @@ class ClusterView:
 
     def find_leader(self, topic: str, queue: int) -> Leader:
         """Return the known leader of a logical queue with the highest generation and epoch; `NO_LEADER` if unknown."""
-        held = self._leaders.get(topic, {})
-        found = [leader for place, leader in held.items() if place.queue_id == queue]
+        leaders = self._leaders.get(topic, {})
+        found = [leader for place, leader in leaders.items() if place.queue_id == queue]
         return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
 
     # Learning.
 
-    def teach(self, broker: str, address: str) -> None:
+    def record_address(self, broker: str, address: str) -> None:
         """Record the address that a broker gave for itself."""
         self._addresses[broker] = address
 
-    def teach_leader(self, place: MessageQueue, leader: Leader) -> None:
+    def record_leader(self, queue: MessageQueue, leader: Leader) -> None:
         """Record the leader of a queue, unless it is older than the known one."""
-        self._leaders[place.topic] = advance(self._leaders.get(place.topic, {}), {place: leader})
+        self._leaders[queue.topic] = update_leaders(self._leaders.get(queue.topic, {}), {queue: leader})
 
-    def learn(self, topic: str, records: Iterable[TopicMapping]) -> None:
+    def record_mappings(self, topic: str, records: Iterable[TopicMapping]) -> None:
         """Record the leaders of *topic* from the mappings that its brokers reported.
 
         Mappings of other clusters, which may have a static topic of the same name, are ignored.
         """
-        ours = [record for record in records if covers(record.scope, self._cluster)]
-        self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, ours))
-        self._retired.setdefault(topic, {}).update(
-            (record.broker, {number: floor.generation for number, floor in record.floors.items()}) for record in ours
+        in_scope = [record for record in records if covers(record.scope, self._cluster)]
+        self._leaders[topic] = update_leaders(self._leaders.get(topic, {}), find_leaders(topic, in_scope))
+        self._forgotten.setdefault(topic, {}).update(
+            (record.broker, {number: floor.generation for number, floor in record.floors.items()})
+            for record in in_scope
         )
 
-    def forget(self, address: str) -> None:
+    def forget_address(self, address: str) -> None:
         """Drop the addresses of other brokers that equal *address*."""
         gone = [name for name, known in self._addresses.items() if known == address and name != self._name]
         for name in gone:
@@ -180,18 +181,18 @@ class ClusterView:
     def forget_topic(self, topic: str) -> None:
         """Drop everything about a deleted topic."""
         self._leaders.pop(topic, None)
-        self._retired.pop(topic, None)
-        self._told.discard(topic)
+        self._forgotten.pop(topic, None)
+        self._answered.discard(topic)
         self._static.discard(topic)
 
     def forget_leader(self, topic: str, queue: int) -> None:
         """Drop the known leader of a queue, because that broker contradicts it."""
-        held = self._leaders.get(topic, {})
-        self._leaders[topic] = {place: leader for place, leader in held.items() if place.queue_id != queue}
+        leaders = self._leaders.get(topic, {})
+        self._leaders[topic] = {known: leader for known, leader in leaders.items() if known.queue_id != queue}
 
-    def doubt(self) -> None:
+    def suspect_addresses(self) -> None:
         """Suspect all addresses until the next refresh: a presumed leader reports that it does not lead."""
-        self._is_doubted = True
+        self._is_suspect = True
 
     # Requests to name servers.
 
@@ -201,50 +202,50 @@ class ClusterView:
         Concurrent calls for the same topic share one request. If no name server answers, the old belief stays.
         """
         key = topic or ""
-        if key in self._asking:
-            while key in self._asking:
+        if key in self._refreshing:
+            while key in self._refreshing:
                 yield Pause(_WAIT_MS)
             return
-        self._asking.add(key)
+        self._refreshing.add(key)
         try:
-            calls = [call for server in self._namesrv for call in self._questions(server, topic)]
-            answers = yield from ask_all(calls)
+            calls = [call for server in self._namesrv for call in self._build_queries(server, topic)]
+            answers = yield from call_all(calls)
             kinds: set[bool | None] = set()
             for call, answer in zip(calls, answers, strict=True):
                 if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-                    self._take_addresses(answer)
+                    self._record_addresses(answer)
                 elif topic is not None:
-                    kinds.add(self._take_leaders(answer, topic))
+                    kinds.add(self._record_leaders(answer, topic))
             if topic is not None:
-                self._note_kind(topic, kinds)
+                self._record_kind(topic, kinds)
         finally:
-            self._asking.discard(key)
-            self._is_doubted = False
+            self._refreshing.discard(key)
+            self._is_suspect = False
 
     def refresh_topics(self, topics: Sequence[str]) -> Procedure[None]:
         """Ask the name servers about *topics*, many at a time. If none answers, the old belief stays."""
         for at in range(0, len(topics), _TOPICS_AT_ONCE):
             chunk = topics[at : at + _TOPICS_AT_ONCE]
-            asked = [(topic, self._ask_leaders(server, topic)) for topic in chunk for server in self._namesrv]
-            answers = yield from ask_all(call for _, call in asked)
+            queries = [(topic, self._leader_query(server, topic)) for topic in chunk for server in self._namesrv]
+            answers = yield from call_all(call for _, call in queries)
             kinds: dict[str, set[bool | None]] = {}
-            for (topic, _), answer in zip(asked, answers, strict=True):
-                kinds.setdefault(topic, set()).add(self._take_leaders(answer, topic))
+            for (topic, _), answer in zip(queries, answers, strict=True):
+                kinds.setdefault(topic, set()).add(self._record_leaders(answer, topic))
             for topic, found in kinds.items():
-                self._note_kind(topic, found)
+                self._record_kind(topic, found)
 
     def survey(self, topic: str, scope: str) -> Procedure[Survey]:
         """Ask all name servers at once about *topic* and the brokers in *scope*."""
-        calls = [call for server in self._namesrv for call in self._questions(server, topic)]
-        answers = yield from ask_all(calls)
+        calls = [call for server in self._namesrv for call in self._build_queries(server, topic)]
+        answers = yield from call_all(calls)
         brokers: dict[str, str] = {}
         records: list[TopicMapping] = []
-        is_told = not calls
+        is_answered = not calls
         for call, answer in zip(calls, answers, strict=True):
             if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-                self._take_addresses(answer)
+                self._record_addresses(answer)
                 info = _read_info(answer)
-                is_told = is_told or info is not None
+                is_answered = is_answered or info is not None
                 brokers |= {} if info is None else info.masters
             elif (route := _read_route(answer)) is not None:
                 records += [record for record in route.mappings.values() if record.scope == scope]
@@ -253,7 +254,7 @@ class ClusterView:
             for name, address in brokers.items()
             if name != self._name and covers(scope, self.cluster_of(name))
         }
-        return Survey(is_told=is_told, brokers=inside, records=records)
+        return Survey(is_answered=is_answered, brokers=inside, records=records)
 
     def find_address(self, broker: str) -> Procedure[str]:
         """Return the address of *broker*; ask the name servers if it is unknown.
@@ -271,57 +272,57 @@ class ClusterView:
             )
         return found
 
-    def _note_kind(self, topic: str, kinds: set[bool | None]) -> None:
+    def _record_kind(self, topic: str, kinds: set[bool | None]) -> None:
         """Record whether *topic* is static; *kinds* has the verdict of each name server, None if it gave none."""
         if kinds != {None}:
             (self._static.add if True in kinds else self._static.discard)(topic)
 
-    def _take_addresses(self, answer: Command | PeerFailed) -> None:
+    def _record_addresses(self, answer: Command | PeerFailed) -> None:
         info = _read_info(answer)
         if info is None:
             return
-        self._told.add("")
+        self._answered.add("")
         for name, data in info.broker_addr_table.items():
-            copies = [address for number, address in sorted(data.broker_addrs.items()) if number != MASTER_ID]
-            if copies:
-                self._replicas[name] = copies[0]
+            replicas = [address for number, address in sorted(data.broker_addrs.items()) if number != MASTER_ID]
+            if replicas:
+                self._replicas[name] = replicas[0]
             else:
                 self._replicas.pop(name, None)
             if name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
                 self._clusters[name] = data.cluster
 
-    def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> bool | None:
+    def _record_leaders(self, answer: Command | PeerFailed, topic: str) -> bool | None:
         """Record the leaders in a name server's answer; return whether the topic is static, or None if unclear."""
         if isinstance(answer, PeerFailed):
             return None
         if DELETIONS_FIELD in answer.fields:
             self.on_markers(answer.fields[DELETIONS_FIELD])
         if answer.code == ResponseCode.SYSTEM_BUSY:
-            self._told.add(topic)
+            self._answered.add(topic)
             return True
         if answer.code != ResponseCode.SUCCESS:
             return False if answer.code == ResponseCode.TOPIC_NOT_EXIST else None
         route = _read_route(answer)
         if route is None:
             return None
-        self._told.add(topic)
+        self._answered.add(topic)
         for data in route.broker_datas:
             if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
-        self.learn(topic, route.mappings.values())
+        self.record_mappings(topic, route.mappings.values())
         return any(covers(record.scope, self._cluster) for record in route.mappings.values())
 
-    def _questions(self, server: str, topic: str | None) -> list[PeerCall]:
+    def _build_queries(self, server: str, topic: str | None) -> list[PeerCall]:
         """Return the requests to one name server: the brokers' addresses, and the leaders of *topic*."""
-        calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
+        calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), QUERY_TIMEOUT_MS)]
         if topic is not None:
-            calls.append(self._ask_leaders(server, topic))
+            calls.append(self._leader_query(server, topic))
         return calls
 
-    def _ask_leaders(self, server: str, topic: str) -> PeerCall:
+    def _leader_query(self, server: str, topic: str) -> PeerCall:
         fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1", SCOPE_FIELD: self._cluster}
-        return PeerCall(server, Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), ASK_TIMEOUT_MS)
+        return PeerCall(server, Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), QUERY_TIMEOUT_MS)
 
 
 def _read_info(answer: Command | PeerFailed) -> ClusterInfo | None:

@@ -19,9 +19,17 @@ from holdfast.model.numbers import Int32, Int64
 from holdfast.model.scope import covers, to_shown_scope
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.cluster.mapping import RECORD_VERSION, Home, KnownFloor, from_floors, from_home, to_floors, to_home
+from holdfast.wire.cluster.mapping import (
+    RECORD_VERSION,
+    KnownFloor,
+    WireSegment,
+    from_floors,
+    from_wire_segment,
+    to_floors,
+    to_wire_segment,
+)
 from holdfast.wire.cluster.registration import DataVersion
-from holdfast.wire.requests.moves import Move, Opening
+from holdfast.wire.requests.moves import Move, OpenQueues
 
 QUEUES_PER_RECORD = 1024
 """Small enough for one record to fit the log. A topic with more queues needs several records, in one write."""
@@ -39,7 +47,7 @@ class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     move: Move
     physical: dict[Int32, Int32] = {}
-    opening: Opening | None = None
+    opening: OpenQueues | None = None
     saved: Int64 = -1
 
 
@@ -63,7 +71,7 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     broker: str = msgspec.field(name="bname", default="")
     epoch: Int64 = 0
     total: Int32 = 0
-    queues: dict[Int32, list[Home]] = {}
+    queues: dict[Int32, list[WireSegment]] = {}
     dropped: list[Int32] = []
     floors: dict[Int32, KnownFloor] = {}
     is_whole: bool = False
@@ -111,7 +119,7 @@ def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> Mappin
         broker=mapping.broker,
         epoch=mapping.epoch,
         total=mapping.total,
-        queues=_homes(mapping.queues),
+        queues=_encode_segments(mapping.queues),
         floors=to_floors(mapping.floors),
         is_whole=True,
         config=config,
@@ -122,8 +130,8 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
     """Return the changes from *old* to *new*: one, or several if more queues changed than fit one record."""
     known = {} if old is None else old.queues
     changed = {number: queue for number, queue in new.queues.items() if known.get(number) != queue}
-    lower = {} if old is None else old.floors
-    floors = to_floors({number: floor for number, floor in new.floors.items() if lower.get(number) != floor})
+    old_floors = {} if old is None else old.floors
+    floors = to_floors({number: floor for number, floor in new.floors.items() if old_floors.get(number) != floor})
     numbers = sorted(changed)
     parts = [numbers[at : at + QUEUES_PER_RECORD] for at in range(0, len(numbers), QUEUES_PER_RECORD)] or [[]]
     return [
@@ -134,7 +142,7 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
             broker=new.broker,
             epoch=new.epoch,
             total=new.total,
-            queues=_homes({number: changed[number] for number in part}),
+            queues=_encode_segments({number: changed[number] for number in part}),
             dropped=sorted(known.keys() - new.queues.keys()) if part is parts[0] else [],
             floors=floors if part is parts[0] else {},
             is_whole=old is None and part is parts[0],
@@ -149,7 +157,10 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
     if change.is_deleted:
         return None
     known = {} if old is None or change.is_whole else old.queues
-    changed = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in change.queues.items()}
+    changed = {
+        number: LogicalQueue(number, tuple(map(from_wire_segment, segments)))
+        for number, segments in change.queues.items()
+    }
     queues = {number: queue for number, queue in known.items() if number not in change.dropped} | changed
     floors = {} if old is None or change.is_whole else old.floors
     return TopicMapping(
@@ -163,7 +174,7 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
     )
 
 
-def find_stranger(mapping: TopicMapping, owner: str, *, cluster: str | None) -> str | None:
+def find_owner_fault(mapping: TopicMapping, owner: str, *, cluster: str | None) -> str | None:
     """Return why a mapping in a broker's folder belongs to another broker or cluster, or None if it is its own.
 
     Args:
@@ -185,9 +196,11 @@ def find_stranger(mapping: TopicMapping, owner: str, *, cluster: str | None) -> 
     return None
 
 
-def find_strangers(table: Mapping[str, TopicMapping], owners: Mapping[str, str], cluster: str | None) -> dict[str, str]:
+def find_owner_faults(
+    table: Mapping[str, TopicMapping], owners: Mapping[str, str], cluster: str | None
+) -> dict[str, str]:
     """Return the topics whose mapping belongs to another broker or cluster, with the reason."""
-    found = {topic: find_stranger(mapping, owners[topic], cluster=cluster) for topic, mapping in table.items()}
+    found = {topic: find_owner_fault(mapping, owners[topic], cluster=cluster) for topic, mapping in table.items()}
     return {topic: reason for topic, reason in found.items() if reason is not None}
 
 
@@ -221,5 +234,5 @@ def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:
             ) from error
 
 
-def _homes(queues: Mapping[int, LogicalQueue]) -> dict[int, list[Home]]:
-    return {number: [to_home(segment) for segment in queues[number].segments] for number in sorted(queues)}
+def _encode_segments(queues: Mapping[int, LogicalQueue]) -> dict[int, list[WireSegment]]:
+    return {number: [to_wire_segment(segment) for segment in queues[number].segments] for number in sorted(queues)}

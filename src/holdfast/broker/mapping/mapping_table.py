@@ -27,11 +27,11 @@ from holdfast.broker.mapping.mapping_journal import (
     apply_change,
     describe,
     encode_change,
-    find_strangers,
+    find_owner_faults,
     read_changes,
     split_change,
 )
-from holdfast.broker.mapping.segment_ends import SealedEnd, fill_ends, find_torn, settle
+from holdfast.broker.mapping.segment_ends import SealedEnd, complete_end, fill_ends, find_torn
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.config_store import load_config, write_bytes, write_config
 from holdfast.broker.tables.topics import TopicTable
@@ -43,15 +43,22 @@ from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.base import config_files
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.cluster.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
+from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.wire.cluster.mapping import (
+    RECORD_VERSION,
+    MappingDetail,
+    MappingFile,
+    encode_file,
+    from_detail,
+    to_detail,
+)
 from holdfast.wire.cluster.registration import DataVersion
 
 NAME: Final = "holdfastMapping.json"
 JAVA_NAME: Final = "topicQueueMapping.json"
 FINISHED: Final = frozenset({"done", "failed", "cancelled"})
 """States in which a move no longer holds its queues."""
-_FINISHED_KEPT: Final = 256
+_FINISHED_MAX: Final = 256
 _NO_HOST: Final = bytes(8)
 _RECORD_REST_MAX: Final = 256  # upper bound for the size of a record without its body
 
@@ -62,13 +69,13 @@ class Placement(msgspec.Struct, frozen=True):
     """Where a logical queue is, from the view of this broker.
 
     Attributes:
-        queue_log: The physical queue, if the logical queue is open or sealed here.
+        queue_index: The physical queue, if the logical queue is open or sealed here.
         delta: Added to a physical offset, gives the logical offset.
         leader: The leading broker, as recorded here; empty if there is no record.
     """
 
     state: State
-    queue_log: QueueLog | None = None
+    queue_index: QueueIndex | None = None
     delta: int = 0
     leader: str = ""
     generation: int = -1
@@ -76,7 +83,7 @@ class Placement(msgspec.Struct, frozen=True):
     @property
     def is_led(self) -> bool:
         """Whether the queue is open here, or sealed here and not yet opened elsewhere."""
-        return self.queue_log is not None
+        return self.queue_index is not None
 
 
 _UNKNOWN: Final = Placement("unknown")
@@ -87,7 +94,7 @@ class Mappings:
 
     Attributes:
         version: Rises whenever a placement may have changed.
-        draining: This broker gets no more queues unless an operator names it.
+        is_draining: This broker gets no more queues unless an operator names it.
         adopted: Topics that were new at the start, because a Java broker had recorded them in this folder.
         repairs: Log lines about problems found and corrected while opening.
     """
@@ -98,24 +105,26 @@ class Mappings:
         self._store = store
         self._topics = topics
         self.version = 0
-        self.draining = False
+        self.is_draining = False
         self.adopted: list[str] = []
         self.repairs: list[Log] = []
         self._table: dict[str, TopicMapping] = {}
         self._moves: dict[str, MoveState] = {}
         self._sealed: dict[str, set[int]] = {}  # sealed in memory only: not recorded yet
         self._owners: dict[str, str] = {}  # the broker named in each record
-        self._strangers: dict[
+        self._foreign: dict[
             str, str
         ] = {}  # topics with a record of another broker or cluster, and the reason; not led here
         # A replica does not check the cluster: its mappings belong to its master.
-        self._where = None if options.is_replica else options.cluster
-        self._places: dict[str, dict[int, Placement]] = {}
+        self._expected_cluster = None if options.is_replica else options.cluster
+        self._placements: dict[str, dict[int, Placement]] = {}
         self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
         self._is_dirty = False
-        self._unsaved: tuple[int, list[WriteFile]] | None = None  # waits until the log up to its position is synced
-        self._synced: int = store.written  # everything in the log is on disk when a store opens
+        self._pending_save: tuple[int, list[WriteFile]] | None = (
+            None  # waits until the log up to its position is synced
+        )
+        self._synced_end: int = store.written  # everything in the log is on disk when a store opens
         self._java_version = DataVersion()
         self._open()
         self._announced = dict(self._table)
@@ -138,57 +147,57 @@ class Mappings:
         """Return whether *topic* has logical queues here."""
         return topic in self._table
 
-    def place(self, topic: str, queue: int) -> Placement:
+    def placement(self, topic: str, queue: int) -> Placement:
         """Return the placement of a logical queue."""
         if topic not in self._table:
             return _UNKNOWN
-        places = self._places.get(topic)
-        if places is None:
-            places = self._places[topic] = {}
-        found = places.get(queue)
+        placements = self._placements.get(topic)
+        if placements is None:
+            placements = self._placements[topic] = {}
+        found = placements.get(queue)
         if found is None:
-            found = self._find_place(topic, queue)
+            found = self._find_placement(topic, queue)
             if found is not _UNKNOWN:
-                places[queue] = found
+                placements[queue] = found
         return found
 
-    def led(self, topic: str) -> list[int]:
+    def led_queues(self, topic: str) -> list[int]:
         """Return the queues of *topic* that are open here, or sealed here and not yet opened elsewhere."""
         mapping = self._table.get(topic)
-        return [] if mapping is None else [number for number in mapping.queues if self.place(topic, number).is_led]
+        return [] if mapping is None else [number for number in mapping.queues if self.placement(topic, number).is_led]
 
-    def find_own(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
+    def find_by_physical(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
         """Return the logical queue that a physical queue of this broker belongs to, and its newest segment there."""
         mapping = self._table.get(topic)
         for queue in () if mapping is None else mapping.queues.values():
             for segment in reversed(queue.segments):
-                if segment.place == (self.broker, queue_id):
+                if segment.physical_queue == (self.broker, queue_id):
                     return queue, segment
         return None
 
-    def own_logs(self, topic: str, queue: int) -> list[QueueLog]:
+    def own_indexes(self, topic: str, queue: int) -> list[QueueIndex]:
         """Return the physical queues here that are or were a segment of a logical queue and have stored something."""
         mapping = self._table.get(topic)
         segments = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
         found = [
             self._store.find_queue(topic, segment.queue_id) for segment in segments if segment.broker == self.broker
         ]
-        return [log for log in found if log is not None]
+        return [index for index in found if index is not None]
 
-    def _find_place(self, topic: str, number: int) -> Placement:
+    def _find_placement(self, topic: str, number: int) -> Placement:
         mapping = self._table.get(topic)
         if mapping is None or not 0 <= number < mapping.total:
             return _UNKNOWN
         queue = mapping.queues.get(number)
-        if queue is None or topic in self._strangers:
+        if queue is None or topic in self._foreign:
             return Placement("elsewhere")
         leader, newest = queue.leader, queue.segments[-1]
         if leader.broker == self.broker and leader.is_decided:
-            log = self._store.queue(topic, leader.queue_id)
+            index = self._store.queue(topic, leader.queue_id)
             if leader.is_open and number not in self._sealed.get(topic, ()):
-                return Placement("open", log, leader.delta, self.broker, leader.generation)
+                return Placement("open", index, leader.delta, self.broker, leader.generation)
             if leader.is_open or self.find_move(topic, number) is not None:
-                return Placement("sealed", log, leader.delta, newest.broker, leader.generation)
+                return Placement("sealed", index, leader.delta, newest.broker, leader.generation)
             # A foreign tool moved it away without a recorded move: refuse sends instead of holding them.
             return Placement(
                 "elsewhere", leader=newest.broker if newest != leader else "", generation=leader.generation
@@ -231,14 +240,14 @@ class Mappings:
             for number in self._sealed.get(mapping.topic, ())
             if number in mapping.queues and self._is_open(mapping.queues[number])
         }
-        self._note_move(move)
-        self._note_changed()
+        self._store_move(move)
+        self._mark_changed()
         return position
 
-    def set_draining(self, draining: bool, now_ms: int) -> int:  # noqa: FBT001 - the new value
+    def set_draining(self, is_draining: bool, now_ms: int) -> int:  # noqa: FBT001 - the new value
         """Record whether this broker gets no more queues. Return the position to wait for with `Synced`."""
-        position = self._write([ChangeRecord(draining=draining)], now_ms)
-        self.draining, self._is_dirty = draining, True
+        position = self._write([ChangeRecord(draining=is_draining)], now_ms)
+        self.is_draining, self._is_dirty = is_draining, True
         return position
 
     def begin_file(self, now_ms: int) -> bool:
@@ -253,10 +262,10 @@ class Mappings:
         position = self._write([ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True))], now_ms)
         self._table.pop(topic, None)
         self._sealed.pop(topic, None)
-        self._strangers.pop(topic, None)
+        self._foreign.pop(topic, None)
         self._forget_moves(topic)
         self._unannounced.append((position, topic, None))
-        self._note_changed()
+        self._mark_changed()
         return position
 
     def seal(self, topic: str, queues: Iterable[int]) -> dict[int, SealedEnd]:
@@ -270,23 +279,23 @@ class Mappings:
         numbers = list(queues)
         ends: dict[int, SealedEnd] = {}
         for number in numbers:
-            place = self.place(topic, number)
-            if place.state != "open" or place.queue_log is None:
+            placement = self.placement(topic, number)
+            if placement.state != "open" or placement.queue_index is None:
                 raise MappingRefused(
                     "open leader",
-                    f"logical queue {number} of {topic} is {place.state} on {self.broker}: read the mapping again",
+                    f"logical queue {number} of {topic} is {placement.state} on {self.broker}: read the mapping again",
                 )
-            end = place.queue_log.next_offset
+            end = placement.queue_index.next_offset
             # Not the clock, which may have been set back since the newest record was stored.
             ends[number] = SealedEnd(end, self._store.last_store_ms if end else UNKNOWN)
         self._sealed.setdefault(topic, set()).update(numbers)
-        self.note_placed()
+        self.invalidate_placements()
         return ends
 
     def unseal(self, topic: str, queues: Iterable[int]) -> None:
         """Accept sends to *queues* again, which were sealed in memory."""
         self._sealed.get(topic, set()).difference_update(queues)
-        self.note_placed()
+        self.invalidate_placements()
 
     def allocate(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
         """Allocate physical queues for *queues* of a future mapping: expired ones if possible, otherwise new ones.
@@ -299,10 +308,10 @@ class Mappings:
         config = self._topics.find(mapping.topic)
         if config is None:
             raise MappingRefused("hosted topics", f"{self.broker} does not have {mapping.topic}: create it there first")
-        free = max(config.read_queues, config.write_queues, max(mapping.used_on(self.broker), default=-1) + 1)
+        free = max(config.read_queues, config.write_queues, max(mapping.used_queue_ids(self.broker), default=-1) + 1)
         found: dict[int, int] = {}
         for number in queues:
-            expired = mapping.queues[number].reusable(self.broker) if number in mapping.queues else None
+            expired = mapping.queues[number].reusable_queue_id(self.broker) if number in mapping.queues else None
             if expired is not None:
                 self._store.erase_queue(mapping.topic, expired)
                 found[number] = expired
@@ -313,27 +322,27 @@ class Mappings:
             self._topics.put(msgspec.structs.replace(config, read_queues=free, write_queues=free), now_ms)
         return found
 
-    def find_log(self, topic: str, queue_id: int) -> QueueLog | None:
+    def find_index(self, topic: str, queue_id: int) -> QueueIndex | None:
         """Return a physical queue of this broker, or None if nothing was ever stored in it."""
         return self._store.find_queue(topic, queue_id)
 
     def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[int, int]:
         """Return the ends of the leader segments of *queues* on this broker, by physical queue id."""
-        logs = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
-        return {number: log.next_offset for number, log in logs.items() if log is not None}
+        indexes = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
+        return {number: index.next_offset for number, index in indexes.items() if index is not None}
 
     def count_bytes(self, topic: str, ends: Mapping[int, int]) -> int:
         """Return the size in bytes of the records before *ends* in physical queues; all of them must be readable."""
         records: dict[int, int] = {}  # by position: a batch in one record has an entry per message
         for queue_id, end in ends.items():
-            log = self._store.find_queue(topic, queue_id)
-            start = end if log is None else log.offset_min
-            entries = [] if log is None else log.entries(start, max(end - start, 0))
+            index = self._store.find_queue(topic, queue_id)
+            start = end if index is None else index.offset_min
+            entries = [] if index is None else index.entries(start, max(end - start, 0))
             records |= {position: size for position, size, _ in entries}
         return sum(records.values())
 
     @property
-    def position(self) -> int:
+    def log_end(self) -> int:
         """The log end: once it is synced, everything recorded so far is on disk."""
         return self._store.written
 
@@ -354,17 +363,17 @@ class Mappings:
     def put_move(self, state: MoveState, now_ms: int) -> int:
         """Record the state of a move. Return the position to wait for with `Synced`."""
         position = self._write([ChangeRecord(move=state)], now_ms)
-        self._note_move(state)
-        self._note_changed()
+        self._store_move(state)
+        self._mark_changed()
         return position
 
-    def _note_move(self, state: MoveState | None) -> None:
+    def _store_move(self, state: MoveState | None) -> None:
         if state is None:
             return
         self._moves.pop(state.move.id, None)
         self._moves[state.move.id] = state
         finished = [key for key, known in self._moves.items() if known.move.state in FINISHED]
-        for key in finished[:-_FINISHED_KEPT]:
+        for key in finished[:-_FINISHED_MAX]:
             del self._moves[key]
 
     def _forget_moves(self, topic: str) -> None:
@@ -383,21 +392,21 @@ class Mappings:
                 self._announced.pop(topic, None)
             else:
                 self._announced[topic] = mapping
-            self._topics.touch(topic, now_ms)
-        self._synced = max(self._synced, position)
+            self._topics.mark_changed(topic, now_ms)
+        self._synced_end = max(self._synced_end, position)
         self._save(effects)
 
     def offer_save(self, now_ms: int, effects: list[Effect]) -> None:
         """Take a snapshot if anything changed; it is saved once all of its content is synced."""
-        if self._is_dirty and self._unsaved is None:
-            self._unsaved = (self._store.written, self._plan_save(now_ms))
+        if self._is_dirty and self._pending_save is None:
+            self._pending_save = (self._store.written, self._plan_save(now_ms))
             self._is_dirty = False
         self._save(effects)
 
     def _save(self, effects: list[Effect]) -> None:
-        if self._unsaved is not None and self._unsaved[0] <= self._synced:
-            effects += self._unsaved[1]
-            self._unsaved = None
+        if self._pending_save is not None and self._pending_save[0] <= self._synced_end:
+            effects += self._pending_save[1]
+            self._pending_save = None
 
     def _plan_save(self, now_ms: int) -> list[WriteFile]:
         version = self._java_version
@@ -409,7 +418,7 @@ class Mappings:
             java=self._java_version,
             topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
             moves=self._moves,
-            draining=self.draining,
+            draining=self.is_draining,
         )
         details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
         file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
@@ -430,18 +439,18 @@ class Mappings:
     def _is_open(self, queue: LogicalQueue) -> bool:
         return queue.leader.broker == self.broker and queue.leader.is_open
 
-    def _note_changed(self) -> None:
+    def _mark_changed(self) -> None:
         self._is_dirty = True
-        self.note_placed()
+        self.invalidate_placements()
 
-    def note_placed(self) -> None:
+    def invalidate_placements(self) -> None:
         """Invalidate all cached placements."""
         self.version += 1
-        self._places.clear()
+        self._placements.clear()
         for cache in self._caches:
             cache.clear()
 
-    def keep_fresh(self, cache: dict[tuple[str, int], Any]) -> None:
+    def register_cache(self, cache: dict[tuple[str, int], Any]) -> None:
         """Register a cache by logical queue; it is cleared whenever a placement may have changed."""
         self._caches.append(cache)
 
@@ -450,20 +459,20 @@ class Mappings:
     def _open(self) -> None:
         snapshot = load_config(self._disk, NAME, MappingSnapshot) or MappingSnapshot()
         configs: dict[str, TopicConfig] = {}
-        self.draining = snapshot.draining
+        self.is_draining = snapshot.draining
         for change in snapshot.topics.values():
             self._apply(change, configs)
         for state in snapshot.moves.values():
-            self._note_move(state)
+            self._store_move(state)
         for record in read_changes(self._store, snapshot.position):
             if record.mapping is not None:
                 self._apply(record.mapping, configs)
-            self._note_move(record.move)
-            self.draining = self.draining if record.draining is None else record.draining
+            self._store_move(record.move)
+            self.is_draining = self.is_draining if record.draining is None else record.draining
             self._is_dirty = True
         for mapping in list(self._table.values()):
             for queue, torn in find_torn(mapping, self._store):
-                self._table[mapping.topic] = self._table[mapping.topic].put(queue)
+                self._table[mapping.topic] = self._table[mapping.topic].with_queues(queue)
                 fields = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
                 self.repairs.append(Log("warning", "end of a home was torn, and is taken back", fields))
         for topic, config in configs.items():
@@ -471,8 +480,8 @@ class Mappings:
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
                 # The log contains the topic's configuration, but a crash prevented the later write of the topics file.
                 self._topics.put(config, 0)
-        self._strangers = find_strangers(self._table, self._owners, self._where)
-        for reason in self._strangers.values():
+        self._foreign = find_owner_faults(self._table, self._owners, self._expected_cluster)
+        for reason in self._foreign.values():
             self.repairs.append(Log("error", "mapping in the folder is not this broker's", {"reason": reason}))
         self._adopt_java(snapshot.java)
 
@@ -487,18 +496,18 @@ class Mappings:
         if change.config is not None:
             configs[change.topic] = change.config
 
-    def _adopt_java(self, ours: DataVersion | None) -> None:
+    def _adopt_java(self, saved_version: DataVersion | None) -> None:
         """Adopt mappings that a Java broker recorded in this folder after the last snapshot."""
-        plain = config_files.load_config(self._disk, JAVA_NAME)
-        if plain is None:
+        content = config_files.load_config(self._disk, JAVA_NAME)
+        if content is None:
             return
         try:
-            file = msgspec.convert(plain, MappingFile, strict=False)
+            file = msgspec.convert(content, MappingFile, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
             self._refuse_file(JAVA_NAME, str(error))
             return
-        if ours is not None and file.data_version.counter <= ours.counter:
-            self._java_version = ours
+        if saved_version is not None and file.data_version.counter <= saved_version.counter:
+            self._java_version = saved_version
             return
         self._java_version = file.data_version
         for topic, detail in file.topic_queue_mapping_info_map.items():
@@ -506,19 +515,19 @@ class Mappings:
             if known is None or detail.epoch > known.epoch:
                 self._adopt_topic(topic, detail, known)
 
-    def _adopt_topic(self, topic: str, detail: Detail, ours: TopicMapping | None) -> None:
+    def _adopt_topic(self, topic: str, detail: MappingDetail, known: TopicMapping | None) -> None:
         try:
             received = from_detail(detail)
             check(received, owner=self.broker, cluster=self.cluster)
-            accepted = received if ours is None else accept_update(ours, received)
+            accepted = received if known is None else accept_update(known, received)
         except (MappingRefused, RemoteProtocolError) as error:
             self._refuse_file(topic, str(error))
             return
-        settled = (settle(topic, queue, self.broker, self._store) for queue in accepted.queues.values())
-        self._table[topic] = accepted.put(*settled)
+        completed = (complete_end(topic, queue, self.broker, self._store) for queue in accepted.queues.values())
+        self._table[topic] = accepted.with_queues(*completed)
         self._is_dirty = True
-        if ours is None:
+        if known is None:
             self.adopted.append(topic)
 
-    def _refuse_file(self, what: str, reason: str) -> None:
-        self.repairs.append(Log("error", "mapping in the folder not adopted", {"of": what, "reason": reason}))
+    def _refuse_file(self, subject: str, reason: str) -> None:
+        self.repairs.append(Log("error", "mapping in the folder not adopted", {"of": subject, "reason": reason}))

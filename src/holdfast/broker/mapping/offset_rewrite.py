@@ -20,7 +20,7 @@ _OFFSET = struct.Struct(">q")
 _OFFSET_AT = 20
 
 
-def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int]:
+def rewrite_offsets(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int]:
     """Return a copy of the consecutive records in *pieces* with the queue id and offsets of their logical queue.
 
     The second value is the position of the last record in the copy; -1 if there is none.

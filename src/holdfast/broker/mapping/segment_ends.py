@@ -35,7 +35,7 @@ class SealedEnd(NamedTuple):
     last_ms: int
 
 
-def settle(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) -> LogicalQueue:
+def complete_end(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) -> LogicalQueue:
     """Add the end, which only this broker knows, to a queue that Java's tool moved away from here."""
     leader, prepared = queue.leader, queue.prepared
     if prepared is None or leader.broker != broker or prepared.broker == broker or not leader.is_open:
@@ -75,10 +75,10 @@ def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
                 with suppress(MappingRefused):
                     filled = filled.fix_end(_find_end(mapping.topic, segment, store), generation=segment.generation)
         if filled is not queue:
-            mapping = mapping.put(filled)
+            mapping = mapping.with_queues(filled)
     return mapping
 
 
 def _find_end(topic: str, segment: Segment, store: MessageStore) -> int:
-    log = store.find_queue(topic, segment.queue_id)
-    return segment.start if log is None else max(segment.start, log.next_offset)
+    index = store.find_queue(topic, segment.queue_id)
+    return segment.start if index is None else max(segment.start, index.next_offset)

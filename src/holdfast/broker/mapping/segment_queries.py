@@ -20,7 +20,7 @@ from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.model.scope import GLOBAL
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.queue_log import QueueIndex
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
@@ -31,12 +31,12 @@ REMOTE_TIMEOUT_MS: Final = 3_000
 _MISSING: Final = -1
 
 
-class StaticReads:
+class SegmentQueries:
     """Reads logical queues that this broker leads.
 
     Attributes:
         mappings: The mappings of this broker.
-        minimums_told: Rises whenever another broker reports a new lowest offset of a segment.
+        minimums_version: Rises whenever another broker reports a new lowest offset of a segment.
     """
 
     def __init__(self, store: MessageStore, mappings: Mappings, view: ClusterView) -> None:
@@ -45,16 +45,16 @@ class StaticReads:
         self._view = view
         # (topic, queue, generation) -> lowest physical offset last reported by the segment's broker
         self._minimums: dict[tuple[str, int, int], int] = {}
-        self.minimums_told = 0
+        self.minimums_version = 0
 
     def find_led(self, topic: str, number: int) -> LogicalQueue | None:
         """Return a logical queue if this broker leads it, otherwise None."""
         mapping = self.mappings.find(topic)
-        if mapping is None or not self.mappings.place(topic, number).is_led:
+        if mapping is None or not self.mappings.placement(topic, number).is_led:
             return None
         return mapping.queues[number]
 
-    def log_of(self, topic: str, segment: Segment) -> QueueLog | None:
+    def index_of(self, topic: str, segment: Segment) -> QueueIndex | None:
         """Return the physical queue of a segment; None if it is on another broker or nothing was stored in it."""
         if segment.broker != self.mappings.broker:
             return None
@@ -63,7 +63,7 @@ class StaticReads:
     def forget_topic(self, topic: str) -> None:
         """Drop everything cached about a deleted topic."""
         self._minimums = {key: offset for key, offset in self._minimums.items() if key[0] != topic}
-        self.minimums_told += 1
+        self.minimums_version += 1
         self._view.forget_topic(topic)  # A new topic of that name may start with lower generations.
 
     # Bounds.
@@ -71,8 +71,8 @@ class StaticReads:
     def maximum(self, topic: str, queue: LogicalQueue) -> int:
         """Return the end offset of a queue that is led here."""
         leader = queue.leader
-        log = self.log_of(topic, leader)
-        return leader.to_logical(leader.start if log is None else log.offset_max)
+        index = self.index_of(topic, leader)
+        return leader.to_logical(leader.start if index is None else index.offset_max)
 
     def minimum(self, topic: str, queue: LogicalQueue) -> int:
         """Return the lowest offset from which on the queue is complete, as far as known without asking others."""
@@ -86,46 +86,46 @@ class StaticReads:
     def _known_minimum(self, topic: str, number: int, segment: Segment) -> int | None:
         if segment.broker != self.mappings.broker:
             return self._minimums.get((topic, number, segment.generation))
-        log = self.log_of(topic, segment)
-        return None if log is None else log.offset_min
+        index = self.index_of(topic, segment)
+        return None if index is None else index.offset_min
 
-    def note_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
+    def record_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
         """Cache the lowest physical offset that another broker reported for a segment."""
         key = (topic, number, segment.generation)
         if offset >= 0 and self._minimums.get(key) != offset:
             self._minimums[key] = offset
-            self.minimums_told += 1
+            self.minimums_version += 1
 
-    def is_spent(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
+    def is_expired(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
         """Return whether all messages of a closed segment have expired.
 
         Raises:
             PeerFailed: The segment's broker does not answer.
         """
         if segment.broker == self.mappings.broker:
-            log = self.log_of(topic, segment)
-            lowest, highest = (segment.start, segment.end) if log is None else (log.offset_min, log.offset_max)
+            index = self.index_of(topic, segment)
+            lowest, highest = (segment.start, segment.end) if index is None else (index.offset_min, index.offset_max)
         else:
-            lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
-            self.note_minimum(topic, number, segment, lowest)
+            lowest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            self.record_minimum(topic, number, segment, lowest)
             highest = segment.end
             if not segment.is_sealed:  # Java's tools leave such segments.
-                highest = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                highest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         return lowest >= (segment.end if segment.is_sealed else highest)
 
     def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
         """Drop the cached offset of an expired segment."""
         self._minimums.pop((topic, number, segment.generation), None)
 
-    def ask_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
+    def fetch_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
         """Return the lowest offset, after asking every other broker with a segment that can be reached."""
         for segment in queue.readable:
             if segment.is_decided and segment.broker != self.mappings.broker:
                 try:
-                    reported = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+                    reported = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
                 except PeerFailed:
                     continue
-                self.note_minimum(topic, queue.queue, segment, reported)
+                self.record_minimum(topic, queue.queue, segment, reported)
         return self.minimum(topic, queue)
 
     # Times.
@@ -136,11 +136,11 @@ class StaticReads:
             if not segment.is_decided:
                 continue
             if segment.broker == self.mappings.broker:
-                log = self.log_of(topic, segment)
-                found = None if log is None else (yield from self._store.store_time(log, log.offset_min))
+                index = self.index_of(topic, segment)
+                found = None if index is None else (yield from self._store.store_time(index, index.offset_min))
             else:
                 fields = QueueFields(topic=topic, queue_id=segment.queue_id)
-                answer = yield from self.ask(segment, RequestCode.GET_EARLIEST_MSG_STORETIME, to_fields(fields))
+                answer = yield from self.request(segment, RequestCode.GET_EARLIEST_MSG_STORETIME, to_fields(fields))
                 found = _number(answer, "timestamp")
             if found is not None and found >= 0:
                 return found
@@ -174,18 +174,18 @@ class StaticReads:
     def _first_at(self, topic: str, segment: Segment, time_ms: int) -> Procedure[int | None]:
         """Return the first physical offset of a segment stored at or after *time_ms*, or None if there is none."""
         if segment.broker == self.mappings.broker:
-            log = self.log_of(topic, segment)
-            if log is None:
+            index = self.index_of(topic, segment)
+            if index is None:
                 return None
-            found = yield from self._store.offset_at_time(log, time_ms)
-            end = log.offset_max
+            found = yield from self._store.offset_at_time(index, time_ms)
+            end = index.offset_max
         else:
             fields = SearchOffsetFields(topic=topic, queue_id=segment.queue_id, timestamp=time_ms)
-            answer = yield from self.ask(segment, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, to_fields(fields))
+            answer = yield from self.request(segment, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, to_fields(fields))
             found = _number(answer, "offset")
             end = segment.end
             if not segment.is_sealed:
-                end = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                end = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         if segment.is_sealed:
             end = min(end, segment.end)
         return max(found, segment.start) if 0 <= found < end else None
@@ -193,36 +193,38 @@ class StaticReads:
     def _bounds(self, topic: str, segment: Segment) -> Procedure[tuple[int, int]]:
         """Return the physical end and the lowest physical offset of a segment."""
         if segment.broker == self.mappings.broker:
-            log = self.log_of(topic, segment)
-            end, lowest = (segment.start, segment.start) if log is None else (log.offset_max, log.offset_min)
+            index = self.index_of(topic, segment)
+            end, lowest = (segment.start, segment.start) if index is None else (index.offset_max, index.offset_min)
         else:
-            lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            lowest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
             end = segment.end
             if not segment.is_sealed:
-                end = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                end = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         return (min(end, segment.end) if segment.is_sealed else end), lowest
 
     # Other brokers.
 
-    def pull(self, topic: str, segment: Segment, asked: PullFields, physical: int, count: int) -> Procedure[Command]:
+    def pull(
+        self, topic: str, segment: Segment, client_fields: PullFields, physical: int, count: int
+    ) -> Procedure[Command]:
         """Pull from the broker of a segment, from a physical offset on, without long polling and without committing.
 
         Raises:
             PeerFailed: That broker cannot be reached; the text names it.
         """
         fields = msgspec.structs.replace(
-            asked,
+            client_fields,
             topic=topic,
             queue_id=segment.queue_id,
             queue_offset=physical,
             max_msg_nums=count,
-            sys_flag=asked.sys_flag & ~(COMMIT_OFFSET | SUSPEND) | SUBSCRIPTION,
+            sys_flag=client_fields.sys_flag & ~(COMMIT_OFFSET | SUSPEND) | SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
         )
-        return (yield from self.ask(segment, RequestCode.PULL_MESSAGE, to_fields(fields)))
+        return (yield from self.request(segment, RequestCode.PULL_MESSAGE, to_fields(fields)))
 
-    def ask(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Procedure[Command]:
+    def request(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Procedure[Command]:
         """Send a request with physical offsets to the broker of a segment, or to its replica if the broker is down.
 
         Raises:
@@ -236,21 +238,21 @@ class StaticReads:
             answer: Command = yield PeerCall(address, command, REMOTE_TIMEOUT_MS)
         except PeerFailed as error:
             if address is not None:
-                self._view.forget(address)
+                self._view.forget_address(address)
                 yield from self._view.refresh()
-            copied = yield from self._ask_replica(broker, command)
-            if copied is None:
+            replica_answer = yield from self._request_replica(broker, command)
+            if replica_answer is None:
                 raise PeerFailed(
                     f"broker {broker}, which holds this part of the queue, does not answer: {error}"
                 ) from error
-            answer = copied
+            answer = replica_answer
         if answer.code not in _TOLERATED:
             raise PeerFailed(
                 f"broker {broker}, which holds this part of the queue, refused with code {answer.code}: {answer.remark}"
             )
         return answer
 
-    def _ask_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
+    def _request_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
         """Send a request to a replica of a broker that is down; return None if no replica answers."""
         replica = self._view.replica(broker)
         if replica is None:
@@ -261,9 +263,9 @@ class StaticReads:
             return None
         return answer
 
-    def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
+    def request_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
         """Send a request about a static topic to every other broker of it; return the successful answers."""
-        if not self._view.is_told():
+        if not self._view.has_answer():
             yield from self._view.refresh()
         answers = []
         mapping = self.mappings.find(fields["topic"])
@@ -277,8 +279,8 @@ class StaticReads:
                 answers.append(answer)
         return answers
 
-    def _ask_offset(self, topic: str, segment: Segment, code: RequestCode) -> Procedure[int]:
-        answer = yield from self.ask(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
+    def _fetch_offset(self, topic: str, segment: Segment, code: RequestCode) -> Procedure[int]:
+        answer = yield from self.request(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
         return _number(answer, "offset")
 
 

@@ -29,20 +29,20 @@ from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.store.log.record_reader import decode_at
 from holdfast.wire.records.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED
-from holdfast.wire.records.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_some
+from holdfast.wire.records.inner_batch import INNER_BATCH, UNPACKED_SIZE_MAX, is_inner_batch, unwrap_encoded
 from holdfast.wire.records.properties import find_property
 from holdfast.wire.records.record import LAYOUTS, StoredRecord, body_crc, decode_record, topic_part
 
-KEPT_SIZE_MAX: Final = 32 * 1024 * 1024
-_KEPT_COUNT_MAX: Final = 4096
-_KEPT_PER_ITEM: Final = 16
+CACHED_SIZE_MAX: Final = 32 * 1024 * 1024
+_CACHED_COUNT_MAX: Final = 4096
+_CACHED_SIZE_PER_ITEM: Final = 16
 _TAGS: Final = names.TAGS.encode()
 _UNIQUE_KEY: Final = names.UNIQUE_KEY.encode()
 _KEYS: Final = names.KEYS.encode()
 _HOST_BITS_SHIFT: Final = 4
 
 
-class Reason(StrEnum):
+class UnpackReason(StrEnum):
     """Why a batch is unpacked. The values are metric labels."""
 
     SPLIT = "split"
@@ -50,7 +50,7 @@ class Reason(StrEnum):
     QUERY = "query"
 
 
-class OpenedBatch:
+class UnpackedBatch:
     """The messages of one record, each available as a single record.
 
     Single records are built on demand, a few at a time: no client wants all of a large batch at once.
@@ -77,7 +77,7 @@ class OpenedBatch:
     @property
     def size(self) -> int:
         """The memory it uses: its items, and per item its end and the hash of its tag."""
-        return len(self._items) + _KEPT_PER_ITEM * len(self._ends)
+        return len(self._items) + _CACHED_SIZE_PER_ITEM * len(self._ends)
 
     def data(self, index: int, count: int = 1) -> bytes:
         """Return *count* consecutive records from message *index* on."""
@@ -124,10 +124,12 @@ class OpenedBatch:
 
     def find_keyed(self, key: str) -> list[int]:
         """Return the indexes of messages that have *key* among their keys, or as their unique key."""
-        wanted, found = key.encode(errors="replace"), []
+        encoded_key, found = key.encode(errors="replace"), []
         for index, properties in enumerate(self._properties()):
             keys = find_property(properties, _KEYS)
-            if find_property(properties, _UNIQUE_KEY) == wanted or (keys is not None and wanted in keys.split()):
+            if find_property(properties, _UNIQUE_KEY) == encoded_key or (
+                keys is not None and encoded_key in keys.split()
+            ):
                 found.append(index)
         return found
 
@@ -137,43 +139,43 @@ def _hash_tag(tag: bytes) -> int:
     return java_hash(tag.decode(errors="replace"))
 
 
-_NOTHING: Final = OpenedBatch(0, b"", ())
+_NOTHING: Final = UnpackedBatch(0, b"", ())
 
 
-class OpenedBatches:
+class BatchCache:
     """Unpacks batches, and caches the most recently used.
 
     Attributes:
-        opened: How often a batch was unpacked, by reason.
+        unpacked: How often a batch was unpacked, by reason.
         inflated: How often a batch was decompressed for that, by reason.
         unreadable: How often a batch could not be unpacked, by reason.
     """
 
-    def __init__(self, kept_size_max: int = KEPT_SIZE_MAX) -> None:
-        self.opened = dict.fromkeys(Reason, 0)
-        self.inflated = dict.fromkeys(Reason, 0)
-        self.unreadable = dict.fromkeys(Reason, 0)
-        self._kept: OrderedDict[int, OpenedBatch] = OrderedDict()  # by position, the last used one last
-        self._kept_size = 0
-        self._kept_size_max = kept_size_max
-        self._asked: tuple[OpenedBatch, int, int] | None = None
-        self._made = b""
+    def __init__(self, cached_size_max: int = CACHED_SIZE_MAX) -> None:
+        self.unpacked = dict.fromkeys(UnpackReason, 0)
+        self.inflated = dict.fromkeys(UnpackReason, 0)
+        self.unreadable = dict.fromkeys(UnpackReason, 0)
+        self._cached: OrderedDict[int, UnpackedBatch] = OrderedDict()  # by position, the last used one last
+        self._cached_size = 0
+        self._cached_size_max = cached_size_max
+        self._last_request: tuple[UnpackedBatch, int, int] | None = None
+        self._last_data = b""
 
-    def data(self, batch: OpenedBatch, index: int, count: int) -> bytes:
+    def data(self, batch: UnpackedBatch, index: int, count: int) -> bytes:
         """Return *count* records of *batch* from message *index* on; repeated calls reuse the last result.
 
         A new batch wakes all pulls that are parked on its queue, and they want the same messages.
         """
-        asked = (batch, index, count)
-        if asked != self._asked:
-            self._asked, self._made = asked, batch.data(index, count)
-        return self._made
+        request = (batch, index, count)
+        if request != self._last_request:
+            self._last_request, self._last_data = request, batch.data(index, count)
+        return self._last_data
 
-    def fetch(self, position: int, size: int, reason: Reason) -> Steps[OpenedBatch | None]:
+    def fetch(self, position: int, size: int, reason: UnpackReason) -> Steps[UnpackedBatch | None]:
         """Return the messages of the record at *position*, batch or not; None if it is gone or unreadable."""
-        kept = self._find(position)
-        if kept is not None:
-            return kept or None
+        cached = self._find(position)
+        if cached is not None:
+            return cached or None
         try:
             data = yield LogRange(position, size)
         except CorruptRecord:
@@ -182,54 +184,56 @@ class OpenedBatches:
         if record is None:
             return None
         if is_inner_batch(record.sys_flag):
-            return self.open_own(record, reason)
-        return OpenedBatch(record.offset, data[: record.size], (record.size,))
+            return self.unpack_cached(record, reason)
+        return UnpackedBatch(record.offset, data[: record.size], (record.size,))
 
-    def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
+    def unpack_cached(self, record: StoredRecord, reason: UnpackReason) -> UnpackedBatch | None:
         """Unpack a batch in this broker's log; return None if that fails."""
         batch = self._find(record.position)
         if batch is None:
-            batch = self.open(record, reason) or _NOTHING
-            self._keep(record.position, batch)  # Cache a failure, too, so that it is not tried again.
+            batch = self.unpack(record, reason) or _NOTHING
+            self._add(record.position, batch)  # Cache a failure, too, so that it is not tried again.
         return batch or None
 
-    def open(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
+    def unpack(self, record: StoredRecord, reason: UnpackReason) -> UnpackedBatch | None:
         """Unpack a batch from the log of any broker; return None if that fails."""
         try:
-            batch = split(record)
+            batch = unpack_batch(record)
         except RemoteProtocolError:
             self.unreadable[reason] += 1
             return None
-        self.opened[reason] += 1
+        self.unpacked[reason] += 1
         if record.sys_flag & COMPRESSED:
             self.inflated[reason] += 1
         return batch
 
-    def _find(self, position: int) -> OpenedBatch | None:
-        kept = self._kept.get(position)
-        if kept is not None:
-            self._kept.move_to_end(position)
-        return kept
+    def _find(self, position: int) -> UnpackedBatch | None:
+        cached = self._cached.get(position)
+        if cached is not None:
+            self._cached.move_to_end(position)
+        return cached
 
-    def _keep(self, position: int, batch: OpenedBatch) -> None:
+    def _add(self, position: int, batch: UnpackedBatch) -> None:
         """Cache *batch*, whatever its size, and evict the least recently used ones beyond the limits."""
-        self._kept[position] = batch
-        self._kept_size += batch.size
-        while (self._kept_size > self._kept_size_max or len(self._kept) > _KEPT_COUNT_MAX) and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_size -= oldest.size
+        self._cached[position] = batch
+        self._cached_size += batch.size
+        while (self._cached_size > self._cached_size_max or len(self._cached) > _CACHED_COUNT_MAX) and len(
+            self._cached
+        ) > 1:
+            _, oldest = self._cached.popitem(last=False)
+            self._cached_size -= oldest.size
 
 
-def split(record: StoredRecord) -> OpenedBatch:
+def unpack_batch(record: StoredRecord) -> UnpackedBatch:
     """Unpack an inner batch.
 
     Raises:
         RemoteProtocolError: It cannot be unpacked, or would be too large.
     """
-    items, ends = unwrap_some(record.body, record.sys_flag, record.properties, size_max=OPENED_SIZE_MAX)
+    items, ends = unwrap_encoded(record.body, record.sys_flag, record.properties, size_max=UNPACKED_SIZE_MAX)
     sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
     outer = msgspec.structs.replace(record, sys_flag=sys_flag, body=b"", properties=b"")
-    return OpenedBatch(record.offset, items, ends, outer)
+    return UnpackedBatch(record.offset, items, ends, outer)
 
 
 def _layout_of(outer: StoredRecord) -> Struct:

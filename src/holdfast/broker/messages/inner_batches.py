@@ -48,12 +48,12 @@ class InnerBatch(msgspec.Struct, frozen=True, gc=False):
     sys_flag: int
 
 
-def says_inner(fields: SendFields) -> bool:
+def claims_inner_batch(fields: SendFields) -> bool:
     """Return whether a send claims to be an inner batch; the claim may be invalid."""
     return bool(fields.sys_flag & IS_INNER) or find_property(fields.properties, names.INNER_COUNT) is not None
 
 
-def judge(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | Refusal | None:
+def validate_inner_batch(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | Refusal | None:
     """Validate a send; return it as an inner batch, None if it is none, or a refusal if it is invalid.
 
     Args:
@@ -62,10 +62,10 @@ def judge(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | 
         is_batched: Whether the target queue has an index by record.
     """
     properties = fields.properties
-    said = find_property(properties, names.INNER_COUNT) if _COUNT in properties else None
-    is_closed = bool(fields.sys_flag & IS_INNER)
-    if not is_closed:
-        if said is not None:
+    stated_count = find_property(properties, names.INNER_COUNT) if _COUNT in properties else None
+    has_inner_flag = bool(fields.sys_flag & IS_INNER)
+    if not has_inner_flag:
+        if stated_count is not None:
             return _refuse("INNER_NUM is set without 0x80 in the sys flag: set 0xC0, or remove INNER_NUM")
         if not (is_batched and fields.batch) or fields.sys_flag & COMPRESSED:
             return None
@@ -75,16 +75,18 @@ def judge(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | 
             "its sys flag, uncompressed, and it is split; or send to a topic with queue.type=BatchCQ"
         )
     unique_key = find_property(properties, names.UNIQUE_KEY) or ""
-    if not (is_closed or unique_key):
+    if not (has_inner_flag or unique_key):
         return None
     if fault := _find_fault(fields):
         return _refuse(fault)
-    count = _find_count(said, body, is_closed=is_closed, is_compressed=bool(fields.sys_flag & COMPRESSED))
+    count = _find_count(
+        stated_count, body, has_inner_flag=has_inner_flag, is_compressed=bool(fields.sys_flag & COMPRESSED)
+    )
     if isinstance(count, Refusal):
         return count
     if properties and properties[-1] != VALUE_END:
         properties += VALUE_END
-    if not is_closed:
+    if not has_inner_flag:
         properties = f"{properties}{_COUNT}{count}{VALUE_END}"
     return InnerBatch(unique_key, count, properties, fields.sys_flag | INNER_BATCH)
 
@@ -101,23 +103,23 @@ def _find_fault(fields: SendFields) -> str | None:
     return None
 
 
-def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed: bool) -> int | Refusal:
+def _find_count(stated_count: str | None, body: Piece, *, has_inner_flag: bool, is_compressed: bool) -> int | Refusal:
     """Return the number of messages in a batch. The sender's count is trusted only if the batch is compressed."""
-    count = parse_count(said, 0)
-    if is_closed and not 1 <= count <= COUNT_MAX:
-        stated = "no INNER_NUM" if said is None else f"INNER_NUM {said[:20]!r}"
+    count = parse_count(stated_count, 0)
+    if has_inner_flag and not 1 <= count <= COUNT_MAX:
+        stated = "no INNER_NUM" if stated_count is None else f"INNER_NUM {stated_count[:20]!r}"
         return _refuse(f"an inner batch must state its number of messages, 1 to {COUNT_MAX}; this one has {stated}")
     if is_compressed:
         return count
     try:
-        seen = count_items(body, count_max=COUNT_MAX)
+        counted = count_items(body, count_max=COUNT_MAX)
     except RemoteProtocolError as error:
         return _refuse(f"{error}; an inner batch holds 1 to {COUNT_MAX} messages")
-    if not seen:
+    if not counted:
         return _refuse("the batch is empty")
-    if is_closed and seen != count:
-        return _refuse(f"the inner batch states {count} messages but holds {seen}: send the correct INNER_NUM")
-    return seen
+    if has_inner_flag and counted != count:
+        return _refuse(f"the inner batch states {count} messages but holds {counted}: send the correct INNER_NUM")
+    return counted
 
 
 def _refuse(reason: str) -> Refusal:

@@ -11,25 +11,25 @@ from holdfast.broker.messages.writer import Draft
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
-from holdfast.store.queues.queue_log import ENTRY, Entry, QueueLog
+from holdfast.store.queues.queue_log import ENTRY, Entry, QueueIndex
 from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.records.record import StoredRecord
 
-__all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "read_scheduled", "to_draft"]
+__all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "to_draft", "try_read_record"]
 
-_AHEAD: Final = 6400  # cold index entries to read ahead: as many as the kernel would
+_READ_AHEAD: Final = 6400  # cold index entries to read ahead: as many as the kernel would
 
 
-def read_entries(queue: QueueLog, start: int, count: int) -> Steps[list[Entry]]:
+def read_entries(queue: QueueIndex, start: int, count: int) -> Steps[list[Entry]]:
     """Return the index entries of up to *count* messages of *queue*, from *start* on.
 
     Waits for cold entries. Returns an empty list if *start* has expired meanwhile.
     """
-    raw, _ = yield from queue.fetch_stretch(start, count, ahead=_AHEAD)
+    raw, _ = yield from queue.fetch_range(start, count, ahead=_READ_AHEAD)
     return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY.size * ENTRY.size]))
 
 
-def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:
+def try_read_record(position: int, size: int) -> Steps[StoredRecord | None]:
     """Return the record that an index entry points to, or None if it is gone or damaged.
 
     For background work, which must not stop at one bad record.

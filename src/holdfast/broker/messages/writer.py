@@ -69,7 +69,7 @@ class LogWriter:
     def __init__(self, store: MessageStore, levels: DelayLevels, mappings: Mappings, *, message_size_max: int) -> None:
         self._store = store
         self.mappings = mappings
-        self.is_held: Callable[[tuple[str, int]], bool] = lambda _place: False
+        self.is_held: Callable[[tuple[str, int]], bool] = lambda _key: False
         self._levels = levels
         self._message_size_max = message_size_max
 
@@ -88,11 +88,11 @@ class LogWriter:
         )
         return self.append(scheduled, now_ms)
 
-    def homes(self, topic: str, queue_id: int) -> list[int]:
+    def physical_queues(self, topic: str, queue_id: int) -> list[int]:
         """Return the physical queues on this broker that store, or stored, messages of *queue_id*."""
         if not self.mappings.is_static(topic):
             return [queue_id]
-        return [log.queue_id for log in self.mappings.own_logs(topic, queue_id)]
+        return [index.queue_id for index in self.mappings.own_indexes(topic, queue_id)]
 
     def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
         """Store *draft* unchanged. Refuse it if it is too large, or if its logical queue is not open here."""
@@ -109,9 +109,9 @@ class LogWriter:
             )
         queue, delta = None, 0
         if self.mappings.is_static(draft.topic):
-            place = self.mappings.place(draft.topic, draft.queue_id)
-            queue, delta = place.queue_log, place.delta
-            if queue is None or place.state != "open" or self.is_held((draft.topic, draft.queue_id)):
+            placement = self.mappings.placement(draft.topic, draft.queue_id)
+            queue, delta = placement.queue_index, placement.delta
+            if queue is None or placement.state != "open" or self.is_held((draft.topic, draft.queue_id)):
                 return not_leader_to_send(draft.topic, draft.queue_id, self.mappings.broker)
         tags_code = draft.tags_code
         if tags_code is None:

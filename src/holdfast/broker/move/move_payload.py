@@ -17,15 +17,15 @@ import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.mapping.mapping_journal import MoveState
-from holdfast.broker.produce.exactly_once import SinkBook
-from holdfast.broker.relay.forward_dedup import Forwarded
+from holdfast.broker.produce.exactly_once import SinkProgress
+from holdfast.broker.relay.forward_dedup import ForwardedNames
 from holdfast.broker.tables.groups import GroupTable
 from holdfast.broker.tables.locks import QueueLocks
 from holdfast.model.mapping import LogicalQueue, TopicMapping
-from holdfast.wire.requests.moves import Move, OffsetCopy, Opening, QueueFloor
+from holdfast.wire.requests.moves import Move, OpenQueues, QueueFloor, QueueOffsetBackup
 
 
-class Luggage:
+class MovePayload:
     """Packs the payload on the source and unpacks it on the target."""
 
     def __init__(
@@ -33,8 +33,8 @@ class Luggage:
         offsets: OffsetTable,
         groups: GroupTable,
         locks: QueueLocks,
-        forwarded: Forwarded,
-        sinks: SinkBook,
+        forwarded: ForwardedNames,
+        sinks: SinkProgress,
     ) -> None:
         self._forwarded = forwarded
         self._offsets = offsets
@@ -47,15 +47,15 @@ class Luggage:
         """How often the offsets file was saved. State unpacked now is on disk once this number has grown."""
         return self._offsets.save_count
 
-    def pack(self, opening: Opening, queues: Collection[int]) -> Opening:
+    def pack(self, open_order: OpenQueues, queues: Collection[int]) -> OpenQueues:
         """Return *opening* with the whole payload of these queues."""
         return msgspec.structs.replace(
-            opening,
-            offsets=self._pack_offsets(opening.topic, queues),
-            resets=self._offsets.resets_of(opening.topic, queues),
-            locks=self._locks.held_of(opening.topic, queues),
-            forwarded=self._forwarded.of(opening.topic, queues),
-            sinks=self._sinks.pack(opening.topic, queues),
+            open_order,
+            offsets=self._pack_offsets(open_order.topic, queues),
+            resets=self._offsets.resets_of(open_order.topic, queues),
+            locks=self._locks.locks_of(open_order.topic, queues),
+            forwarded=self._forwarded.names_of(open_order.topic, queues),
+            sinks=self._sinks.pack(open_order.topic, queues),
         )
 
     def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
@@ -68,17 +68,17 @@ class Luggage:
             for group in self._offsets.groups_of(topic)
         }
 
-    def leave(self, topic: str, queues: Collection[int]) -> None:
+    def forget(self, topic: str, queues: Collection[int]) -> None:
         """Forget the locks, pending resets and sink states of queues that have moved away."""
         self._offsets.forget_resets(topic, queues)
         self._locks.forget_queues(topic, queues)
         self._sinks.forget(topic, queues)
 
-    def found(
+    def build_state(
         self,
         mapping: TopicMapping,
         queues: Sequence[LogicalQueue],
-        copies: Iterable[OffsetCopy | QueueFloor],
+        backups: Iterable[QueueOffsetBackup | QueueFloor],
         now_ms: int,
         *,
         reason: str = "forced",
@@ -88,7 +88,7 @@ class Luggage:
         Args:
             mapping: The mapping that contains them.
             queues: The queues before the change.
-            copies: The group offsets that were found.
+            backups: The group offsets that were found.
             now_ms: The time.
             reason: Why there was no payload.
         """
@@ -96,14 +96,14 @@ class Luggage:
             return None
         offsets: dict[str, dict[int, int]] = {}
         resets: dict[str, list[int]] = {}
-        for copy in copies:
-            for group, offset in copy.offsets.items():
-                offsets.setdefault(group, {})[copy.queue] = offset
-            for group in copy.resets:
-                resets.setdefault(group, []).append(copy.queue)
-        source, name = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.{reason.replace(' ', '-')}"
+        for backup in backups:
+            for group, offset in backup.offsets.items():
+                offsets.setdefault(group, {})[backup.queue] = offset
+            for group in backup.resets:
+                resets.setdefault(group, []).append(backup.queue)
+        source, move_id = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.{reason.replace(' ', '-')}"
         move = Move(
-            id=name,
+            id=move_id,
             topic=mapping.topic,
             queues=sorted(queue.queue for queue in queues),
             source=source,
@@ -113,8 +113,8 @@ class Luggage:
             started_ms=now_ms,
             changed_ms=now_ms,
         )
-        opening = Opening(
-            move=name,
+        open_order = OpenQueues(
+            move=move_id,
             source=source,
             topic=mapping.topic,
             scope=mapping.scope,
@@ -124,28 +124,28 @@ class Luggage:
             offsets=offsets,
             resets=resets,
         )
-        return MoveState(move=move, opening=opening, saved=self.save_count)
+        return MoveState(move=move, opening=open_order, saved=self.save_count)
 
-    def replace(self, state: MoveState | None, now_ms: int) -> None:
+    def replace_offsets(self, state: MoveState | None, now_ms: int) -> None:
         """Replace all local offsets of the queues with those in *state*: local ones date from an earlier leadership."""
         if state is not None and state.opening is not None:
             for queue in state.move.queues:
                 self._offsets.forget_queue(state.move.topic, queue)
             self.unpack(state.opening, state.move.queues, now_ms)
 
-    def unpack(self, opening: Opening, queues: Collection[int], now_ms: int) -> None:
+    def unpack(self, open_order: OpenQueues, queues: Collection[int], now_ms: int) -> None:
         """Adopt the payload in *opening* for these of its queues."""
-        for group, offsets in opening.offsets.items():
+        for group, offsets in open_order.offsets.items():
             self._groups.ensure(group, now_ms)
-            self._offsets.note_consumer(group, opening.topic)
-            untold = opening.resets.get(group, ())
+            self._offsets.record_consumer(group, open_order.topic)
+            pending_resets = open_order.resets.get(group, ())
             for queue, offset in offsets.items():
                 if queue in queues:
-                    self._offsets.reset(group, opening.topic, queue, offset, deliver=queue in untold)
-        locks = [lock for lock in opening.locks if lock.queue in queues]
-        self._locks.adopt(opening.topic, locks)
-        self._forwarded.adopt(mark for mark in opening.forwarded if mark.queue in queues)
-        self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
+                    self._offsets.reset(group, open_order.topic, queue, offset, deliver=queue in pending_resets)
+        locks = [lock for lock in open_order.locks if lock.queue in queues]
+        self._locks.adopt(open_order.topic, locks)
+        self._forwarded.adopt(mark for mark in open_order.forwarded if mark.queue in queues)
+        self._sinks.adopt(open_order.topic, [state for state in open_order.sinks if state.queue in queues])
 
     def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
         """Adopt the payloads of recorded moves again after a restart, as far as no file has saved them."""
@@ -154,7 +154,7 @@ class Luggage:
             if state.opening is not None and state.move.target == broker:
                 self._forwarded.adopt(state.opening.forwarded)
                 if is_lost:
-                    self.replace(state, now_ms)
+                    self.replace_offsets(state, now_ms)
                 # Sinks have their own file, which may be older than the move; states that are newer there stay.
                 led = set(self._sinks.led(state.move.topic))
                 self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

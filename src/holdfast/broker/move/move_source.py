@@ -22,42 +22,42 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.pull import Pulls
+from holdfast.broker.consume.pull import PullHandler
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
-from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.relay import Relay
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, SendBytes
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
-from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.store.queues.queue_log import QueueIndex
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.moves import (
     Move,
+    MoveId,
     MoveList,
-    MoveName,
-    MoveOrder,
-    MoveQuestion,
-    MoveVerdict,
-    Opening,
-    Prepare,
-    Prepared,
-    QueueHomes,
-    Stamp,
+    MoveQuery,
+    MoveQueryAnswer,
+    MoveRequest,
+    OpenQueues,
+    PreparedQueues,
+    PrepareQueues,
+    QueueSegments,
+    QueueTotal,
     decode_body,
     encode_body,
-    read_copied,
+    read_copied_bytes,
 )
 
-PREPARE_PATIENCE_MS: Final = 15_000
+PREPARE_TIMEOUT_MS: Final = 15_000
 """How long to retry an unreachable target before the move fails. The move has changed nothing yet."""
 
 _CALL_MS: Final = 10_000
@@ -65,7 +65,7 @@ _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 
 
-class Handover:
+class MoveSource:
     """Executes the moves whose source is this broker."""
 
     def __init__(
@@ -73,24 +73,24 @@ class Handover:
         options: BrokerOptions,
         mappings: Mappings,
         view: ClusterView,
-        relaying: Relaying,
+        relay: Relay,
         topics: TopicTable,
-        luggage: Luggage,
-        pulls: Pulls,
-        errands: Errands,
+        payload: MovePayload,
+        pulls: PullHandler,
+        turn: Turn,
     ) -> None:
         self._name = options.name
         self._mappings = mappings
         self._view = view
-        self._relaying = relaying
+        self._relay = relay
         self._topics = topics
-        self._luggage = luggage
+        self._payload = payload
         self._pulls = pulls
-        self._errands = errands
+        self._turn = turn
         self._count = 0
-        self._driven, self._by_tool = set[str](), set[str]()
+        self._driven, self._tool_moves = set[str](), set[str]()
         # Announces the queues' consumers to the target, before they reach it through brokers it does not know.
-        self.introduce: Callable[[str], Procedure[None]] | None = None
+        self.announce_members: Callable[[str], Procedure[None]] | None = None
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
@@ -99,7 +99,7 @@ class Handover:
             RequestCode.LIST_MOVES: self.list_moves,
             RequestCode.CANCEL_MOVE: self.cancel,
             RequestCode.RESUME_MOVE: self.resume,
-            RequestCode.ASK_MOVE: self.ask,
+            RequestCode.QUERY_MOVE: self.report_state,
         }
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
@@ -112,26 +112,26 @@ class Handover:
 
     def move(self, request: Request) -> Procedure[Answer]:
         """Answer 7001 once the order is on disk. The move then runs in the background."""
-        order = decode_body(request.command.body, MoveOrder)
+        order = decode_body(request.command.body, MoveRequest)
         planned = yield from self._plan_order(order)
         return planned if isinstance(planned, Refusal) else request.answer(body=encode_body(planned))
 
-    def carry_out(self, order: MoveOrder) -> Procedure[bool]:
+    def move_and_wait(self, order: MoveRequest) -> Procedure[bool]:
         """Move queues and wait for completion. Return False if the move is refused or does not complete."""
         planned = yield from self._plan_order(order)
         if isinstance(planned, Refusal):
             return False
-        self._by_tool.add(planned.id)  # The tool publishes its own epoch to all brokers; it must stay the newest.
+        self._tool_moves.add(planned.id)  # The tool publishes its own epoch to all brokers; it must stay the newest.
         while self._state(planned.id) not in FINISHED:
             yield Pause(_PAUSE_MIN_MS)
         return self._state(planned.id) == "done"
 
-    def _plan_order(self, order: MoveOrder) -> Procedure[Move | Refusal]:
+    def _plan_order(self, order: MoveRequest) -> Procedure[Move | Refusal]:
         """Validate and persist an order, and start the move."""
-        refusal = self._find_fault(order)
+        refusal = self._find_refusal(order)
         if refusal is not None:
             return refusal
-        now_ms = self._errands.now_ms
+        now_ms = self._turn.now_ms
         move = Move(
             id=self._next_id(now_ms),
             topic=order.topic,
@@ -165,8 +165,8 @@ class Handover:
 
     def _cancel(self, request: Request, state: MoveState) -> Procedure[Answer]:
         if state.move.state not in FINISHED:
-            yield Synced(self._note(state, "cancelled", "by an operator"))
-            self._errands.work.append(self._abort(state.move))
+            yield Synced(self._set_state(state, "cancelled", "by an operator"))
+            self._turn.procedures.append(self._abort(state.move))
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
 
     def resume(self, request: Request) -> Answer | Procedure[Answer]:
@@ -176,28 +176,29 @@ class Handover:
             return state
         move = state.move
         if move.state in {"failed", "cancelled"}:
-            refusal = self._find_fault(MoveOrder(topic=move.topic, queues=move.queues, target=move.target))
+            refusal = self._find_refusal(MoveRequest(topic=move.topic, queues=move.queues, target=move.target))
             if refusal is not None:
                 return refusal
         return self._resume(request, state)
 
     def _resume(self, request: Request, state: MoveState) -> Procedure[Answer]:
         if state.move.state in {"failed", "cancelled"}:
-            yield Synced(self._note(state, "planned"))
+            yield Synced(self._set_state(state, "planned"))
         if state.move.state != "done":
             self._begin(state.move.id)
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
 
     def _find(self, request: Request) -> MoveState | Refusal:
-        name = decode_body(request.command.body, MoveName).id
-        state = self._mappings.moves().get(name)
+        move_id = decode_body(request.command.body, MoveId).id
+        state = self._mappings.moves().get(move_id)
         if state is None or state.move.source != self._name:
             return Refusal(
-                ResponseCode.INVALID_PARAMETER, f"{self._name} has no move {name}: list the moves of its source broker"
+                ResponseCode.INVALID_PARAMETER,
+                f"{self._name} has no move {move_id}: list the moves of its source broker",
             )
         return state
 
-    def _find_fault(self, order: MoveOrder) -> Refusal | None:
+    def _find_refusal(self, order: MoveRequest) -> Refusal | None:
         """Return why the queues cannot be moved, or None if they can."""
         mapping = self._mappings.find(order.topic)
         if mapping is None:
@@ -215,114 +216,117 @@ class Handover:
                     f"logical queue {queue} of {order.topic} is being moved to {other.move.target} already, by move"
                     f" {other.move.id}: wait for it, or cancel it",
                 )
-            place = self._mappings.place(order.topic, queue)
-            if place.state != "open":
-                led = f"; {place.leader} leads it" if place.leader not in {"", self._name} else ""
+            placement = self._mappings.placement(order.topic, queue)
+            if placement.state != "open":
+                leader_hint = f"; {placement.leader} leads it" if placement.leader not in {"", self._name} else ""
                 return Refusal(
                     ResponseCode.NOT_LEADER_FOR_QUEUE,
-                    f"logical queue {queue} of {order.topic} is {place.state} on {self._name}{led}: read the mapping",
+                    f"logical queue {queue} of {order.topic} is {placement.state} on {self._name}{leader_hint}: read "
+                    "the mapping",
                 )
         return None
 
     def _next_id(self, now_ms: int) -> str:
         while True:
             self._count += 1
-            name = f"{self._name}.{now_ms:x}.{self._count}"
-            if name not in self._mappings.moves():
-                return name
+            move_id = f"{self._name}.{now_ms:x}.{self._count}"
+            if move_id not in self._mappings.moves():
+                return move_id
 
     def _own_moves(self) -> list[MoveState]:
         return [state for state in self._mappings.moves().values() if state.move.source == self._name]
 
     # The other side.
 
-    def ask(self, request: Request) -> Answer | Procedure[Answer]:
+    def report_state(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 7012: report the state of a move to the target that prepared for it."""
-        question = decode_body(request.command.body, MoveQuestion)
+        question = decode_body(request.command.body, MoveQuery)
         state = self._mappings.moves().get(question.move)
         if state is None or state.move.source != self._name or state.move.state in {"failed", "cancelled"}:
-            return request.answer(body=encode_body(MoveVerdict(state="unknown")))
+            return request.answer(body=encode_body(MoveQueryAnswer(state="unknown")))
         if state.move.state == "planned":
-            return request.answer(body=encode_body(MoveVerdict(state="going on")))
-        return self._tell_granted(request, state.move.id)
+            return request.answer(body=encode_body(MoveQueryAnswer(state="going on")))
+        return self._answer_granted(request, state.move.id)
 
-    def _tell_granted(self, request: Request, name: str) -> Procedure[Answer]:
+    def _answer_granted(self, request: Request, move_id: str) -> Procedure[Answer]:
         """Answer the target with its grant, but not before the grant is on disk."""
-        yield Synced(self._mappings.position)
-        verdict = MoveVerdict(state="granted", opening=self._opening(self._mappings.moves()[name]))
+        yield Synced(self._mappings.log_end)
+        verdict = MoveQueryAnswer(state="granted", opening=self._to_open_order(self._mappings.moves()[move_id]))
         return request.answer(body=encode_body(verdict))
 
     # Driving.
 
-    def _begin(self, name: str) -> None:
-        if name not in self._driven:
-            self._driven.add(name)
-            self._errands.work.append(self._drive(name))
+    def _begin(self, move_id: str) -> None:
+        if move_id not in self._driven:
+            self._driven.add(move_id)
+            self._turn.procedures.append(self._drive(move_id))
 
-    def _drive(self, name: str) -> Procedure[None]:
+    def _drive(self, move_id: str) -> Procedure[None]:
         """Advance a move until it is finished."""
         try:
-            if self._state(name) == "planned":
-                yield from self._prepare(name)
-            if self._state(name) == "granted":
-                yield from self._hand_over(name)
+            if self._state(move_id) == "planned":
+                yield from self._prepare(move_id)
+            if self._state(move_id) == "granted":
+                yield from self._open_at_target(move_id)
         except DiskFailed:
             return  # The disk fails all writes. The log decides at the next start.
         except MappingRefused as error:  # The topic was deleted meanwhile.
-            self._fail(self._mappings.moves()[name], str(error))
+            self._fail(self._mappings.moves()[move_id], str(error))
         finally:
-            self._driven.discard(name)
-        if self._state(name) == "done" and name not in self._by_tool:
-            yield from self.stamp_all(self._mappings.moves()[name].move.topic)
+            self._driven.discard(move_id)
+        if self._state(move_id) == "done" and move_id not in self._tool_moves:
+            yield from self.announce_epoch(self._mappings.moves()[move_id].move.topic)
 
-    def _state(self, name: str) -> str:
-        return self._mappings.moves()[name].move.state
+    def _state(self, move_id: str) -> str:
+        return self._mappings.moves()[move_id].move.state
 
-    def _prepare(self, name: str) -> Procedure[None]:
+    def _prepare(self, move_id: str) -> Procedure[None]:
         """Let the target prepare, then seal and grant in one event. Nothing changes here before that."""
-        state = self._mappings.moves()[name]
-        deadline_ms = self._errands.now_ms + PREPARE_PATIENCE_MS
+        state = self._mappings.moves()[move_id]
+        deadline_ms = self._turn.now_ms + PREPARE_TIMEOUT_MS
         while True:
             try:
                 answer = yield from self._call(state.move.target, RequestCode.PREPARE_QUEUES, self._plan(state.move))
             except PeerFailed as error:
-                if self._state(name) != "planned":
+                if self._state(move_id) != "planned":
                     return
-                if self._errands.now_ms >= deadline_ms:
+                if self._turn.now_ms >= deadline_ms:
                     self._fail(state, str(error))
                     return
                 yield Pause(_PAUSE_MAX_MS // 4)
                 continue
             break
-        if self.introduce is not None and answer.code == ResponseCode.SUCCESS:
-            yield from self.introduce(state.move.target)
-        while self._state(name) == "planned" and not self._relaying.is_sure(state.move.topic, state.move.queues):
+        if self.announce_members is not None and answer.code == ResponseCode.SUCCESS:
+            yield from self.announce_members(state.move.target)
+        while self._state(move_id) == "planned" and not self._relay.may_accept_sends(
+            state.move.topic, state.move.queues
+        ):
             yield Pause(_PAUSE_MIN_MS)  # Do not hand over a queue that another broker may lead by now.
-        if self._state(name) != "planned":
+        if self._state(move_id) != "planned":
             return  # Cancelled meanwhile; the cancellation has notified the target.
         if answer.code != ResponseCode.SUCCESS:
             self._fail(state, f"{state.move.target} refused: {answer.remark}")
             return
         try:
-            physical = decode_body(answer.body, Prepared).physical
+            physical = decode_body(answer.body, PreparedQueues).physical
             position = self._grant(state, physical)
         except (MappingRefused, RemoteProtocolError, RecordRefused) as error:
             self._fail(state, str(error))
             return
         yield Synced(position)
 
-    def _plan(self, move: Move) -> Prepare:
+    def _plan(self, move: Move) -> PrepareQueues:
         mapping = self._mapping(move.topic)
         config = self._topics.find(move.topic)
         assert config is not None, "a static topic is hosted"
-        return Prepare(
+        return PrepareQueues(
             move=move.id,
             source=self._name,
             topic=config,
             scope=mapping.scope,
             epoch=mapping.epoch,
             total=mapping.total,
-            queues=[_to_homes(mapping.queues[number]) for number in move.queues],
+            queues=[_to_segments(mapping.queues[number]) for number in move.queues],
             address=self._view.address(self._name) or "",
         )
 
@@ -332,7 +336,7 @@ class Handover:
         Raises:
             MappingRefused: the queues changed meanwhile; nothing was written.
         """
-        move, now_ms = state.move, self._errands.now_ms
+        move, now_ms = state.move, self._turn.now_ms
         mapping = self._mapping(move.topic)
         if missing := set(move.queues) - physical.keys():
             raise MappingRefused(
@@ -348,126 +352,132 @@ class Handover:
                 for number in move.queues
             ]
             granted = msgspec.structs.replace(move, state="granted", reason="", changed_ms=now_ms)
-            epoch = mapping.epoch if move.id in self._by_tool else next_epoch(mapping.epoch, now_ms)
+            epoch = mapping.epoch if move.id in self._tool_moves else next_epoch(mapping.epoch, now_ms)
             return self._mappings.change(
-                mapping.put(*sealed, epoch=epoch),
+                mapping.with_queues(*sealed, epoch=epoch),
                 now_ms=now_ms,
                 move=MoveState(move=granted, physical=physical),
             )
         except (MappingRefused, RecordRefused):
             self._mappings.unseal(move.topic, move.queues)
-            self._relaying.release(move.topic, move.queues)
+            self._relay.release(move.topic, move.queues)
             raise
 
-    def _hand_over(self, name: str) -> Procedure[None]:
+    def _open_at_target(self, move_id: str) -> Procedure[None]:
         """Retry the open until the target confirms it, then relay the held sends."""
         pause_ms = _PAUSE_MIN_MS
         copied: int | None = None
-        while self._state(name) == "granted":
-            state = self._mappings.moves()[name]
-            if not self._left(state):
+        while self._state(move_id) == "granted":
+            state = self._mappings.moves()[move_id]
+            if not self._find_unopened(state):
                 break  # The target had opened them, its answer was lost, and they have moved again since.
             try:
-                answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._opening(state))
+                answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._to_open_order(state))
             except PeerFailed as error:
                 reason = str(error)
             else:
                 if answer.code == ResponseCode.SUCCESS:
-                    copied = read_copied(answer)
+                    copied = read_copied_bytes(answer)
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
-                self._relaying.suspect(state.move.topic)  # A forced move may have made another broker the leader.
-            if self._state(name) == "granted":
-                self._tell_waiting(state, reason)
+                self._relay.on_suspect(state.move.topic)  # A forced move may have made another broker the leader.
+            if self._state(move_id) == "granted":
+                self._record_wait(state, reason)
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
-        if self._state(name) != "granted":
+        if self._state(move_id) != "granted":
             return  # A forced move ended this move.
-        self._finish(self._mappings.moves()[name], copied)
+        self._finish(self._mappings.moves()[move_id], copied)
 
-    def _left(self, state: MoveState) -> list[int]:
+    def _find_unopened(self, state: MoveState) -> list[int]:
         """Return the queues of a granted move that are still sealed here and that its target has yet to open."""
         mapping, target = self._mapping(state.move.topic), state.move.target
-        led = mapping.led
-        homes = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
-        return [number for number, home in homes.items() if home and home.place == (target, state.physical.get(number))]
+        led = mapping.led_queues
+        prepared = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
+        return [
+            number
+            for number, home in prepared.items()
+            if home and home.physical_queue == (target, state.physical.get(number))
+        ]
 
-    def _opening(self, state: MoveState) -> Opening:
+    def _to_open_order(self, state: MoveState) -> OpenQueues:
         move = state.move
         mapping = self._mapping(move.topic)
-        numbers = self._left(state) if move.state == "granted" else [n for n in move.queues if n in mapping.queues]
-        opening = Opening(
+        numbers = (
+            self._find_unopened(state) if move.state == "granted" else [n for n in move.queues if n in mapping.queues]
+        )
+        open_order = OpenQueues(
             move=move.id,
             source=self._name,
             topic=move.topic,
             scope=mapping.scope,
             epoch=mapping.epoch,
             total=mapping.total,
-            queues=[_to_homes(_opened(mapping.queues[number])) for number in numbers],
+            queues=[_to_segments(_opened(mapping.queues[number])) for number in numbers],
         )
-        return self._luggage.pack(opening, numbers)
+        return self._payload.pack(open_order, numbers)
 
     def _finish(self, state: MoveState, copied: int | None) -> None:
         """Record that the target leads, release held sends, and wake the pulls that wait for messages here."""
-        move, now_ms = state.move, self._errands.now_ms
-        mapping, left = self._mapping(move.topic), self._left(state)
-        logs = [self._mappings.place(move.topic, number).queue_log for number in left]
+        move, now_ms = state.move, self._turn.now_ms
+        mapping, unopened = self._mapping(move.topic), self._find_unopened(state)
+        logs = [self._mappings.placement(move.topic, number).queue_index for number in unopened]
         done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms, copied=copied)
         self._mappings.change(
-            mapping.put(*(_opened(mapping.queues[number]) for number in left)),
+            mapping.with_queues(*(_opened(mapping.queues[number]) for number in unopened)),
             now_ms=now_ms,
             move=MoveState(move=done, physical=state.physical),
         )
-        self._luggage.leave(move.topic, left)
-        self._relaying.release(move.topic, move.queues)
-        self.wake(log for log in logs if log is not None)
+        self._payload.forget(move.topic, unopened)
+        self._relay.release(move.topic, move.queues)
+        self.wake_pulls(log for log in logs if log is not None)
         self._log("info", "queues moved", move, queues=len(move.queues))
 
-    def wake(self, logs: Iterable[QueueLog]) -> None:
+    def wake_pulls(self, logs: Iterable[QueueIndex]) -> None:
         """Wake the pulls that wait for these queues, so that they ask again: new messages are stored elsewhere."""
         for log in logs:
-            for hold in self._pulls.holds.wake(log):
-                self._errands.effects.append(SendBytes(hold.channel, [self._pulls.send_away(hold)]))
+            for parked_pull in self._pulls.parked_pulls.wake(log):
+                self._turn.effects.append(SendBytes(parked_pull.channel, [self._pulls.answer_queue_moved(parked_pull)]))
 
     # Failed and partial moves.
 
-    def give_up(self, topic: str, queue: int, reason: str) -> None:
+    def drop_queue(self, topic: str, queue: int, reason: str) -> None:
         """Drop one queue from its move, because another broker leads it now. The rest of a granted move continues."""
         for state in self._own_moves():
             move = state.move
             if move.topic != topic or queue not in move.queues or move.state in FINISHED:
                 continue
-            others = [number for number in move.queues if number != queue]
-            if move.state == "granted" and others:
-                fewer = msgspec.structs.replace(move, queues=others)
-                self._mappings.put_move(msgspec.structs.replace(state, move=fewer), self._errands.now_ms)
+            remaining = [number for number in move.queues if number != queue]
+            if move.state == "granted" and remaining:
+                reduced = msgspec.structs.replace(move, queues=remaining)
+                self._mappings.put_move(msgspec.structs.replace(state, move=reduced), self._turn.now_ms)
             else:
                 self._fail(state, reason)
 
     def _fail(self, state: MoveState, reason: str) -> None:
-        self._note(state, "failed", reason)
+        self._set_state(state, "failed", reason)
         self._log("warning", "move failed", state.move, reason=reason)
-        self._errands.work.append(self._abort(state.move))
+        self._turn.procedures.append(self._abort(state.move))
 
     def _abort(self, move: Move) -> Procedure[None]:
         """Notify the target so that it forgets the prepared queues. If that fails, the target will ask later."""
-        question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
+        question = MoveQuery(move=move.id, topic=move.topic, queues=move.queues)
         with suppress(PeerFailed):
             yield from self._call(move.target, RequestCode.ABORT_MOVE, question)
 
-    def _note(self, state: MoveState, word: str, reason: str = "") -> int:
-        move = msgspec.structs.replace(state.move, state=word, reason=reason, changed_ms=self._errands.now_ms)
-        return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._errands.now_ms)
+    def _set_state(self, state: MoveState, new_state: str, reason: str = "") -> int:
+        move = msgspec.structs.replace(state.move, state=new_state, reason=reason, changed_ms=self._turn.now_ms)
+        return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._turn.now_ms)
 
-    def _tell_waiting(self, state: MoveState, reason: str) -> None:
+    def _record_wait(self, state: MoveState, reason: str) -> None:
         """Show operators what a granted move waits for. Logs only the first reason."""
         if not state.move.reason:
-            self._note(state, "granted", reason)
+            self._set_state(state, "granted", reason)
             self._log("warning", "move waits for its target", state.move, reason=reason)
 
     def _log(self, level: str, event: str, move: Move, **rest: object) -> None:
         fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
-        self._errands.effects.append(Log(level, event, fields | rest))
+        self._turn.effects.append(Log(level, event, fields | rest))
 
     # Calls to other brokers.
 
@@ -481,18 +491,18 @@ class Handover:
         try:
             return (yield PeerCall(address, Command(code=code, body=encode_body(body)), _CALL_MS))  # type: ignore[no-any-return]
         except PeerFailed:
-            self._view.doubt()  # Its address may have changed.
+            self._view.suspect_addresses()  # Its address may have changed.
             raise
 
-    def stamp_all(self, topic: str) -> Procedure[None]:
+    def announce_epoch(self, topic: str) -> Procedure[None]:
         """Announce the topic's new epoch to every other broker. One that misses it learns it with the next epoch."""
         mapping, config = self._mappings.find(topic), self._topics.find(topic)
         if mapping is None or config is None:
             return
-        stamp = Stamp(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
+        stamp = QueueTotal(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
         for broker in self._view.brokers(mapping.scope):
             with suppress(PeerFailed):
-                yield from self._call(broker, RequestCode.PUT_STAMP, stamp)
+                yield from self._call(broker, RequestCode.PUT_QUEUE_TOTAL, stamp)
 
     def _mapping(self, topic: str) -> TopicMapping:
         mapping = self._mappings.find(topic)
@@ -505,5 +515,5 @@ def _opened(queue: LogicalQueue) -> LogicalQueue:  # A segment prepared after an
     return queue if queue.prepared is None or queue.leader.is_open else queue.open_next()
 
 
-def _to_homes(queue: LogicalQueue) -> QueueHomes:
-    return QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])
+def _to_segments(queue: LogicalQueue) -> QueueSegments:
+    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])

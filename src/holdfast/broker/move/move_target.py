@@ -23,49 +23,49 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
-from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
-from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.move.move_payload import MovePayload
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
-from holdfast.model.scope import require_home, to_shown_scope
+from holdfast.model.scope import require_in_scope, to_shown_scope
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.cluster.mapping import from_home
+from holdfast.wire.cluster.mapping import from_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.moves import (
     Move,
-    MoveQuestion,
-    MoveVerdict,
-    OpenedFields,
-    Opening,
-    Prepare,
-    Prepared,
-    QueueHomes,
-    Stamp,
+    MoveQuery,
+    MoveQueryAnswer,
+    OpenAnswer,
+    OpenQueues,
+    PreparedQueues,
+    PrepareQueues,
+    QueueSegments,
+    QueueTotal,
     decode_body,
     encode_body,
 )
 
-ASK_AFTER_MS: Final = 10_000
+QUERY_AFTER_MS: Final = 10_000
 """How long a prepared queue waits for its open request before this broker asks the old leader."""
 
-_ASK_PAUSE_MS: Final = 1_000
+_QUERY_PAUSE_MS: Final = 1_000
 
 
-class Takeover:
+class MoveTarget:
     """Executes the moves whose target is this broker.
 
     Attributes:
-        luggage: Packs and unpacks the payload of a move.
+        payload: Packs and unpacks the payload of a move.
     """
 
     def __init__(
@@ -74,43 +74,43 @@ class Takeover:
         mappings: Mappings,
         view: ClusterView,
         topics: TopicTable,
-        luggage: Luggage,
-        errands: Errands,
+        payload: MovePayload,
+        turn: Turn,
     ) -> None:
         self._name = options.name
         self._mappings = mappings
         self._view = view
         self._topics = topics
-        self.luggage = luggage
-        self._errands = errands
+        self.payload = payload
+        self._turn = turn
         self._namesrv = options.namesrv
-        self._fresh: set[str] = set()  # moves whose open directly follows their prepare: no inquiry needed
-        self.on_stamp: Callable[[str], None] = lambda _topic: None
-        self.inquire: Callable[[str], Procedure[None]] = view.refresh
-        luggage.restore(self._name, mappings.moves().values(), errands.now_ms)
+        self._just_prepared: set[str] = set()  # moves whose open directly follows their prepare: no inquiry needed
+        self.on_epoch: Callable[[str], None] = lambda _topic: None
+        self.refresh_leaders: Callable[[str], Procedure[None]] = view.refresh
+        payload.restore(self._name, mappings.moves().values(), turn.now_ms)
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
         return {
-            RequestCode.PREPARE_QUEUES: guard(self._prepare),
-            RequestCode.OPEN_QUEUES: guard(self._open),
-            RequestCode.ABORT_MOVE: guard(self._abort),
-            RequestCode.PUT_STAMP: guard(self._stamp),
+            RequestCode.PREPARE_QUEUES: refuse_on_error(self._prepare),
+            RequestCode.OPEN_QUEUES: refuse_on_error(self._open),
+            RequestCode.ABORT_MOVE: refuse_on_error(self._abort),
+            RequestCode.PUT_QUEUE_TOTAL: refuse_on_error(self._record_epoch),
         }
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - everything runs as deferred work
         """Ask the old leaders about queues that were prepared before a restart."""
         for state in self._incoming():
-            self._errands.work.append(self._await_verdict(state.move.id, 0))
+            self._turn.procedures.append(self._await_verdict(state.move.id, 0))
 
     # Preparing.
 
     def _prepare(self, request: Request) -> Procedure[Answer]:
         """Answer 7010 once the undecided segments are on disk."""
-        order = decode_body(request.command.body, Prepare)
+        order = decode_body(request.command.body, PrepareQueues)
         if order.address:
-            self._view.teach(order.source, order.address)
-        if not self._view.is_told(order.topic.name):
+            self._view.record_address(order.source, order.address)
+        if not self._view.has_answer(order.topic.name):
             yield from self._view.refresh(order.topic.name)  # Now, while no client waits for the queue.
         known = self._mappings.moves().get(order.move)
         if known is not None and known.move.state == "done":
@@ -118,23 +118,23 @@ class Takeover:
                 "one move at a time",
                 f"{self._name} has opened the queues of move {order.move} already: read the mapping again",
             )
-        mapping = self.host(order.topic, order.scope, order.epoch, order.total)
+        mapping = self.ensure_mapping(order.topic, order.scope, order.epoch, order.total)
         received = [to_queue(homes) for homes in order.queues]
         try:
             for queue in received:
                 _require_newer(mapping, queue)
                 self._view.require_newest(mapping.topic, queue)
         except MappingRefused:
-            self.on_stamp(order.topic.name)  # Either broker may be out of date, also this one.
+            self.on_epoch(order.topic.name)  # Either broker may be out of date, also this one.
             raise
         received = [_with_own_ends(mapping, queue) for queue in received]
-        kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in received}
-        mapping = mapping.put(*received)
-        new = [queue for queue in received if kept[queue.queue] is None]
-        fresh = self._mappings.allocate(mapping, [queue.queue for queue in new], self._errands.now_ms)
-        physical = {number: fresh[number] if place is None else place for number, place in kept.items()}
-        prepared = mapping.put(*(queue.prepare(self._name, physical[queue.queue]) for queue in received))
-        now_ms = self._errands.now_ms
+        earlier = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in received}
+        mapping = mapping.with_queues(*received)
+        new = [queue for queue in received if earlier[queue.queue] is None]
+        allocated = self._mappings.allocate(mapping, [queue.queue for queue in new], self._turn.now_ms)
+        physical = {number: allocated[number] if queue_id is None else queue_id for number, queue_id in earlier.items()}
+        prepared = mapping.with_queues(*(queue.prepare(self._name, physical[queue.queue]) for queue in received))
+        now_ms = self._turn.now_ms
         move = Move(
             id=order.move,
             topic=order.topic.name,
@@ -147,19 +147,19 @@ class Takeover:
         )
         position = self._mappings.change(prepared, now_ms=now_ms, move=MoveState(move=move, physical=physical))
         if known is None or known.move.state in FINISHED:
-            self._fresh.add(move.id)
-            self._errands.work.append(self._await_verdict(move.id, ASK_AFTER_MS))
+            self._just_prepared.add(move.id)
+            self._turn.procedures.append(self._await_verdict(move.id, QUERY_AFTER_MS))
         yield Synced(position)
-        return request.answer(body=encode_body(Prepared(physical=physical)))
+        return request.answer(body=encode_body(PreparedQueues(physical=physical)))
 
-    def host(self, config: TopicConfig, scope: str, epoch: int, total: int) -> TopicMapping:
+    def ensure_mapping(self, config: TopicConfig, scope: str, epoch: int, total: int) -> TopicMapping:
         """Return the mapping of a topic with another broker's changes applied; create it if it is new here.
 
         Raises:
             MappingRefused: this broker has a normal topic of that name, or one with another kind of index, or the topic
                 has another scope here.
         """
-        require_home(scope, self._mappings.cluster, self._name, config.name)
+        require_in_scope(scope, self._mappings.cluster, self._name, config.name)
         if fault := self._topics.find_kind_fault(config):
             raise MappingRefused("one kind of index", fault)
         mapping = self._mappings.find(config.name)
@@ -178,144 +178,146 @@ class Takeover:
                 f"{self._name} hosts a normal topic {config.name}: delete it there, or make the topic static with it",
             )
         if hosted is None:
-            self._topics.put(msgspec.structs.replace(config, read_queues=0, write_queues=0), self._errands.now_ms)
+            self._topics.put(msgspec.structs.replace(config, read_queues=0, write_queues=0), self._turn.now_ms)
         return TopicMapping(topic=config.name, broker=self._name, scope=scope, epoch=epoch, total=total)
 
     # Opening.
 
     def _open(self, request: Request) -> Procedure[Answer]:
         """Answer 7011 once the open segments are on disk. Segments that are open already stay unchanged."""
-        opening = decode_body(request.command.body, Opening)
-        self._require_kept(opening)
-        yield from self._require_newest(opening)
-        opened = self._find_news(opening)
-        position = self._apply(opening)
-        ends = self._mappings.find_ends(opening.topic, opened)  # In the same event, so before any send.
+        open_order = decode_body(request.command.body, OpenQueues)
+        self._require_segments(open_order)
+        yield from self._require_newest(open_order)
+        opened = self._find_unopened(open_order)
+        position = self._apply(open_order)
+        ends = self._mappings.find_ends(open_order.topic, opened)  # In the same event, so before any send.
         yield Synced(position)
-        copied = self._mappings.count_bytes(opening.topic, ends) if len(opened) == len(opening.queues) else None
-        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
+        copied = self._mappings.count_bytes(open_order.topic, ends) if len(opened) == len(open_order.queues) else None
+        return request.answer(fields=to_fields(OpenAnswer(copied=copied)))
 
-    def _require_kept(self, opening: Opening) -> None:
+    def _require_segments(self, open_order: OpenQueues) -> None:
         """Check that this broker still has the segments: it may have forgotten them after a newer leader took over.
 
         Raises:
             MappingRefused: it forgot a segment, so the old leader must not conclude that it was opened.
         """
-        mapping = self._mappings.find(opening.topic)
-        for received in map(to_queue, opening.queues):
+        mapping = self._mappings.find(open_order.topic)
+        for received in map(to_queue, open_order.queues):
             own = None if mapping is None else mapping.queues.get(received.queue)
             if own is None or own.generation < received.generation:
                 continue
             home = own.find(received.generation)
             # Another broker may have reported the segment as one that was perhaps opened.
-            if home is None or home.place != received.leader.place or (home.forced and home.is_empty):
+            if home is None or home.physical_queue != received.leader.physical_queue or (home.forced and home.is_empty):
                 raise MappingRefused(
                     "newest leader",
                     f"{self._name} never opened generation {received.generation} of logical queue {received.queue} of"
-                    f" {opening.topic}, which is at generation {own.generation}: read the mapping again",
+                    f" {open_order.topic}, which is at generation {own.generation}: read the mapping again",
                 )
 
-    def _require_newest(self, opening: Opening) -> Procedure[None]:
+    def _require_newest(self, open_order: OpenQueues) -> Procedure[None]:
         """Check that no other broker became leader since the queues were granted.
 
         Raises:
             MappingRefused: one did, or no name server can say.
         """
-        unopened = [queue for queue in map(to_queue, opening.queues) if not self._is_opened(opening.topic, queue)]
-        if unopened and opening.move not in self._fresh:
-            known = self._mappings.moves().get(opening.move)
-            yield from self.inquire(opening.topic)
-            if self._namesrv and not self._view.is_told(opening.topic):
+        unopened = [queue for queue in map(to_queue, open_order.queues) if not self._is_opened(open_order.topic, queue)]
+        if unopened and open_order.move not in self._just_prepared:
+            known = self._mappings.moves().get(open_order.move)
+            yield from self.refresh_leaders(open_order.topic)
+            if self._namesrv and not self._view.has_answer(open_order.topic):
                 raise MappingRefused(
                     "newest leader",
-                    f"no name server has told {self._name} who leads {opening.topic}: retry when one is reachable",
+                    f"no name server has told {self._name} who leads {open_order.topic}: retry when one is reachable",
                 )
-            if self._mappings.moves().get(opening.move) != known:
+            if self._mappings.moves().get(open_order.move) != known:
                 raise MappingRefused(
                     "newest leader",
-                    f"move {opening.move} was decided while {self._name} checked for a newer leader: list the moves",
+                    f"move {open_order.move} was decided while {self._name} checked for a newer leader: list the moves",
                 )
         for queue in unopened:
-            self._view.require_newest(opening.topic, queue)
+            self._view.require_newest(open_order.topic, queue)
 
     def _is_opened(self, topic: str, received: LogicalQueue) -> bool:
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(received.queue)
         return own is not None and own.generation >= received.generation
 
-    def _find_record(self, opening: Opening) -> TopicMapping:
-        mapping = self._mappings.find(opening.topic)
+    def _find_mapping(self, open_order: OpenQueues) -> TopicMapping:
+        mapping = self._mappings.find(open_order.topic)
         if mapping is None:
-            raise MappingRefused("prepare first", f"{self._name} has no record of {opening.topic}")
+            raise MappingRefused("prepare first", f"{self._name} has no record of {open_order.topic}")
         return mapping
 
-    def _find_news(self, opening: Opening) -> list[LogicalQueue]:
+    def _find_unopened(self, open_order: OpenQueues) -> list[LogicalQueue]:
         """Return the queues of *opening* that are not open here yet.
 
         Raises:
             MappingRefused: one of them was not prepared here.
         """
-        mapping = self._find_record(opening)
-        return [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
+        mapping = self._find_mapping(open_order)
+        return [queue for queue in map(to_queue, open_order.queues) if self._is_unopened(mapping, queue)]
 
-    def _apply(self, opening: Opening) -> int:
+    def _apply(self, open_order: OpenQueues) -> int:
         """Become the leader of the queues of *opening*. Return the log position to sync.
 
         Raises:
             MappingRefused: *opening* does not match the prepared queues.
         """
-        now_ms = self._errands.now_ms
-        mapping = self._find_record(opening)
-        opened = [_with_own_ends(mapping, queue) for queue in self._find_news(opening)]
-        known = self._mappings.moves().get(opening.move)
+        now_ms = self._turn.now_ms
+        mapping = self._find_mapping(open_order)
+        opened = [_with_own_ends(mapping, queue) for queue in self._find_unopened(open_order)]
+        known = self._mappings.moves().get(open_order.move)
         if opened:
-            self.luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)
+            self.payload.unpack(open_order, {queue.queue for queue in opened}, now_ms)
         move = Move(
-            id=opening.move,
-            topic=opening.topic,
-            queues=sorted(queue.queue for queue in opening.queues),
-            source=opening.source,
+            id=open_order.move,
+            topic=open_order.topic,
+            queues=sorted(queue.queue for queue in open_order.queues),
+            source=open_order.source,
             target=self._name,
             state="done",
             started_ms=now_ms if known is None else known.move.started_ms,
             changed_ms=now_ms,
         )
         if not opened and known is not None and known.move.state == "done":
-            return self._mappings.position
-        state = MoveState(move=move, opening=_only_offsets(opening), saved=self.luggage.save_count)
+            return self._mappings.log_end
+        state = MoveState(move=move, opening=_only_offsets(open_order), saved=self.payload.save_count)
         if known is not None:  # The old leader learned that other queues of the move have a newer leader.
             mapping = self._unprepare(mapping, known.move, set(known.move.queues) - set(move.queues))
         changed = msgspec.structs.replace(
-            mapping.put(*opened), epoch=max(mapping.epoch, opening.epoch), total=max(mapping.total, opening.total)
+            mapping.with_queues(*opened),
+            epoch=max(mapping.epoch, open_order.epoch),
+            total=max(mapping.total, open_order.total),
         )
         position = self._mappings.change(changed, now_ms=now_ms, move=state)
-        self._log("info", "queues taken over", move=opening.move, topic=opening.topic, queues=len(opened))
+        self._log("info", "queues taken over", move=open_order.move, topic=open_order.topic, queues=len(opened))
         return position
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._errands.effects.append(Log(level, event, fields))
+        self._turn.effects.append(Log(level, event, fields))
 
-    def _is_news(self, mapping: TopicMapping, received: LogicalQueue) -> bool:
+    def _is_unopened(self, mapping: TopicMapping, received: LogicalQueue) -> bool:
         """Return whether *received* has still to be opened here.
 
         Raises:
             MappingRefused: its newest segment is on another broker, or on an unprepared queue that holds records.
         """
-        home = received.leader
-        if home.broker != self._name or not home.is_open:
+        leader = received.leader
+        if leader.broker != self._name or not leader.is_open:
             raise MappingRefused(
                 "own queues", f"logical queue {received.queue} of {mapping.topic} would not open on {self._name}"
             )
         own = mapping.queues.get(received.queue)
-        if own is not None and own.generation >= home.generation:
+        if own is not None and own.generation >= leader.generation:
             return False
         prepared = None if own is None else own.prepared
-        if prepared is None or prepared.place != home.place:
-            log = self._mappings.find_log(mapping.topic, home.queue_id)
+        if prepared is None or prepared.physical_queue != leader.physical_queue:
+            log = self._mappings.find_index(mapping.topic, leader.queue_id)
             if log is not None and log.next_offset > 0:
                 raise MappingRefused(
                     "prepare first",
-                    f"queue {home.queue_id} of {mapping.topic} on {self._name} was not prepared and holds records",
+                    f"queue {leader.queue_id} of {mapping.topic} on {self._name} was not prepared and holds records",
                 )
         return True
 
@@ -328,81 +330,81 @@ class Takeover:
             if state.move.target == self._name and state.move.state not in FINISHED
         ]
 
-    def _await_verdict(self, name: str, delay_ms: int) -> Procedure[None]:
+    def _await_verdict(self, move_id: str, delay_ms: int) -> Procedure[None]:
         """Ask the old leader about a prepared move until the move is decided."""
         yield Pause(delay_ms)
-        self._fresh.discard(name)
-        while (state := self._find_undecided(name)) is not None:
-            verdict = yield from self._ask(state.move)
-            opening = verdict.opening if verdict is not None and verdict.state == "granted" else None
-            is_newest = opening is not None and (yield from self._is_newest(opening))
-            state = self._find_undecided(name)
+        self._just_prepared.discard(move_id)
+        while (state := self._find_undecided(move_id)) is not None:
+            verdict = yield from self._query_source(state.move)
+            open_order = verdict.opening if verdict is not None and verdict.state == "granted" else None
+            is_newest = open_order is not None and (yield from self._is_newest(open_order))
+            state = self._find_undecided(move_id)
             if state is None:
                 return
             try:
-                if opening is not None and is_newest:
-                    yield Synced(self._apply(opening))
+                if open_order is not None and is_newest:
+                    yield Synced(self._apply(open_order))
                     return
                 if verdict is not None and verdict.state == "unknown":
-                    yield Synced(self.forget(state, "the old leader has no such move"))
+                    yield Synced(self.cancel_move(state, "the old leader has no such move"))
                     return
             except (MappingRefused, DiskFailed, RecordRefused) as error:
-                self._log("error", "prepared queues cannot be decided", move=name, reason=str(error))
+                self._log("error", "prepared queues cannot be decided", move=move_id, reason=str(error))
                 return
-            yield Pause(_ASK_PAUSE_MS)
+            yield Pause(_QUERY_PAUSE_MS)
 
-    def _find_undecided(self, name: str) -> MoveState | None:
-        state = self._mappings.moves().get(name)
+    def _find_undecided(self, move_id: str) -> MoveState | None:
+        state = self._mappings.moves().get(move_id)
         return None if state is None or state.move.state in FINISHED else state
 
-    def _is_newest(self, opening: Opening) -> Procedure[bool]:
+    def _is_newest(self, open_order: OpenQueues) -> Procedure[bool]:
         try:
-            yield from self._require_newest(opening)
+            yield from self._require_newest(open_order)
         except MappingRefused:
             return False
         return True
 
-    def _ask(self, move: Move) -> Procedure[MoveVerdict | None]:
-        question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
-        command = Command(code=RequestCode.ASK_MOVE, body=encode_body(question))
+    def _query_source(self, move: Move) -> Procedure[MoveQueryAnswer | None]:
+        question = MoveQuery(move=move.id, topic=move.topic, queues=move.queues)
+        command = Command(code=RequestCode.QUERY_MOVE, body=encode_body(question))
         try:
             address = yield from self._view.find_address(move.source)
             answer = yield PeerCall(address, command)
-            return decode_body(answer.body, MoveVerdict) if answer.code == ResponseCode.SUCCESS else None
+            return decode_body(answer.body, MoveQueryAnswer) if answer.code == ResponseCode.SUCCESS else None
         except PeerFailed:
-            self._view.doubt()
+            self._view.suspect_addresses()
             return None
         except RemoteProtocolError:
             return None
 
     def _abort(self, request: Request) -> Procedure[Answer]:
         """Answer 7013: forget the queues prepared for a move, unless they are open."""
-        question = decode_body(request.command.body, MoveQuestion)
+        question = decode_body(request.command.body, MoveQuery)
         state = self._mappings.moves().get(question.move)
         if state is not None and state.move.target == self._name and state.move.state not in FINISHED:
-            yield Synced(self.forget(state, "aborted by the old leader"))
+            yield Synced(self.cancel_move(state, "aborted by the old leader"))
         return request.answer()
 
-    def awaits(self, topic: str) -> bool:
+    def is_awaiting(self, topic: str) -> bool:
         """Return whether queues of *topic* are prepared here and undecided."""
         return any(state.move.topic == topic for state in self._incoming())
 
-    def forget_passed_over(self, topic: str) -> None:
+    def cancel_superseded(self, topic: str) -> None:
         """Cancel incoming moves whose queues have a newer leader than the broker that hands them over."""
         for state in self._incoming():
-            if state.move.topic == topic and any(self._is_passed_over(topic, number) for number in state.move.queues):
+            if state.move.topic == topic and any(self._is_superseded(topic, number) for number in state.move.queues):
                 # The other queues of the same move can still be opened when they are handed over.
-                self.forget(state, "a forced move came first")
+                self.cancel_move(state, "a forced move came first")
 
-    def _is_passed_over(self, topic: str, number: int) -> bool:
-        place = self._mappings.place(topic, number)
-        newer = self._view.leader_above(topic, number, place.generation)
-        return place.state == "prepared" and newer not in {None, self._name}
+    def _is_superseded(self, topic: str, number: int) -> bool:
+        placement = self._mappings.placement(topic, number)
+        newer = self._view.leader_above(topic, number, placement.generation)
+        return placement.state == "prepared" and newer not in {None, self._name}
 
-    def forget(self, state: MoveState, reason: str) -> int:
+    def cancel_move(self, state: MoveState, reason: str) -> int:
         """Cancel a move and undo its preparation. Return the log position to sync."""
-        move, now_ms = state.move, self._errands.now_ms
-        self._fresh.discard(move.id)
+        move, now_ms = state.move, self._turn.now_ms
+        self._just_prepared.discard(move.id)
         cancelled = msgspec.structs.replace(move, state="cancelled", reason=reason, changed_ms=now_ms)
         ended = MoveState(move=cancelled)
         mapping = self._mappings.find(move.topic)
@@ -413,42 +415,42 @@ class Takeover:
 
     def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
         """Return the mapping without the segments prepared for *numbers*, except those another pending move needs."""
-        others = [
+        other_moves = [
             state.move for state in self._incoming() if state.move.topic == move.topic and state.move.id != move.id
         ]
-        for number in sorted(set(numbers).difference(*(other.queues for other in others))):
+        for number in sorted(set(numbers).difference(*(other.queues for other in other_moves))):
             queue = mapping.queues.get(number)
             if queue is None or queue.prepared is None or queue.prepared.broker != self._name:
                 continue
-            has_part = any(segment.broker == self._name for segment in queue.decided.segments)
-            mapping = mapping.put(queue.decided) if has_part else mapping.without(number)
+            has_segment = any(segment.broker == self._name for segment in queue.without_prepared.segments)
+            mapping = mapping.with_queues(queue.without_prepared) if has_segment else mapping.without_queues(number)
         return mapping
 
     # Stamps.
 
-    def _stamp(self, request: Request) -> Procedure[Answer]:
+    def _record_epoch(self, request: Request) -> Procedure[Answer]:
         """Answer 7008: record a topic's epoch and queue count."""
-        stamp = decode_body(request.command.body, Stamp)
+        stamp = decode_body(request.command.body, QueueTotal)
         name = stamp.topic.name
         mapping = self._mappings.find(name)
         if mapping is not None and stamp.epoch < mapping.epoch:
             raise MappingRefused(
                 "rising epochs", f"{name} is at epoch {mapping.epoch} on {self._name}, {stamp.epoch} is older"
             )
-        stamped = self.host(stamp.topic, stamp.scope, stamp.epoch, stamp.total)
+        stamped = self.ensure_mapping(stamp.topic, stamp.scope, stamp.epoch, stamp.total)
         if stamped != mapping:
-            yield Synced(self._mappings.change(stamped, now_ms=self._errands.now_ms))
-            self.on_stamp(name)
+            yield Synced(self._mappings.change(stamped, now_ms=self._turn.now_ms))
+            self.on_epoch(name)
         return request.answer()
 
 
-def to_queue(received: QueueHomes) -> LogicalQueue:
+def to_queue(received: QueueSegments) -> LogicalQueue:
     """Return the logical queue that another broker describes.
 
     Raises:
         MappingRefused: it breaks a rule.
     """
-    queue = LogicalQueue(received.queue, tuple(map(from_home, received.homes)))
+    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.homes)))
     check_queue(queue)
     return queue
 
@@ -487,6 +489,6 @@ def _prepared_before(mapping: TopicMapping, received: LogicalQueue, broker: str)
     return prepared.queue_id if prepared is not None and prepared.broker == broker else None
 
 
-def _only_offsets(opening: Opening) -> Opening:
+def _only_offsets(open_order: OpenQueues) -> OpenQueues:
     """Return what must persist of an opening. Its segments are in the mapping, and locks expire anyway."""
-    return msgspec.structs.replace(opening, queues=[], locks=[])
+    return msgspec.structs.replace(open_order, queues=[], locks=[])

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.broker.flow.awaitables import Procedure, Synced
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
-from holdfast.broker.mapping.segment_queries import StaticReads
-from holdfast.broker.move.move_source import Handover
+from holdfast.broker.mapping.segment_queries import SegmentQueries
+from holdfast.broker.move.move_source import MoveSource
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.queue_log import QueueIndex
 
 TIMER: Final = "expiry"
 CHECK_MS: Final = 30_000
@@ -39,26 +39,31 @@ ROLL_PAUSE_MS: Final = 3_600_000
 """A log file allocates its full size at once: do not start one repeatedly for a trickle of messages."""
 
 
-class Expiry:
+class SegmentExpiry:
     """Finds empty segments periodically and expires them."""
 
     def __init__(
-        self, store: MessageStore, mappings: Mappings, reads: StaticReads, handover: Handover, errands: Errands
+        self,
+        store: MessageStore,
+        mappings: Mappings,
+        segment_queries: SegmentQueries,
+        move_source: MoveSource,
+        turn: Turn,
     ) -> None:
         self._store = store
         self._mappings = mappings
-        self._reads = reads
-        self._handover = handover
-        self._errands = errands
+        self._segment_queries = segment_queries
+        self._move_source = move_source
+        self._turn = turn
         self._is_checking = False
-        self._seen: int = -1  # End of the log at the last check that started no new file.
+        self._checked_end: int = -1  # End of the log at the last check that started no new file.
         self._rolled_ms: int | None = None
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Start the periodic check."""
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
-    def cleaned(self, now_ms: int, effects: list[Effect]) -> None:
+    def on_files_removed(self, now_ms: int, effects: list[Effect]) -> None:
         """Schedule an early check because log files were removed here."""
         effects.append(SetTimer(TIMER, now_ms + SOON_MS))
 
@@ -66,16 +71,16 @@ class Expiry:
         """Start a check unless one is running, and schedule the next."""
         if not self._is_checking and self._mappings.topics():
             self._is_checking = True
-            self._errands.work.append(self._check())
+            self._turn.procedures.append(self._check())
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
     def _check(self) -> Procedure[None]:
         silent: set[str] = set()
         try:
             for topic in list(self._mappings.topics()):
-                gone = yield from self._find_gone(topic, silent)
+                gone = yield from self._find_expired(topic, silent)
                 yield from self._expire(topic, gone)
-                self._expire_copies(topic)
+                self._expire_local_segments(topic)
             self._begin_file()
         except (DiskFailed, RecordRefused) as error:
             self._log("warning", "expired homes cannot be recorded", reason=str(error))
@@ -84,73 +89,73 @@ class Expiry:
 
     # At the leader.
 
-    def _find_gone(self, topic: str, silent: set[str]) -> Procedure[list[tuple[int, Segment]]]:
+    def _find_expired(self, topic: str, silent: set[str]) -> Procedure[list[tuple[int, Segment]]]:
         """Return the closed segments of queues led here that hold no more records; asks their brokers."""
-        gone: list[tuple[int, Segment]] = []
+        expired: list[tuple[int, Segment]] = []
         mapping = self._mappings.find(topic)
-        for number in [] if mapping is None else self._mappings.led(topic):
+        for number in [] if mapping is None else self._mappings.led_queues(topic):
             assert mapping is not None
             for segment in _closed(mapping.queues[number]):
                 if segment.broker in silent:
                     continue
                 try:
-                    is_spent = yield from self._reads.is_spent(topic, number, segment)
+                    is_empty = yield from self._segment_queries.is_expired(topic, number, segment)
                 except PeerFailed:
                     silent.add(segment.broker)
                     continue
-                if is_spent:
-                    gone.append((number, segment))
-        return gone
+                if is_empty:
+                    expired.append((number, segment))
+        return expired
 
-    def _expire(self, topic: str, gone: Iterable[tuple[int, Segment]]) -> Procedure[None]:
+    def _expire(self, topic: str, segments: Iterable[tuple[int, Segment]]) -> Procedure[None]:
         """Record expired segments. Skip queues that this broker stopped leading while it waited for answers."""
         mapping = self._mappings.find(topic)
         changed: dict[int, LogicalQueue] = {}
-        for number, segment in gone:
-            if mapping is None or self._mappings.place(topic, number).state != "open":
+        for number, segment in segments:
+            if mapping is None or self._mappings.placement(topic, number).state != "open":
                 continue
             queue = changed.get(number, mapping.queues[number])
             if queue.find(segment.generation) == segment:
                 changed[number] = queue.expire(segment.generation, segment.queue_id)
-                self._reads.forget_segment(topic, number, segment)
+                self._segment_queries.forget_segment(topic, number, segment)
         if mapping is None or not changed:
             return
-        now_ms = self._errands.now_ms
-        expired = mapping.put(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
+        now_ms = self._turn.now_ms
+        expired = mapping.with_queues(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
         position = self._mappings.change(expired, now_ms=now_ms)
         self._log("info", "homes expired", topic=topic, queues=len(changed))
         yield Synced(position)
-        self._errands.work.append(self._handover.stamp_all(topic))
+        self._turn.procedures.append(self._move_source.announce_epoch(topic))
 
     # At the broker that held the records.
 
-    def _expire_copies(self, topic: str) -> None:
+    def _expire_local_segments(self, topic: str) -> None:
         """Expire local segments in the records of queues that other brokers lead. No other broker is notified."""
         mapping = self._mappings.find(topic)
         if mapping is None:
             return
-        changed = [queue for queue in self._recall(mapping) if queue != mapping.queues[queue.queue]]
+        changed = [queue for queue in self._find_locally_expired(mapping) if queue != mapping.queues[queue.queue]]
         if changed:
             try:
-                self._mappings.change(mapping.put(*changed), now_ms=self._errands.now_ms)
+                self._mappings.change(mapping.with_queues(*changed), now_ms=self._turn.now_ms)
             except MappingRefused as error:
                 self._log("error", "a copy cannot be pruned", topic=topic, reason=str(error))
 
-    def _recall(self, mapping: TopicMapping) -> Iterator[LogicalQueue]:
+    def _find_locally_expired(self, mapping: TopicMapping) -> Iterator[LogicalQueue]:
         """Yield the queues that other brokers lead, with locally empty segments expired."""
         broker = self._mappings.broker
         for number, queue in mapping.queues.items():
-            place = self._mappings.place(mapping.topic, number)
-            if place.state != "elsewhere" or queue.leader.broker == broker:
+            placement = self._mappings.placement(mapping.topic, number)
+            if placement.state != "elsewhere" or queue.leader.broker == broker:
                 continue
             for segment in _closed(queue):
                 if segment.broker == broker and self._is_empty(mapping.topic, segment):
                     queue = queue.expire(segment.generation, segment.queue_id)  # noqa: PLW2901 - step by step
-            has_part = any(segment.broker == broker for segment in queue.readable)
-            yield queue if has_part else queue.recall(broker)
+            has_segment = any(segment.broker == broker for segment in queue.readable)
+            yield queue if has_segment else queue.reduce_to(broker)
 
     def _is_empty(self, topic: str, segment: Segment) -> bool:
-        log = self._reads.log_of(topic, segment)
+        log = self._segment_queries.index_of(topic, segment)
         if log is None:
             return segment.is_empty
         return log.offset_min >= (segment.end if segment.is_sealed else log.offset_max)
@@ -159,32 +164,37 @@ class Expiry:
 
     def _begin_file(self) -> None:
         """Start a new log file if this broker leads nothing and the last file holds records that should expire."""
-        store, now_ms = self._store, self._errands.now_ms
+        store, now_ms = self._store, self._turn.now_ms
         is_due = self._rolled_ms is None or now_ms - self._rolled_ms >= ROLL_PAUSE_MS
-        if store.written == self._seen or not is_due or now_ms - store.last_store_ms < QUIET_MS or self._is_needed():
+        if (
+            store.written == self._checked_end
+            or not is_due
+            or now_ms - store.last_store_ms < QUIET_MS
+            or self._is_in_use()
+        ):
             return
         file_start = store.written - store.written % store.log_file_size
-        is_wanted = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._aging())
-        if is_wanted and self._mappings.begin_file(now_ms):
+        has_expiring = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._expiring_queues())
+        if has_expiring and self._mappings.begin_file(now_ms):
             self._rolled_ms = now_ms
             self._log("info", "log goes on in its next file", at=store.written)
-        self._seen = store.written
+        self._checked_end = store.written
 
-    def _is_needed(self) -> bool:
+    def _is_in_use(self) -> bool:
         """Return whether this broker leads a queue, or takes part in an unfinished move."""
         is_moving = any(state.move.state not in FINISHED for state in self._mappings.moves().values())
-        return is_moving or any(map(self._mappings.led, self._mappings.topics()))
+        return is_moving or any(map(self._mappings.led_queues, self._mappings.topics()))
 
-    def _aging(self) -> Iterator[QueueLog]:
+    def _expiring_queues(self) -> Iterator[QueueIndex]:
         """Yield the physical queues that should expire: those of static topics, or all while the broker drains."""
         for log in list(self._store.list_queues()):
             if log.offset_min >= log.offset_max or log.topic in {MAPPING_TOPIC, FORWARD_TOPIC}:
                 continue
-            if self._mappings.draining or self._mappings.is_static(log.topic):
+            if self._mappings.is_draining or self._mappings.is_static(log.topic):
                 yield log
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        self._errands.effects.append(Log(level, event, fields))
+        self._turn.effects.append(Log(level, event, fields))
 
 
 def _closed(queue: LogicalQueue) -> list[Segment]:

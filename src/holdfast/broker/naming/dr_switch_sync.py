@@ -15,17 +15,17 @@ from typing import Final
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.tables.config_store import load_config, write_config
 from holdfast.machine.effects import Effect
-from holdfast.model.dr_switch import CLOSED, Switch
+from holdfast.model.dr_switch import CLOSED, DrSwitch
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
-from holdfast.wire.cluster.units import UnitState, decode_switch, to_text
+from holdfast.wire.cluster.units import UnitState, decode_switch, switch_text
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 NAME: Final = "holdfastUnits.json"
 
 
-class UnitSwitch:
+class DrSwitchSync:
     """The newest switch known to this broker.
 
     Attributes:
@@ -35,47 +35,47 @@ class UnitSwitch:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._switch = load_config(disk, NAME, Switch) or CLOSED
+        self._switch = load_config(disk, NAME, DrSwitch) or CLOSED
         self.on_change: Callable[[list[Effect]], None] = lambda _: None
         self.on_close: Callable[[], None] = lambda: None
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
-        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._tell}
+        return {RequestCode.SET_DR_SWITCH: self._set, RequestCode.GET_DR_SWITCH: self._get}
 
     @property
     def text(self) -> str | None:
         """The switch in the format of a registration; None if it is closed."""
-        return to_text(self._switch)
+        return switch_text(self._switch)
 
-    def opens(self, topic: str, group: str) -> bool:
+    def is_open_for(self, topic: str, group: str) -> bool:
         """Return whether consumers of *group* see the queues of *topic* in other units."""
-        return any(opening.serves(topic, group) for opening in self._switch.openings)
+        return any(unit_opening.opens_for(topic, group) for unit_opening in self._switch.openings)
 
-    def hear(self, text: str | None, effects: list[Effect]) -> None:
+    def adopt(self, text: str | None, effects: list[Effect]) -> None:
         """Adopt the switch in a name server's response, if it is newer."""
         if not text:
             return
         try:
-            self._take(decode_switch(text), effects)
+            self._adopt_newer(decode_switch(text), effects)
         except RemoteProtocolError:
             return  # Not from a Holdfast name server.
 
     def _set(self, request: Request) -> Answer:
         """Answer 7051: set the switch."""
-        wanted = decode_switch(request.command.body)
-        if wanted != self._switch and not self._take(wanted, request.effects):
+        new_switch = decode_switch(request.command.body)
+        if new_switch != self._switch and not self._adopt_newer(new_switch, request.effects):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"version {wanted.version} of the switch is older than {self._switch.version}: read it again",
+                f"version {new_switch.version} of the switch is older than {self._switch.version}: read it again",
             )
         return request.answer()
 
-    def _tell(self, request: Request) -> Answer:
+    def _get(self, request: Request) -> Answer:
         """Answer 7052: return the switch."""
         return request.answer(body=java_json.encode(UnitState(switch=self._switch)))
 
-    def _take(self, switch: Switch, effects: list[Effect]) -> bool:
+    def _adopt_newer(self, switch: DrSwitch, effects: list[Effect]) -> bool:
         if not switch.is_newer(self._switch):
             return False
         if not set(self._switch.openings) <= set(switch.openings):

@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.broker.flow.request import Request
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.naming.dr_switch_sync import UnitSwitch
+from holdfast.broker.naming.dr_switch_sync import DrSwitchSync
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import NAME as TOPICS_FILE
 from holdfast.broker.tables.topics import TopicTable
@@ -95,10 +95,10 @@ class Registrar:
         topics: TopicTable,
         mappings: Mappings,
         unwritten: UnwrittenFiles,
-        units: UnitSwitch | None = None,
+        dr_switch: DrSwitchSync | None = None,
     ) -> None:
         self._unwritten = unwritten
-        self._units = units
+        self._dr_switch = dr_switch
         self._options = options
         self._topics = topics
         self._mappings = mappings
@@ -107,9 +107,9 @@ class Registrar:
         self._body: tuple[object, bytes] = (None, b"")
         self._held: list[_Held] = []
         self.is_leaving = False
-        if units is not None:
-            units.on_change = self._round
-        topics.deletions.on_change = self._round
+        if dr_switch is not None:
+            dr_switch.on_change = self._register_all
+        topics.deletions.on_change = self._register_all
         self.on_master: Callable[[str, str], None] = lambda _ha_address, _address: None
 
     def is_registered(self) -> bool:
@@ -123,7 +123,7 @@ class Registrar:
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Register for the first time, and start the timers."""
-        self._round(effects)
+        self._register_all(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
         effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
 
@@ -136,11 +136,11 @@ class Registrar:
             self._dial(effects)
             return
         if name == OVERDUE_TIMER:
-            self._give_up_overdue(effects)
+            self._reconnect_overdue(effects)
             effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
             return
         assert name == TIMER
-        self._round(effects)
+        self._register_all(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
 
     def announce_changes(self, effects: list[Effect]) -> None:
@@ -148,16 +148,16 @@ class Registrar:
         if not self._topics.changed:
             return
         try:
-            self._topics.keep()
+            self._topics.save()
         except DiskFull as error:
             # New retry topics may wait: heartbeats created them, and they contain no messages yet.
             if not all(name.startswith(RETRY_PREFIX) for name in self._topics.changed):
                 _close_instead_of_answering(effects)
-            effects += self._unwritten.failed(config_path(TOPICS_FILE), str(error))
+            effects += self._unwritten.write_failed(config_path(TOPICS_FILE), str(error))
         except DiskFailed as error:
             _close_instead_of_answering(effects)
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
-        self._round(effects, is_change=True)
+        self._register_all(effects, is_change=True)
 
     def answer_registered(self, request: Request, answer: Command) -> Command | None:
         """Register changed topics; return *answer*, or None if it is held until the name servers have answered."""
@@ -222,7 +222,7 @@ class Registrar:
         server.wants_single = False
         return [*self._release(answered=opaque), *self._fail(server, reason)]
 
-    def _give_up_overdue(self, effects: list[Effect]) -> None:
+    def _reconnect_overdue(self, effects: list[Effect]) -> None:
         """Reconnect to name servers that have not answered a registration for two ticks."""
         for server in self._servers.values():
             if server.channel is None or server.waiting_opaque is None:
@@ -249,10 +249,10 @@ class Registrar:
         is_accepted = command.code == ResponseCode.SUCCESS
         answer = from_fields(RegisterAnswer, command.fields)
         server.wants_single = is_accepted and bool(answer.wants_single)
-        if is_accepted and self._units is not None:
-            self._units.hear(answer.units, effects)
+        if is_accepted and self._dr_switch is not None:
+            self._dr_switch.adopt(answer.units, effects)
         if is_accepted:
-            self._topics.deletions.hear(answer.deletions, effects)
+            self._topics.deletions.merge(answer.deletions, effects)
         if is_accepted and answer.ha_server_addr is not None:
             self.on_master(answer.ha_server_addr, answer.master_addr or "")
         if not is_accepted:
@@ -280,8 +280,8 @@ class Registrar:
 
     # Registering.
 
-    def _round(self, effects: list[Effect], *, is_change: bool = False) -> None:
-        changed = list(self._topics.take_changed())
+    def _register_all(self, effects: list[Effect], *, is_change: bool = False) -> None:
+        changed = list(self._topics.drain_changed())
         if self.is_leaving:
             return
         single = None
@@ -314,8 +314,8 @@ class Registrar:
             enable_acting_master=None if self._options.is_replica else False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
             zone_name=self._options.zone,
-            units=None if self._units is None else self._units.text,
-            deletions=self._topics.deletions.text,
+            units=None if self._dr_switch is None else self._dr_switch.text,
+            deletions=self._topics.deletions.encoded,
         )
         server.waiting_opaque = self._next_opaque()
         for held in self._held:

@@ -13,10 +13,10 @@ from typing import Final
 
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.messages.inner_batches import InnerBatch, judge
+from holdfast.broker.messages.inner_batches import InnerBatch, validate_inner_batch
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.produce.exactly_once import SinkBook
-from holdfast.broker.produce.slow_send import CarefulSends
+from holdfast.broker.produce.exactly_once import SinkProgress
+from holdfast.broker.produce.slow_send import SlowSends
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.model import property_names as names
@@ -48,7 +48,7 @@ class BatchSends:
         options: BrokerOptions,
         store: MessageStore,
         mappings: Mappings,
-        careful: CarefulSends,
+        slow_sends: SlowSends,
         stats: BrokerStats,
         *,
         store_host: bytes,
@@ -57,25 +57,25 @@ class BatchSends:
         self._cluster = f"{names.CLUSTER}\x01{options.cluster}{VALUE_END}".encode()
         self._store = store
         self._mappings = mappings
-        self._careful = careful
+        self._slow_sends = slow_sends
         self._stats = stats
         self._id_prefix = store_host.hex().upper()
-        self.sinks: SinkBook | None = None
+        self.sinks: SinkProgress | None = None
 
-    def take(self, fields: SendFields, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
+    def stage(self, fields: SendFields, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
         """Stage the messages of a batch, or return why it is refused."""
-        queue_id = self._careful.prepare_batch(fields, now_ms)
+        queue_id = self._slow_sends.prepare_batch(fields, now_ms)
         if isinstance(queue_id, Refusal):
             return queue_id
-        queue, _ = self._careful.locate(fields.topic, queue_id)
-        inner = judge(fields, body, is_batched=queue.is_batched)
+        queue, _ = self._slow_sends.locate(fields.topic, queue_id)
+        inner = validate_inner_batch(fields, body, is_batched=queue.is_batched)
         if isinstance(inner, Refusal):
             return inner
         if inner is not None:
-            return self._stage_whole(fields, inner, body, born_host, queue_id, now_ms)
+            return self._stage_inner(fields, inner, body, born_host, queue_id, now_ms)
         return self._stage_split(fields, body, born_host, queue_id, now_ms)
 
-    def _stage_whole(
+    def _stage_inner(
         self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, now_ms: int
     ) -> SendAnswer | Refusal:
         """Stage a batch as one record."""
@@ -86,17 +86,17 @@ class BatchSends:
         stamp = self._find_stamp(fields, queue_id, inner.count)
         if isinstance(stamp, Refusal):
             return stamp
-        queue, delta = self._careful.locate(fields.topic, queue_id)
+        queue, delta = self._slow_sends.locate(fields.topic, queue_id)
         unique_key, properties = inner.unique_key, inner.properties
         if not unique_key:
-            unique_key = self._careful.next_id(now_ms)
+            unique_key = self._slow_sends.next_id(now_ms)
             properties = f"{properties}{names.UNIQUE_KEY}\x01{unique_key}{VALUE_END}"
         position, offset = self._store.stage(
             queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag, fields.born_timestamp,
             born_host, tags_code(properties), now_ms, fields.reconsume_times,
         )  # fmt: skip
         if stamp is not None and self.sinks is not None:
-            self.sinks.note(fields.topic, queue_id, stamp, position, now_ms)
+            self.sinks.note_staged(fields.topic, queue_id, stamp, position, now_ms)
         self._stats.count_puts(fields.topic, inner.count, size)
         return SendAnswer(
             msg_id=f"{self._id_prefix}{position:016X}",
@@ -116,8 +116,8 @@ class BatchSends:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        queue, delta = self._careful.locate(fields.topic, queue_id)
-        space = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
+        queue, delta = self._slow_sends.locate(fields.topic, queue_id)
+        space = self._store.log_file_size - queue.header_size - _RECORD_ENDS_MAX
         for _, item_body, item_properties in items:
             body_size, properties_size = len(item_body), len(item_properties)
             is_large = body_size > self._size_max or properties_size > PROPERTIES_SIZE_MAX
@@ -140,7 +140,7 @@ class BatchSends:
             ))  # fmt: skip
         staged = self._store.stage_run(drafts, now_ms)
         if stamp is not None and self.sinks is not None:
-            self.sinks.note(fields.topic, queue_id, stamp, staged[-1][0], now_ms)
+            self.sinks.note_staged(fields.topic, queue_id, stamp, staged[-1][0], now_ms)
         self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
         return SendAnswer(
             msg_id=",".join([f"{self._id_prefix}{position:016X}" for position, _ in staged]),
@@ -156,7 +156,7 @@ class BatchSends:
         if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
             reason = f"rows cannot be counted in {fields.topic}: the topic is not static, or the stamp does not match"
             return Refusal(ResponseCode.SINK_REFUSED, reason)
-        return self.sinks.judge(fields.topic, queue, stamp) or stamp
+        return self.sinks.validate(fields.topic, queue, stamp) or stamp
 
 
 def find_tags(properties: str) -> tuple[str, int]:

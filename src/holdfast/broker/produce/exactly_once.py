@@ -32,14 +32,14 @@ from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_state
 
 NAME: Final = "holdfastSink.json"
 WRITERS_MAX: Final = 4096
 """Maximum number of query partitions that a queue remembers. The least recent writers are dropped first."""
-_ADVANCE_MIN: Final = 64 * 1024 * 1024  # growth of the log after which even an unchanged book is saved
+_LOG_GROWTH_MIN: Final = 64 * 1024 * 1024  # growth of the log after which even an unchanged book is saved
 
 _ENTRIES_AT_ONCE: Final = 1024
 
@@ -54,28 +54,28 @@ class SinkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, list[SinkState]] = {}
 
 
-class SinkBook:
+class SinkProgress:
     """Remembers the written rows, and validates new ones.
 
     Attributes:
-        is_settled: Returns whether a record at this position would already be acknowledged.
+        is_acknowledged: Returns whether a record at this position would already be acknowledged.
     """
 
     def __init__(self, disk: Disk, store: MessageStore, mappings: Mappings) -> None:
         self._disk = disk
         self._store = store
         self._mappings = mappings
-        self.is_settled: Callable[[int], bool] = lambda position: position < store.confirmed
+        self.is_acknowledged: Callable[[int], bool] = lambda position: position < store.confirmed
         self._table: dict[tuple[str, int], dict[Writer, SinkState]] = {}
         self._undo: dict[tuple[str, int, Writer], SinkState | None] = {}
         self._saved_position = -1
         self._unsaved: tuple[int, list[WriteFile]] | None = None
         self._is_dirty = False
-        self._read()
+        self._load()
 
     # Sends.
 
-    def judge(self, topic: str, queue: int, stamp: SinkStamp) -> Refusal | None:
+    def validate(self, topic: str, queue: int, stamp: SinkStamp) -> Refusal | None:
         """Return why rows cannot be accepted now, or None if they can."""
         known = self._table.get((topic, queue), {}).get((stamp.query, stamp.partition))
         if known is None or known.batch < stamp.batch:
@@ -83,15 +83,15 @@ class SinkBook:
         if known.batch > stamp.batch:
             text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} has begun"
             return Refusal(ResponseCode.SINK_REFUSED, text)
-        if not self.is_settled(known.position - 1):
+        if not self.is_acknowledged(known.position - 1):
             # The writer would rely on this progress, but the write may still fail, or be lost before a replica has it.
             return Refusal(ResponseCode.SYSTEM_BUSY, "the rows of an earlier attempt are not durable yet; try again")
-        if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.before):
-            return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(known).decode())
+        if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.checksum_before):
+            return Refusal(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(known).decode())
         return None
 
     def _check_new(self, topic: str, queue: int, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
-        if not is_known and not stamp.is_anew and self._was_forced(topic, queue):
+        if not is_known and not stamp.accepts_unknown and self._was_forced(topic, queue):
             return Refusal(
                 ResponseCode.SINK_REFUSED,
                 f"logical queue {queue} of {topic} was moved away from a dead broker, and it is unknown which rows of "
@@ -102,26 +102,26 @@ class SinkBook:
             state = SinkState(
                 queue=queue, query=stamp.query, partition=stamp.partition, batch=stamp.batch, count=0, checksum=0
             )
-            return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(state).decode())
+            return Refusal(ResponseCode.SINK_OUT_OF_SEQUENCE, msgspec.json.encode(state).decode())
         return None
 
-    def note(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
+    def note_staged(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
         """Note rows that were staged, the last of them at *position*."""
         state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=now_ms)
         writer = (stamp.query, stamp.partition)
-        self._undo = {key: before for key, before in self._undo.items() if not self._is_written(key)}
+        self._undo = {key: previous for key, previous in self._undo.items() if not self._is_written(key)}
         self._undo.setdefault((topic, queue, writer), self._table.get((topic, queue), {}).get(writer))
         self._put(topic, state)
         self._is_dirty = True
 
     def roll_back(self) -> None:
         """Roll back the progress of rows that were staged and then discarded."""
-        for key, before in self._undo.items():
+        for key, previous in self._undo.items():
             if not self._is_written(key):
                 topic, queue, writer = key
                 self._table[topic, queue].pop(writer)
-                if before is not None:
-                    self._table[topic, queue][writer] = before
+                if previous is not None:
+                    self._table[topic, queue][writer] = previous
         self._undo = {}
 
     def _is_written(self, key: tuple[str, int, Writer]) -> bool:
@@ -157,7 +157,7 @@ class SinkBook:
 
     def led(self, topic: str) -> list[int]:
         """Return the queues of *topic* that are led here."""
-        return self._mappings.led(topic)
+        return self._mappings.led_queues(topic)
 
     def forget(self, topic: str, queues: Iterable[int]) -> None:
         """Drop the progress of queues that other brokers lead now."""
@@ -170,10 +170,10 @@ class SinkBook:
     def offer_save(self, effects: list[Effect]) -> None:
         """Make a snapshot if the book changed or the log has grown; save it once everything in it is confirmed."""
         position = self._store.written
-        is_far = bool(self._mappings.topics()) and (
-            self._saved_position < 0 or position - self._saved_position > _ADVANCE_MIN
+        has_log_grown = bool(self._mappings.topics()) and (
+            self._saved_position < 0 or position - self._saved_position > _LOG_GROWTH_MIN
         )
-        if (self._is_dirty or is_far) and self._unsaved is None:
+        if (self._is_dirty or has_log_grown) and self._unsaved is None:
             topics: dict[str, list[SinkState]] = {}
             for (topic, _), writers in self._table.items():
                 topics.setdefault(topic, []).extend(writers.values())
@@ -184,7 +184,7 @@ class SinkBook:
             effects += writes
             self._unsaved = None
 
-    def _read(self) -> None:
+    def _load(self) -> None:
         """Read the snapshot and the records after it. Blocks on the disk, so call it only while the broker starts."""
         snapshot = load_config(self._disk, NAME, SinkSnapshot)
         if snapshot is not None:
@@ -196,12 +196,12 @@ class SinkBook:
         # A log that was truncated below the snapshot reuses the same positions, so read all of it.
         start = self._saved_position if self._saved_position <= self._store.written else 0
         for topic in self._mappings.topics():
-            for queue in self._mappings.led(topic):
-                log = self._mappings.place(topic, queue).queue_log
+            for queue in self._mappings.led_queues(topic):
+                log = self._mappings.placement(topic, queue).queue_index
                 if log is not None:
-                    self._read_queue(topic, queue, log, start)
+                    self._load_queue(topic, queue, log, start)
 
-    def _read_queue(self, topic: str, queue: int, log: QueueLog, start: int) -> None:
+    def _load_queue(self, topic: str, queue: int, log: QueueIndex, start: int) -> None:
         for position in _positions(log, _first_at_or_after(log, start)):
             try:
                 record = self._store.read_record(position)
@@ -213,17 +213,17 @@ class SinkBook:
                 self._is_dirty = True
 
 
-def _positions(log: QueueLog, offset: int) -> Iterator[int]:
+def _positions(log: QueueIndex, offset: int) -> Iterator[int]:
     """Yield the position of each record from *offset* on, once even if the record is a batch."""
     while offset < log.offset_max:
-        raw, spans = log.stretch(offset, _ENTRIES_AT_ONCE)
+        raw, spans = log.read_range(offset, _ENTRIES_AT_ONCE)
         for position, size, _ in ENTRY.iter_unpack(raw):
             if size != BLANK_ENTRY_SIZE:
                 yield position
         offset = offset + len(raw) // ENTRY.size if spans is None else spans[-1][1]
 
 
-def _first_at_or_after(log: QueueLog, start: int) -> int:
+def _first_at_or_after(log: QueueIndex, start: int) -> int:
     """Return the offset of the first entry whose record has position *start* or later."""
     low, high = log.offset_min, log.offset_max
     while low < high:

@@ -22,17 +22,17 @@ import msgspec
 
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.messages.inner_batches import InnerBatch, judge, says_inner
+from holdfast.broker.messages.inner_batches import InnerBatch, claims_inner_batch, validate_inner_batch
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.produce.batch_send import BatchSends, find_tags, tags_code
-from holdfast.broker.produce.slow_send import CarefulSends
+from holdfast.broker.produce.slow_send import SlowSends
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import DiskFailed, RecordRefused
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.log.commit_log import RecordDraft
-from holdfast.store.message_store import MessageStore, QueueLog
+from holdfast.store.message_store import MessageStore, QueueIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.frames.fields import to_fields
@@ -72,7 +72,7 @@ class _Target(msgspec.Struct, frozen=True):
         sys_flag: Bits that the topic adds to each message.
     """
 
-    queues: dict[int, QueueLog]
+    queues: dict[int, QueueIndex]
     deltas: dict[int, int] | None
     sys_flag: int
 
@@ -80,14 +80,14 @@ class _Target(msgspec.Struct, frozen=True):
 _NO_TARGET: Final = _Target(queues={}, deltas=None, sys_flag=0)
 
 
-class Sends:
+class FastSends:
     """Stages the messages of runs.
 
     Attributes:
         is_away: Returns whether a logical queue accepts no sends here now.
-        is_doubtful: Returns whether a send must not create its topic here now.
-        away: Indexes in the run of sends for other brokers. The relaying component removes them. None if there is no
-            such component: then these sends are refused.
+        is_create_unsafe: Returns whether a send must not create its topic here now.
+        away_indexes: Indexes in the run of sends for other brokers. The relaying component removes them. None if there
+            is no such component: then these sends are refused.
         batches: Stores batches that need all checks.
     """
 
@@ -97,7 +97,7 @@ class Sends:
         store: MessageStore,
         topics: TopicTable,
         mappings: Mappings,
-        careful: CarefulSends,
+        slow_sends: SlowSends,
         stats: BrokerStats,
         *,
         store_host: bytes,
@@ -106,14 +106,14 @@ class Sends:
         self._store = store
         self._topics = topics
         self._mappings = mappings
-        self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
-        self.is_doubtful: Callable[[SendFields, int], bool] = lambda _fields, _now_ms: False
-        self.away: list[int] | None = None
-        self._careful = careful
+        self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.placement(topic, queue).state != "open"
+        self.is_create_unsafe: Callable[[SendFields, int], bool] = lambda _fields, _now_ms: False
+        self.away_indexes: list[int] | None = None
+        self._slow_sends = slow_sends
         self._stats = stats
         self._template = answer_template(store_host)
         self._inner_template = inner_answer_template(store_host)
-        self.batches = BatchSends(options, store, mappings, careful, stats, store_host=store_host)
+        self.batches = BatchSends(options, store, mappings, slow_sends, stats, store_host=store_host)
         # In a store of small files the log refuses larger messages: the slow path returns that refusal.
         space = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, space)
@@ -123,7 +123,7 @@ class Sends:
         self._targets_version: object = None
         self._mapping_version = 0
 
-    def take_run(
+    def handle_run(
         self,
         headers: Sequence[SendHeader],
         bodies: Sequence[Piece],
@@ -135,7 +135,7 @@ class Sends:
         answers: list[Piece] = []
         plain: list[SendHeader] = []  # the plain messages to stage next, and below their records
         drafts: list[RecordDraft] = []
-        refusal = self._careful.find_refusal(now_ms)
+        refusal = self._slow_sends.find_refusal(now_ms)
         is_hot = refusal is None and serializer == JSON
         body_size_max, cluster = self._body_size_max, self._cluster
         topic, target, find_queue = "", _NO_TARGET, _NO_TARGET.queues.get
@@ -169,8 +169,8 @@ class Sends:
                 if queue is not None and queue.is_batched:
                     answer = self._stage_inner(header, body, born_host, queue, target, now_ms)
                 if answer is None:
-                    place = len(answers)
-                    answer = self._take_slow(header, body, born_host, now_ms, serializer, refusal, place)
+                    index = len(answers)
+                    answer = self._handle_slow(header, body, born_host, now_ms, serializer, refusal, index)
                 answers.append(answer)
                 continue
             stored_properties = properties.encode()
@@ -229,14 +229,14 @@ class Sends:
                 answers.append(PREFIXES[len(answer)] + answer)
 
     def _stage_inner(
-        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueLog, target: _Target, now_ms: int
+        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueIndex, target: _Target, now_ms: int
     ) -> Piece | None:
         """Stage a batch as one record, and answer it from the template; return None if it needs the slow path."""
         fields = header.fields
         size = len(body)
         if size > self._body_size_max or len(fields.properties) > _PROPERTIES_HOT_MAX or SINK in fields.properties:
             return None
-        inner = judge(fields, body, is_batched=True)
+        inner = validate_inner_batch(fields, body, is_batched=True)
         if not isinstance(inner, InnerBatch) or not _ID.fullmatch(inner.unique_key):
             return None
         properties = inner.properties
@@ -274,15 +274,15 @@ class Sends:
         if not self._mappings.is_static(topic):
             count = max(config.read_queues, config.write_queues)
             return _Target({number: self._store.queue(topic, number) for number in range(count)}, None, sys_flag)
-        places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
+        placements = {number: self._mappings.placement(topic, number) for number in self._mappings.led_queues(topic)}
         queues = {
-            number: place.queue_log
-            for number, place in places.items()
-            if place.queue_log is not None and not self.is_away(topic, number)
+            number: placement.queue_index
+            for number, placement in placements.items()
+            if placement.queue_index is not None and not self.is_away(topic, number)
         }
-        return _Target(queues, {number: places[number].delta for number in queues}, sys_flag)
+        return _Target(queues, {number: placements[number].delta for number in queues}, sys_flag)
 
-    def _take_slow(
+    def _handle_slow(
         self,
         header: SendHeader,
         body: Piece,
@@ -296,20 +296,24 @@ class Sends:
         result: SendAnswer | Refusal
         try:
             if self._mappings.is_static(header.fields.topic):
-                away = self._careful.find_away(header.fields, self.is_away)
-                if away is not None and away.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.away is not None:
-                    self.away.append(place_in_run)
+                leader_refusal = self._slow_sends.find_leader_refusal(header.fields, self.is_away)
+                if (
+                    leader_refusal is not None
+                    and leader_refusal.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+                    and self.away_indexes is not None
+                ):
+                    self.away_indexes.append(place_in_run)
                     return b""
-                refusal = refusal or away
-            elif self.away is not None and self.is_doubtful(header.fields, now_ms):
-                self.away.append(place_in_run)
+                refusal = refusal or leader_refusal
+            elif self.away_indexes is not None and self.is_create_unsafe(header.fields, now_ms):
+                self.away_indexes.append(place_in_run)
                 return b""
             if refusal is not None:
                 result = refusal
-            elif header.fields.batch or says_inner(header.fields):
-                result = self.batches.take(header.fields, body, born_host, now_ms)
+            elif header.fields.batch or claims_inner_batch(header.fields):
+                result = self.batches.stage(header.fields, body, born_host, now_ms)
             else:
-                result = self._careful.take(header, bytes(body), born_host, now_ms)
+                result = self._slow_sends.stage(header, bytes(body), born_host, now_ms)
                 if not isinstance(result, Refusal):
                     self._stats.count_puts(header.fields.topic, 1, len(body))
         except RecordRefused as error:

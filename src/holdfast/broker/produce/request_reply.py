@@ -13,7 +13,7 @@ import msgspec
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.writer import Draft, LogWriter
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.client_calls import Relays
+from holdfast.broker.tables.client_calls import ClientCalls
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.stats import BrokerStats
 from holdfast.broker.tables.topics import TopicTable
@@ -49,7 +49,7 @@ class PushReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     store_timestamp: int
 
 
-class Replies:
+class ReplyHandler:
     """Stores replies and pushes them to the clients that wait for them."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Replies:
         options: BrokerOptions,
         topics: TopicTable,
         clients: ClientTable,
-        relays: Relays,
+        client_calls: ClientCalls,
         writer: LogWriter,
         stats: BrokerStats,
         *,
@@ -66,16 +66,16 @@ class Replies:
         self._options = options
         self._topics = topics
         self._clients = clients
-        self._relays = relays
+        self._client_calls = client_calls
         self._writer = writer
         self._stats = stats
         self._store_host = store_host
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.SEND_REPLY_MESSAGE: self.take, RequestCode.SEND_REPLY_MESSAGE_V2: self.take}
+        return {RequestCode.SEND_REPLY_MESSAGE: self.handle_reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.handle_reply}
 
-    def take(self, request: Request) -> Answer:
+    def handle_reply(self, request: Request) -> Answer:
         """Store a reply and push it to its receiver (324, 325)."""
         header = send_header(request.command)
         fields = header.fields
@@ -86,7 +86,7 @@ class Replies:
             return config
         queue_id = fields.queue_id if 0 <= fields.queue_id < config.write_queues else 0
         properties = parse_properties(fields.properties)
-        stored = self._writer.append(self._draft(fields, queue_id, properties, request), request.now_ms)
+        stored = self._writer.append(self._to_draft(fields, queue_id, properties, request), request.now_ms)
         if isinstance(stored, Refusal):
             return stored
         self._stats.count_puts(fields.topic, 1, len(request.command.body))
@@ -111,11 +111,11 @@ class Replies:
                 return request.answer(fields=answer)
             return request.answer(ResponseCode.SYSTEM_ERROR, f"push reply message to {receiver} fail.", fields=answer)
 
-        push = self._push(fields, queue_id, properties, request)
-        self._relays.ask(request, client, push, reply, timeout_ms=_PUSH_TIMEOUT_MS)
+        push = self._to_push(fields, queue_id, properties, request)
+        self._client_calls.call(request, client, push, reply, timeout_ms=_PUSH_TIMEOUT_MS)
         return None
 
-    def _draft(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Draft:
+    def _to_draft(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Draft:
         try:
             born_host = pack_host(request.peer)
         except LocalProtocolError:  # a peer without a numeric address: a socket of the same machine
@@ -132,7 +132,7 @@ class Replies:
             reconsume_times=fields.reconsume_times,
         )
 
-    def _push(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Command:
+    def _to_push(self, fields: SendFields, queue_id: int, properties: dict[str, str], request: Request) -> Command:
         pushed = PushReplyFields(
             producer_group=fields.producer_group,
             topic=fields.topic,

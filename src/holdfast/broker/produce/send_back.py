@@ -23,7 +23,7 @@ from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
 from holdfast.broker.messages.writer import DELAY, Draft, LogWriter
-from holdfast.broker.relay.record_locator import Found, Whereabouts
+from holdfast.broker.relay.record_locator import LocatedRecord, RecordLocator
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.groups import GroupTable
 from holdfast.broker.tables.stats import SEND_BACK_NUMS, BrokerStats
@@ -50,11 +50,11 @@ from holdfast.wire.requests.offsets import SendBackFields
 _MAX_RECONSUME_VERSION: Final = 121  # earlier clients use the field with another meaning
 _FIRST_RETRY_LEVEL: Final = 3
 _DIALS_STORE_HOST: Final = "CPP"
-_UNREAD: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
-_SAY_THE_ID: Final = "specify the originMsgId of the returned message"
+_INTERNAL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
+_ID_HINT: Final = "specify the originMsgId of the returned message"
 
 
-class SendBacks:
+class SendBackHandler:
     """Stores returned messages in retry or dead-letter topics."""
 
     def __init__(
@@ -64,7 +64,7 @@ class SendBacks:
         clients: ClientTable,
         writer: LogWriter,
         stats: BrokerStats,
-        whereabouts: Whereabouts,
+        record_locator: RecordLocator,
         *,
         chance: random.Random,
     ) -> None:
@@ -73,15 +73,15 @@ class SendBacks:
         self._clients = clients
         self._writer = writer
         self._mappings = writer.mappings
-        self._whereabouts = whereabouts
+        self._record_locator = record_locator
         self._stats = stats
         self._chance = chance
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take}
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle_send_back}
 
-    def take(self, request: Request) -> Procedure[Answer]:
+    def handle_send_back(self, request: Request) -> Procedure[Answer]:
         """Store a returned message in the retry or dead-letter topic of its group (36)."""
         fields = from_fields(SendBackFields, request.command.fields)
         group = self._groups.ensure(fields.group, request.now_ms)
@@ -95,52 +95,52 @@ class SendBacks:
         returned = yield from self._find(request, fields)
         if isinstance(returned, Refusal):
             return returned
-        draft = self._place(returned, fields, group, request)
+        draft = self._to_retry_draft(returned, fields, group, request)
         stored = self._writer.accept(draft, request.now_ms)
         if isinstance(stored, Refusal):
             return stored
         self._stats.count(SEND_BACK_NUMS, f"{draft.properties[RETRY_TOPIC]}@{fields.group}")
         return request.answer()
 
-    def _find(self, request: Request, fields: SendBackFields) -> Procedure[Found | Refusal]:
+    def _find(self, request: Request, fields: SendBackFields) -> Procedure[LocatedRecord | Refusal]:
         """Find the message that the client returns, or return why it is not found."""
         message_id, has_static = fields.origin_msg_id or "", bool(self._mappings.topics())
         if has_static and message_id:
-            found = yield from self._whereabouts.find(fields.offset, message_id)
+            found = yield from self._record_locator.find(fields.offset, message_id)
             if found is not None:
                 return found
         record = yield from read_record(fields.offset)
         if has_static and not message_id:
             return (yield from self._find_by_position(request, fields, record))
         if record is not None and is_inner_batch(record.sys_flag):
-            inside = self._whereabouts.find_inside(record, message_id)
-            return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
+            inside = self._record_locator.find_in_batch(record, message_id)
+            return _not_inside(fields) if inside is None else LocatedRecord(inside, is_in_batch=True)
         if record is None or has_static:  # The record has a different id: it is another message.
             return _not_found(fields)
-        return Found(record)
+        return LocatedRecord(record)
 
     def _find_by_position(
         self, request: Request, fields: SendBackFields, own: StoredRecord | None
-    ) -> Procedure[Found | Refusal]:
+    ) -> Procedure[LocatedRecord | Refusal]:
         """Find the message at a position without an id; *own* is the record at that position in this log, if any."""
-        found: list[Found] = []
+        found: list[LocatedRecord] = []
         if request.command.language != _DIALS_STORE_HOST:
             try:
-                found = yield from self._whereabouts.find_handed(request.channel, fields.offset, fields.group)
+                found = yield from self._record_locator.find_delivered(request.channel, fields.offset, fields.group)
             except PeerFailed as error:
-                return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed: {error}; {_SAY_THE_ID}")
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed: {error}; {_ID_HINT}")
             if own is not None and not self._is_served(own.topic, fields.group):
                 own = None
         if own is not None:
-            found.append(Found(own))
+            found.append(LocatedRecord(own))
         found = [each for each in found if _matches_topic(each.record, fields)]
         if len(found) > 1:
             return Refusal(
                 ResponseCode.INVALID_PARAMETER,
-                f"position {fields.offset} may be one of {len(found)} messages of different brokers; {_SAY_THE_ID}",
+                f"position {fields.offset} may be one of {len(found)} messages of different brokers; {_ID_HINT}",
             )
         if not found:
-            return _not_found(fields, f"; {_SAY_THE_ID}")
+            return _not_found(fields, f"; {_ID_HINT}")
         return _not_inside(fields) if is_inner_batch(found[0].record.sys_flag) else found[0]
 
     def _is_served(self, topic: str, group: str) -> bool:
@@ -149,7 +149,9 @@ class SendBacks:
             return False
         return not self._clients.has_group(group) or self._clients.subscription(group, topic) is not None
 
-    def _place(self, found: Found, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
+    def _to_retry_draft(
+        self, found: LocatedRecord, fields: SendBackFields, group: GroupConfig, request: Request
+    ) -> Draft:
         """Return the retry or dead-letter message that replaces the returned one."""
         record = found.record
         properties = properties_of(record)
@@ -162,7 +164,7 @@ class SendBacks:
             times_max = fields.max_reconsume_times
         if record.reconsume_times >= times_max or fields.delay_level < 0:
             topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
-            self._topics.keep()  # If the record was cold, the event that would have saved the topic is over.
+            self._topics.save()  # If the record was cold, the event that would have saved the topic is over.
             properties[DELAY] = "0"
         else:
             topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)
@@ -177,7 +179,7 @@ class SendBacks:
 def _matches_topic(record: StoredRecord, fields: SendBackFields) -> bool:
     """Return whether a record belongs to the topic that the request names, if any, and to one that consumers read."""
     topics = {record.topic, properties_of(record).get(RETRY_TOPIC)}
-    return record.topic not in _UNREAD and (not fields.origin_topic or fields.origin_topic in topics)
+    return record.topic not in _INTERNAL_TOPICS and (not fields.origin_topic or fields.origin_topic in topics)
 
 
 def _not_found(fields: SendBackFields, hint: str = "") -> Refusal:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.broker.deferred.transactions import Transactions
+from holdfast.broker.deferred.transactions import TransactionHandler
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.messages.writer import Draft, LogWriter, not_leader_to_send
 from holdfast.broker.options import BrokerOptions
@@ -28,8 +28,8 @@ from holdfast.model.topic import (
     find_name_fault,
 )
 from holdfast.model.unique_id import UniqueIds
-from holdfast.store.message_store import MessageStore, QueueLog
-from holdfast.store.recovery.replica_log import REPLICA
+from holdfast.store.message_store import MessageStore, QueueIndex
+from holdfast.store.recovery.replica_log import REPLICA_REFUSAL
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.message_id import format_message_id
@@ -43,7 +43,7 @@ _TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _MAX_RECONSUME_VERSION: Final = 121  # earlier senders use the field with another meaning
 
 
-class CarefulSends:
+class SlowSends:
     """Stores one message at a time, with all checks."""
 
     def __init__(
@@ -53,7 +53,7 @@ class CarefulSends:
         topics: TopicTable,
         groups: GroupTable,
         writer: LogWriter,
-        transactions: Transactions,
+        transactions: TransactionHandler,
         *,
         chance: random.Random,
         pressure: MemoryPressure,
@@ -74,7 +74,7 @@ class CarefulSends:
     def find_refusal(self, now_ms: int) -> Refusal | None:  # noqa: ARG002 - later refusals depend on the time
         """Return why the broker accepts no messages now, or None."""
         store = self._store
-        if not store.has_room():
+        if not store.reserve_space():
             if store.shortage is not None:
                 return Refusal(
                     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -87,7 +87,7 @@ class CarefulSends:
                 "has no space for another log file; free space or shorten the retention; reading continues",
             )
         if self._is_replica:
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA_REFUSAL)
         if store.log.fault is not None:
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -106,7 +106,7 @@ class CarefulSends:
             )
         return None
 
-    def find_away(self, fields: SendFields, is_away: Callable[[str, int], bool]) -> Refusal | None:
+    def find_leader_refusal(self, fields: SendFields, is_away: Callable[[str, int], bool]) -> Refusal | None:
         """Return why a message to a static topic is not for this broker, or None if it is.
 
         A message that may go to any queue gets one that is open here. A half message stays on the broker that its
@@ -114,21 +114,25 @@ class CarefulSends:
         """
         topic = fields.topic
         if fields.queue_id < 0:
-            here = [number for number in self._mappings.led(topic) if not is_away(topic, number)]
-            fields.queue_id = self._chance.choice(here) if here else -1
+            open_queues = [number for number in self._mappings.led_queues(topic) if not is_away(topic, number)]
+            fields.queue_id = self._chance.choice(open_queues) if open_queues else -1
         is_half = fields.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
-        if is_half and self._mappings.place(topic, fields.queue_id).state != "unknown":
+        if is_half and self._mappings.placement(topic, fields.queue_id).state != "unknown":
             return None
         return (
             not_leader_to_send(topic, fields.queue_id, self._options.name) if is_away(topic, fields.queue_id) else None
         )
 
-    def locate(self, topic: str, queue_id: int) -> tuple[QueueLog, int]:
+    def locate(self, topic: str, queue_id: int) -> tuple[QueueIndex, int]:
         """Return the physical queue of a validated queue, and the delta to its offsets in answers to the sender."""
-        place = self._mappings.place(topic, queue_id)
-        return (self._store.queue(topic, queue_id), 0) if place.queue_log is None else (place.queue_log, place.delta)
+        placement = self._mappings.placement(topic, queue_id)
+        return (
+            (self._store.queue(topic, queue_id), 0)
+            if placement.queue_index is None
+            else (placement.queue_index, placement.delta)
+        )
 
-    def take(self, header: SendHeader, body: bytes, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
+    def stage(self, header: SendHeader, body: bytes, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
         """Store one message in its real topic and queue, or return why it is refused."""
         fields = header.fields
         config = self._find_topic(fields, now_ms)

@@ -7,7 +7,7 @@
 
 A static topic exists on some brokers only, and a client that once found no route to it sends to any broker. A normal
 topic of the same name would store messages that no consumer ever sees, and would prevent queues from moving to that
-broker. An answer of the name servers is valid for `KNOWN_MS` only, as a topic may be created or deleted.
+broker. An answer of the name servers is valid for `LOOKUP_VALID_MS` only, as a topic may be created or deleted.
 
 A topic that a send creates has the smaller of the client's and the broker's number of queues, on every broker of the
 cluster that creates topics. If only the first broker created it, it would stay on that broker, as clients learn its
@@ -21,15 +21,15 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, ask_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.relay import Relaying
-from holdfast.broker.relay.relay_client import Place
+from holdfast.broker.relay.relay import Relay
+from holdfast.broker.relay.relay_client import QueueKey
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId
@@ -41,10 +41,10 @@ from holdfast.wire.requests.admin import CreateTopicFields
 from holdfast.wire.requests.relay import copy_frame
 from holdfast.wire.requests.send import SendFields
 
-ASKED_MAX: Final = 32
+QUERIED_MAX: Final = 32
 HELD_SIZE_MAX: Final = 16 * 1024 * 1024
-KNOWN_MS: Final = 3_000
-_KNOWN_MAX: Final = 1_024
+LOOKUP_VALID_MS: Final = 3_000
+_LOOKUPS_MAX: Final = 1_024
 
 
 class _Lookup(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class _Lookup(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-class NewTopics:
+class AutoCreateGuard:
     """Queries name servers before a send creates a topic, and creates it on the other brokers too."""
 
     def __init__(
@@ -63,9 +63,9 @@ class NewTopics:
         topics: TopicTable,
         mappings: Mappings,
         view: ClusterView,
-        relaying: Relaying,
+        relay: Relay,
         registrar: Registrar,
-        errands: Errands,
+        turn: Turn,
     ) -> None:
         self._cluster = options.cluster
         self._has_name_servers = bool(options.namesrv)
@@ -73,62 +73,62 @@ class NewTopics:
         self._mappings = mappings
         self._registrar = registrar
         self._view = view
-        self._relaying = relaying
-        self._errands = errands
+        self._relay = relay
+        self._turn = turn
         self._lookups: OrderedDict[str, _Lookup] = OrderedDict()
         self._held: dict[str, list[tuple[ChannelId, bytes]]] = {}
-        self._size = 0
+        self._held_size = 0
         self._created: deque[CreateTopicFields] = deque()  # here, but not yet on the other brokers
-        topics.on_created = self._spread
+        topics.on_created = self._create_elsewhere
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
         return {RequestCode.CREATE_FROM_TEMPLATE: self.create}
 
-    def is_doubtful(self, fields: SendFields, now_ms: int) -> bool:
+    def is_create_unsafe(self, fields: SendFields, now_ms: int) -> bool:
         """Return whether a send must be diverted, because it would create a topic that may be static elsewhere."""
         if not self._has_name_servers or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return False
         lookup = self._lookups.get(fields.topic)
         return lookup is None or lookup.until_ms <= now_ms or lookup.is_static
 
-    def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
-        """Hold or relay a send for which `is_doubtful` is true; its answer comes later."""
-        topic, now_ms = place[0], self._errands.now_ms
+    def divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str) -> None:
+        """Hold or relay a send for which `is_create_unsafe` is true; its answer comes later."""
+        topic, now_ms = queue_key[0], self._turn.now_ms
         lookup = self._lookups.get(topic)
         if lookup is not None and lookup.is_static and lookup.until_ms > now_ms:
-            self._relaying.divert(frame, command, place, channel, peer)
+            self._relay.divert(frame, command, queue_key, channel, peer)
             return
         data = copy_frame(frame)
-        if self._size + len(data) > HELD_SIZE_MAX or (topic not in self._held and len(self._held) >= ASKED_MAX):
+        if self._held_size + len(data) > HELD_SIZE_MAX or (topic not in self._held and len(self._held) >= QUERIED_MAX):
             if not command.is_one_way:
                 remark = "too many topics are created at once; try again in a moment"
                 answer = encode_command(response(command, ResponseCode.SYSTEM_BUSY, remark))
-                self._errands.effects.append(SendBytes(channel, [answer]))
+                self._turn.effects.append(SendBytes(channel, [answer]))
             return
-        self._size += len(data)
+        self._held_size += len(data)
         if topic not in self._held:
-            self._errands.work.append(self._ask(topic))
+            self._turn.procedures.append(self._query(topic))
         self._held.setdefault(topic, []).append((channel, data))
 
-    def _ask(self, topic: str) -> Procedure[None]:
+    def _query(self, topic: str) -> Procedure[None]:
         """Query the name servers about a topic, then replay the sends held for it, in order."""
         yield from self._view.refresh(topic)
         yield Pause(1)  # Replay in a separate event, so that frames read in this one do not overtake the held sends.
-        self._lookups[topic] = _Lookup(self._view.is_static(topic), self._errands.now_ms + KNOWN_MS)
+        self._lookups[topic] = _Lookup(self._view.is_static(topic), self._turn.now_ms + LOOKUP_VALID_MS)
         self._lookups.move_to_end(topic)
-        if len(self._lookups) > _KNOWN_MAX:
+        if len(self._lookups) > _LOOKUPS_MAX:
             self._lookups.popitem(last=False)
         for channel, data in self._held.pop(topic):
-            self._size -= len(data)
-            self._errands.frames.append((channel, data))
+            self._held_size -= len(data)
+            self._turn.frames.append((channel, data))
 
     # Creation on the other brokers.
 
     def create(self, request: Request) -> Procedure[Answer]:
         """Create a topic that a send created at another broker (7022), unless this broker does not create topics."""
         fields = from_fields(CreateTopicFields, request.command.fields)
-        if self._mappings.draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
+        if self._mappings.is_draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return request.answer()
         yield from self._view.refresh(fields.topic)
         if self._view.is_static(fields.topic) or self._topics.find(fields.topic) is not None:
@@ -140,17 +140,17 @@ class NewTopics:
             return created
         return self._registrar.answer_registered(request, request.answer())
 
-    def _spread(self, topic: str, template: str, queues: int) -> None:
+    def _create_elsewhere(self, topic: str, template: str, queues: int) -> None:
         if not self._created:
-            self._errands.work.append(self._ask_others())
+            self._turn.procedures.append(self._request_creation())
         self._created.append(CreateTopicFields(topic=topic, default_topic=template, write_queue_nums=queues))
 
-    def _ask_others(self) -> Procedure[None]:
+    def _request_creation(self) -> Procedure[None]:
         """Ask the other brokers of the cluster to create topics that sends created here. Skip brokers that are down."""
         while self._created:
             fields = to_fields(self._created[0])
             others = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
             addresses = [address for name in others if (address := self._view.address(name)) is not None]
             command = Command(code=RequestCode.CREATE_FROM_TEMPLATE, fields=fields)
-            yield from ask_all(PeerCall(address, command) for address in addresses)
+            yield from call_all(PeerCall(address, command) for address in addresses)
             self._created.popleft()

@@ -22,16 +22,16 @@ from holdfast.model.numbers import Int64
 from holdfast.model.topic import FORWARD_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
+from holdfast.wire.requests.forward import AcceptedForward, ForwardFields, ForwardName
 
-KEPT_MAX: Final = 16_384
+NAMES_MAX: Final = 16_384
 """Maximum number of names of one stream, and of records read after a restart."""
 
 STREAMS_MAX: Final = 4_096
 _NO_HOST: Final = bytes(8)
 
 
-class _Record(ForwardMark, frozen=True, kw_only=True):
+class _Record(AcceptedForward, frozen=True, kw_only=True):
     """The body of a record.
 
     Attributes:
@@ -43,29 +43,29 @@ class _Record(ForwardMark, frozen=True, kw_only=True):
     at: Int64
 
 
-class Forwarded:
+class ForwardedNames:
     """Names of stored messages, by stream.
 
     Attributes:
-        is_settled: Returns whether a record at this position would already be acknowledged.
+        is_acknowledged: Returns whether a record at this position would already be acknowledged.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self.is_settled: Callable[[int], bool] = lambda position: position < store.confirmed
-        self._streams: dict[tuple[str, str], dict[int, ForwardMark]] = {}
+        self.is_acknowledged: Callable[[int], bool] = lambda position: position < store.confirmed
+        self._streams: dict[tuple[str, str], dict[int, AcceptedForward]] = {}
         for record in self._read():
-            self._keep(record, record.settled)
+            self._insert(record, record.settled)
 
     def __contains__(self, name: ForwardName) -> bool:
         return name.position in self._streams.get((name.source, name.stream), {})
 
-    def is_under_way(self, name: ForwardName) -> bool:
+    def is_pending(self, name: ForwardName) -> bool:
         """Return whether a known message is not yet durable enough for its sender to forget it."""
         mark = self._streams[name.source, name.stream][name.position]
-        return isinstance(mark, _Record) and not self.is_settled(mark.at)
+        return isinstance(mark, _Record) and not self.is_acknowledged(mark.at)
 
-    def note(self, fields: ForwardFields, at: int, now_ms: int) -> None:
+    def add(self, fields: ForwardFields, at: int, now_ms: int) -> None:
         """Record the name of a message staged for position *at*, and write both: a known name cannot be rolled back.
 
         Raises:
@@ -83,9 +83,9 @@ class Forwarded:
         queue = self._store.queue(FORWARD_TOPIC, 0)
         self._store.stage(queue, msgspec.json.encode(record), b"", 0, 0, now_ms, _NO_HOST, 0, now_ms)
         self._store.write()
-        self._keep(record, fields.settled)
+        self._insert(record, fields.settled)
 
-    def of(self, topic: str, queues: Collection[int]) -> list[ForwardMark]:
+    def names_of(self, topic: str, queues: Collection[int]) -> list[AcceptedForward]:
         """Return the names of the messages in these queues."""
         return [
             mark
@@ -94,17 +94,17 @@ class Forwarded:
             if mark.topic == topic and mark.queue in queues
         ]
 
-    def adopt(self, marks: Iterable[ForwardMark]) -> None:
+    def adopt(self, marks: Iterable[AcceptedForward]) -> None:
         """Record the names that moved here with a queue. The record of the move persists them."""
         for mark in marks:
-            self._keep(mark, -1)
+            self._insert(mark, -1)
 
-    def _keep(self, mark: ForwardMark, settled: int) -> None:
+    def _insert(self, mark: AcceptedForward, settled: int) -> None:
         key = (mark.source, mark.stream)
         stream = self._streams.setdefault(key, {})
         stream[mark.position] = mark
         # Oldest first, which is nearly the order of positions. A name that stays a little longer does no harm.
-        while (oldest := next(iter(stream))) < settled or len(stream) > KEPT_MAX:
+        while (oldest := next(iter(stream))) < settled or len(stream) > NAMES_MAX:
             del stream[oldest]
         if len(self._streams) > STREAMS_MAX:
             del self._streams[next(iter(self._streams))]
@@ -114,21 +114,21 @@ class Forwarded:
         queue = self._store.find_queue(FORWARD_TOPIC, 0)
         if queue is None:
             return
-        for offset in range(max(queue.offset_min, queue.offset_max - KEPT_MAX), queue.offset_max):
+        for offset in range(max(queue.offset_min, queue.offset_max - NAMES_MAX), queue.offset_max):
             try:
                 found = self._store.read_record(queue.get_entry(offset)[0])
                 record = None if found is None else msgspec.json.decode(found.body, type=_Record)
             except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue  # Its message may then be stored twice, which is better than not at all.
-            if record is not None and self._is_there(record):
+            if record is not None and self._is_message_stored(record):
                 yield record
 
-    def _is_there(self, record: _Record) -> bool:
+    def _is_message_stored(self, record: _Record) -> bool:
         """Return whether the message of a record is in the log: a power failure may lose it and keep the record."""
         try:
             message = self._store.read_record(record.at)
         except CorruptRecord:
             return False
         # A repaired range of the log holds a filler record, marked as rolled back, in place of the lost bytes.
-        is_mended = message is None or message.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
-        return message is not None and not is_mended and message.topic == record.topic
+        is_repaired = message is None or message.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
+        return message is not None and not is_repaired and message.topic == record.topic

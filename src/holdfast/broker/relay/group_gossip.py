@@ -22,9 +22,9 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
-from holdfast.broker.flow.peer_calls import Calls
+from holdfast.broker.flow.peer_calls import PeerCalls
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
@@ -39,7 +39,7 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, Command
 from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.heartbeat import ConsumerGroupFields, ConsumerList
-from holdfast.wire.requests.moves import Members, decode_body, encode_body
+from holdfast.wire.requests.moves import GroupMemberList, decode_body, encode_body
 
 TIMER: Final = "members"
 ROUND_MS: Final = 10_000
@@ -50,7 +50,7 @@ BROKERS_MAX: Final = 1_024
 class _Report(msgspec.Struct, frozen=True):
     """Another broker's list of members."""
 
-    members: Members
+    members: GroupMemberList
     received_ms: int
 
 
@@ -64,8 +64,8 @@ class GroupMembers:
         groups: GroupTable,
         mappings: Mappings,
         view: ClusterView,
-        calls: Calls,
-        errands: Errands,
+        calls: PeerCalls,
+        turn: Turn,
     ) -> None:
         self._name = options.name
         self._clients = clients
@@ -73,28 +73,28 @@ class GroupMembers:
         self._mappings = mappings
         self._view = view
         self._calls = calls
-        self._errands = errands
-        self._boot_ms = errands.now_ms
+        self._turn = turn
+        self._boot_ms = turn.now_ms
         self._version = 0
         self._acknowledged: dict[str, int] = {}  # broker to the version that it has acknowledged
         self._reporting: set[str] = set()
         self._reports: dict[str, _Report] = {}
-        clients.on_change = self._changed
-        clients.far_subscription = self.subscription
+        clients.on_change = self._on_group_changed
+        clients.remote_subscription = self.subscription
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
         return {
-            RequestCode.SHARE_MEMBERS: self.take,
+            RequestCode.SHARE_MEMBERS: self.handle_report,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_members,
         }
 
     # Queries.
 
-    def union(self, group: str) -> list[str]:
+    def all_members(self, group: str) -> list[str]:
         """Return the client ids of a group, wherever they are connected, each once."""
-        far = [client for report in self._reports.values() for client in report.members.groups.get(group, ())]
-        return list(dict.fromkeys([*self._clients.members(group), *far]))
+        remote = [client for report in self._reports.values() for client in report.members.groups.get(group, ())]
+        return list(dict.fromkeys([*self._clients.members(group), *remote]))
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return the newest subscription of *group* to *topic* that another broker reported."""
@@ -106,23 +106,23 @@ class GroupMembers:
         ]
         return max(found, key=lambda subscription: subscription.sub_version, default=None)
 
-    def find_producing(self, group: str) -> str | None:
+    def find_producer_broker(self, group: str) -> str | None:
         """Return another broker to which producers of *group* are connected, or None if no broker reported any."""
         return next((name for name, report in self._reports.items() if group in report.members.producers), None)
 
     def list_members(self, request: Request) -> Answer:
         """Return the members of a group (38). An empty group is an error: the consumer then keeps its queues."""
         group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
-        members = self.union(group)
+        members = self.all_members(group)
         if not members:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.answer(body=java_json.encode(ConsumerList(members)))
 
     # Reports of other brokers.
 
-    def take(self, request: Request) -> Answer:
+    def handle_report(self, request: Request) -> Answer:
         """Store another broker's report (7030), unless a newer one is known."""
-        members = decode_body(request.command.body, Members)
+        members = decode_body(request.command.body, GroupMemberList)
         known = self._reports.get(members.broker)
         is_late = known is not None and (members.boot_ms, members.version) < (
             known.members.boot_ms,
@@ -133,7 +133,7 @@ class GroupMembers:
             for group in members.groups:
                 self._groups.ensure(group, request.now_ms)
             touched = set(members.groups) | set(() if known is None else known.members.groups)
-            before = {group: set(self.union(group)) for group in sorted(touched)}
+            before = {group: set(self.all_members(group)) for group in sorted(touched)}
             self._reports[members.broker] = _Report(members, request.now_ms)
             self._notify(before, request.effects)
         return request.answer()
@@ -141,13 +141,13 @@ class GroupMembers:
     def _notify(self, before: dict[str, set[str]], effects: list[Effect]) -> None:
         """Notify the members connected here of each group whose union changed."""
         for group, members in before.items():
-            if set(self.union(group)) != members:
+            if set(self.all_members(group)) != members:
                 self._clients.notify(group, effects)
 
     def _drop_silent(self, now_ms: int, effects: list[Effect]) -> None:
         silent = [name for name, report in self._reports.items() if report.received_ms + LIFE_MS <= now_ms]
         for name in silent:
-            before = {group: set(self.union(group)) for group in self._reports[name].members.groups}
+            before = {group: set(self.all_members(group)) for group in self._reports[name].members.groups}
             del self._reports[name]
             self._notify(before, effects)
 
@@ -163,27 +163,27 @@ class GroupMembers:
         self._drop_silent(now_ms, effects)
         if self._mappings.topics():
             self._acknowledged.clear()
-            self._errands.work.append(self._round())
+            self._turn.procedures.append(self._refresh_and_report())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def stop(self, effects: list[Effect]) -> None:
         """Say good-bye: report that no member is connected here any more."""
         self._version += 1
         if self._mappings.topics():
-            empty = Members(broker=self._name, boot_ms=self._boot_ms, version=self._version, groups={})
+            empty = GroupMemberList(broker=self._name, boot_ms=self._boot_ms, version=self._version, groups={})
             for broker in self._view.brokers():
                 address = self._view.address(broker)
                 if address is not None:
                     command = Command(code=RequestCode.SHARE_MEMBERS, flag=ONE_WAY, body=encode_body(empty))
-                    self._calls.tell(address, command, effects)
+                    self._calls.send_one_way(address, command, effects)
 
-    def _changed(self, group: str) -> None:
+    def _on_group_changed(self, group: str) -> None:
         """Report that members joined or left a group here."""
         if self._mappings.topics() and (self._is_shared(group) or self._version):
             self._version += 1
             self._report_all()
 
-    def _round(self) -> Procedure[None]:
+    def _refresh_and_report(self) -> Procedure[None]:
         yield from self._view.refresh()
         self._report_all()
 
@@ -191,9 +191,9 @@ class GroupMembers:
         for broker in self._view.brokers():
             if broker not in self._reporting:
                 self._reporting.add(broker)
-                self._errands.work.append(self.tell(broker))
+                self._turn.procedures.append(self.report_to(broker))
 
-    def tell(self, broker: str) -> Procedure[None]:
+    def report_to(self, broker: str) -> Procedure[None]:
         """Report to one broker until it has the newest version. A broker that fails gets the next round's report."""
         try:
             while self._acknowledged.get(broker) != self._version:
@@ -214,11 +214,11 @@ class GroupMembers:
         records = map(self._mappings.find, () if membership is None else membership.subscriptions)
         return any(record is not None and (cluster is None or covers(record.scope, cluster)) for record in records)
 
-    def _to_wire(self, cluster: str) -> Members:
+    def _to_wire(self, cluster: str) -> GroupMemberList:
         groups = self._clients.consumer_groups()
         is_concerned = any(covers(record.scope, cluster) for record in self._mappings.topics().values())
         shared = {name: found for name, found in groups.items() if self._is_shared(name, cluster)}
-        return Members(
+        return GroupMemberList(
             broker=self._name,
             boot_ms=self._boot_ms,
             version=self._version,

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.relay import Relay
 from holdfast.broker.tables.locks import QueueLocks
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
@@ -28,10 +28,10 @@ from holdfast.wire.requests.offsets import LockAnswer, LockBody
 class LockRequests:
     """Handles requests of consumers that lock or unlock queues, on whichever brokers these are."""
 
-    def __init__(self, locks: QueueLocks, mappings: Mappings, relaying: Relaying) -> None:
+    def __init__(self, locks: QueueLocks, mappings: Mappings, relay: Relay) -> None:
         self._locks = locks
         self._mappings = mappings
-        self._relaying = relaying
+        self._relay = relay
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
@@ -42,8 +42,8 @@ class LockRequests:
         if not self._mappings.topics():
             return self._locks.lock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
-        here, away = self._part(body.mq_set)
-        locked = self._locks.lock(body.consumer_group, body.client_id, here, request.now_ms)
+        local, away = self._partition(body.mq_set)
+        locked = self._locks.lock(body.consumer_group, body.client_id, local, request.now_ms)
         if not away:
             return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
         return self._lock_away(request, body, locked, away)
@@ -52,13 +52,13 @@ class LockRequests:
         self, request: Request, body: LockBody, locked: list[MessageQueue], away: Sequence[list[MessageQueue]]
     ) -> Procedure[Answer]:
         for queues in away:
-            answer = yield from self._ask(request, body, queues)
+            answer = yield from self._relay_to_leader(request, body, queues)
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 try:
-                    got = java_json.decode(answer.body, LockAnswer).lockOKMQSet
+                    confirmed = java_json.decode(answer.body, LockAnswer).lockOKMQSet
                 except RemoteProtocolError:
                     continue  # A leader with a malformed answer has locked nothing.
-                granted = {queue.queue_id for queue in got if queue.topic == queues[0].topic}
+                granted = {queue.queue_id for queue in confirmed if queue.topic == queues[0].topic}
                 locked += [queue for queue in queues if queue.queue_id in granted]
         return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
 
@@ -67,30 +67,32 @@ class LockRequests:
         if not self._mappings.topics():
             return self._locks.unlock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
-        here, away = self._part(body.mq_set)
-        self._locks.unlock(body.consumer_group, body.client_id, here)
+        local, away = self._partition(body.mq_set)
+        self._locks.unlock(body.consumer_group, body.client_id, local)
         return self._unlock_away(request, body, away) if away else request.answer()
 
     def _unlock_away(self, request: Request, body: LockBody, away: Sequence[list[MessageQueue]]) -> Procedure[Answer]:
         for queues in away:
-            yield from self._ask(request, body, queues)
+            yield from self._relay_to_leader(request, body, queues)
         return request.answer()
 
-    def _part(self, queues: list[MessageQueue]) -> tuple[list[MessageQueue], list[list[MessageQueue]]]:
+    def _partition(self, queues: list[MessageQueue]) -> tuple[list[MessageQueue], list[list[MessageQueue]]]:
         """Return the queues to lock here, and the others grouped by topic and leader."""
-        here: list[MessageQueue] = []
+        local: list[MessageQueue] = []
         away: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
-            if not self._mappings.is_static(queue.topic) or not self._relaying.is_away(queue.topic, queue.queue_id):
-                here.append(queue)
+            if not self._mappings.is_static(queue.topic) or not self._relay.is_away(queue.topic, queue.queue_id):
+                local.append(queue)
                 continue
-            leader = self._relaying.find_belief((queue.topic, queue.queue_id)) or f"unknown {queue.queue_id}"
+            leader = self._relay.find_leader_name((queue.topic, queue.queue_id)) or f"unknown {queue.queue_id}"
             away.setdefault((queue.topic, leader), []).append(queue)
-        return here, list(away.values())
+        return local, list(away.values())
 
-    def _ask(self, request: Request, body: LockBody, queues: list[MessageQueue]) -> Procedure[Command | None]:
+    def _relay_to_leader(
+        self, request: Request, body: LockBody, queues: list[MessageQueue]
+    ) -> Procedure[Command | None]:
         command = Command(
             code=request.command.code, body=java_json.encode(msgspec.structs.replace(body, mq_set=queues))
         )
-        place = (queues[0].topic, queues[0].queue_id)
-        return (yield from self._relaying.ask_leader(command, place, request.channel, request.peer))
+        queue_key = (queues[0].topic, queues[0].queue_id)
+        return (yield from self._relay.relay_to_leader(command, queue_key, request.channel, request.peer))

@@ -18,8 +18,8 @@ import msgspec
 from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.writer import Draft, LogWriter
-from holdfast.broker.relay.forward_dedup import Forwarded
-from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.forward_dedup import ForwardedNames
+from holdfast.broker.relay.relay import Relay
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import LocalProtocolError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -48,32 +48,32 @@ class Origin(msgspec.Struct, frozen=True):
     settled: int
 
 
-class Forwards:
+class MessageForwarder:
     """Forwards messages to other leaders, and stores those that other brokers forward here."""
 
     def __init__(
         self,
         broker: str,
-        relaying: Relaying,
+        relay: Relay,
         writer: LogWriter,
-        forwarded: Forwarded,
+        forwarded_names: ForwardedNames,
         find_refusal: Callable[[int], Refusal | None],
     ) -> None:
         self._broker = broker
-        self._relaying = relaying
+        self._relay = relay
         self._writer = writer
-        self._forwarded = forwarded
+        self._forwarded_names = forwarded_names
         self._find_refusal = find_refusal
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.FORWARD_MESSAGE: self.take}
+        return {RequestCode.FORWARD_MESSAGE: self.handle_forward}
 
     # Messages of this broker.
 
-    def is_taken(self, origin: Origin) -> bool:
+    def is_stored(self, origin: Origin) -> bool:
         """Return whether a previous leader stored this message, and its queue has moved here since."""
-        return ForwardName(source=self._broker, stream=origin.stream, position=origin.position) in self._forwarded
+        return ForwardName(source=self._broker, stream=origin.stream, position=origin.position) in self._forwarded_names
 
     def send(self, draft: Draft, origin: Origin) -> Procedure[bool]:
         """Send *draft* to the leader of its queue; return False if it cannot be reached, or refuses."""
@@ -91,17 +91,17 @@ class Forwards:
             reconsume_times=draft.reconsume_times,
         )
         command = Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=draft.body)
-        place = (draft.topic, draft.queue_id)
-        answer = yield from self._relaying.ask_leader(command, place, _NO_CHANNEL, format_host(draft.born_host))
+        queue_key = (draft.topic, draft.queue_id)
+        answer = yield from self._relay.relay_to_leader(command, queue_key, _NO_CHANNEL, format_host(draft.born_host))
         return answer is not None and answer.code == ResponseCode.SUCCESS
 
     # Messages of other brokers.
 
-    def take(self, request: Request) -> Answer:
+    def handle_forward(self, request: Request) -> Answer:
         """Store a forwarded message (7021), unless it is stored already."""
         fields = from_fields(ForwardFields, request.command.fields)
-        if fields in self._forwarded:
-            if self._forwarded.is_under_way(fields):
+        if fields in self._forwarded_names:
+            if self._forwarded_names.is_pending(fields):
                 return Refusal(ResponseCode.SYSTEM_BUSY, "the message is not durable yet; try again")
             return request.answer()
         refusal = self._find_refusal(request.now_ms)
@@ -121,7 +121,7 @@ class Forwards:
         stored = self._writer.append(draft, request.now_ms)
         if isinstance(stored, Refusal):
             return stored
-        self._forwarded.note(fields, stored.position, request.now_ms)
+        self._forwarded_names.add(fields, stored.position, request.now_ms)
         return request.answer()
 
 

@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
 from holdfast.broker.mapping.cluster_view import ClusterView
-from holdfast.broker.messages.batch_cache import OpenedBatches, Reason
+from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
 from holdfast.broker.messages.record_lookup import properties_of, read_record
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
@@ -29,43 +29,43 @@ from holdfast.store.log.record_reader import decode_at
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
-from holdfast.wire.records.inner_batch import Opening, is_inner_batch
+from holdfast.wire.records.inner_batch import BatchSupport, is_inner_batch
 from holdfast.wire.records.message_id import format_message_id, parse_message_id
 from holdfast.wire.records.record import StoredRecord
 from holdfast.wire.requests.offsets import ViewMessageFields
 
-_ASK_TIMEOUT_MS: Final = 2_000  # A client that returns a message waits five seconds, and then sends a new one.
+_QUERY_TIMEOUT_MS: Final = 2_000  # A client that returns a message waits five seconds, and then sends a new one.
 
 
-class Found(msgspec.Struct, frozen=True):
+class LocatedRecord(msgspec.Struct, frozen=True):
     """A record, and the broker that has it.
 
     Attributes:
         record: The record; for a message of a batch, its single record.
         address: The address of the broker that has the record; None for this broker.
-        is_inside: The message is one of many in a batch.
+        is_in_batch: The message is one of many in a batch.
     """
 
     record: StoredRecord
     address: str | None = None
-    is_inside: bool = False
+    is_in_batch: bool = False
 
     @property
     def message_id(self) -> str:
         """The id that identifies this message unambiguously."""
-        unique_key = properties_of(self.record).get(UNIQUE_KEY) if self.is_inside else None
+        unique_key = properties_of(self.record).get(UNIQUE_KEY) if self.is_in_batch else None
         return unique_key or format_message_id(self.record.store_host, self.record.position)
 
 
-class Whereabouts:
+class RecordLocator:
     """Finds records in the logs of all brokers."""
 
-    def __init__(self, view: ClusterView, opened: OpenedBatches, handed: HandedOut) -> None:
+    def __init__(self, view: ClusterView, batch_cache: BatchCache, delivered_ranges: DeliveredRanges) -> None:
         self._view = view
-        self._opened = opened
-        self._handed = handed
+        self._batch_cache = batch_cache
+        self._delivered_ranges = delivered_ranges
 
-    def find(self, position: int, message_id: str, silent: set[str] | None = None) -> Procedure[Found | None]:
+    def find(self, position: int, message_id: str, silent: set[str] | None = None) -> Procedure[LocatedRecord | None]:
         """Return the record with *message_id* at *position* in any broker's log, or None if no broker returns it.
 
         Adds to *silent* the names of brokers that did not answer and may have the record.
@@ -74,75 +74,77 @@ class Whereabouts:
         found = None if record is None else self._match(record, message_id)
         return found or (yield from self._find_elsewhere(position, message_id, set() if silent is None else silent))
 
-    def find_handed(self, channel: ChannelId, position: int, group: str | None = None) -> Procedure[list[Found]]:
+    def find_delivered(
+        self, channel: ChannelId, position: int, group: str | None = None
+    ) -> Procedure[list[LocatedRecord]]:
         """Return every record at *position* of any log that a client may have received through this broker.
 
         Raises:
             PeerFailed: A broker that may have one does not answer.
         """
-        found: list[Found] = []
-        for topic, message_id in self._handed.find(channel, position, group):
+        found: list[LocatedRecord] = []
+        for topic, message_id in self._delivered_ranges.find(channel, position, group):
             silent: set[str] = set()
-            shown = yield from self.find(position, message_id, silent)
-            if shown is None and silent:
+            located = yield from self.find(position, message_id, silent)
+            if located is None and silent:
                 raise PeerFailed(f"position {position} may be one of {', '.join(sorted(silent))}: no answer from there")
-            if shown is not None and shown.record.topic == topic:
-                found.append(shown)
+            if located is not None and located.record.topic == topic:
+                found.append(located)
         return found
 
-    def _match(self, record: StoredRecord, message_id: str, address: str | None = None) -> Found | None:
+    def _match(self, record: StoredRecord, message_id: str, address: str | None = None) -> LocatedRecord | None:
         """Return *record*, or the message in it, if it has *message_id*; else None."""
         if is_inner_batch(record.sys_flag):
-            inside = self.find_inside(record, message_id, is_own=address is None)
-            return None if inside is None else Found(inside, address, is_inside=True)
-        return Found(record, address) if is_named(record, message_id) else None
+            inside = self.find_in_batch(record, message_id, is_own=address is None)
+            return None if inside is None else LocatedRecord(inside, address, is_in_batch=True)
+        return LocatedRecord(record, address) if has_message_id(record, message_id) else None
 
-    def find_inside(self, record: StoredRecord, message_id: str, *, is_own: bool = True) -> StoredRecord | None:
+    def find_in_batch(self, record: StoredRecord, message_id: str, *, is_own: bool = True) -> StoredRecord | None:
         """Return the message with *message_id* in a batch, as if it had been sent alone, or None."""
-        batch = (self._opened.open_own if is_own else self._opened.open)(record, Reason.RETRY)
+        batch = (self._batch_cache.unpack_cached if is_own else self._batch_cache.unpack)(record, UnpackReason.RETRY)
         index = None if batch is None else batch.find_id(message_id)
         return None if batch is None or index is None else batch.record(index)
 
-    def _find_elsewhere(self, position: int, message_id: str, silent: set[str]) -> Procedure[Found | None]:
-        asked: set[str] = set()
-        missed: set[str] = set()
-        likely = _address_in(message_id)
-        for is_fresh in (False, True):
-            if is_fresh:  # A broker may be new.
+    def _find_elsewhere(self, position: int, message_id: str, silent: set[str]) -> Procedure[LocatedRecord | None]:
+        queried: set[str] = set()
+        unreachable: set[str] = set()
+        likely_address = _address_in(message_id)
+        for is_refreshed in (False, True):
+            if is_refreshed:  # A broker may be new.
                 yield from self._view.refresh()
             # The id comes from an untrusted client, so only query known brokers, not the address in the id.
-            brokers = sorted(self._view.brokers(), key=lambda broker: self._view.address(broker) != likely)
+            brokers = sorted(self._view.brokers(), key=lambda broker: self._view.address(broker) != likely_address)
             for broker in brokers:
-                if broker in asked:
+                if broker in queried:
                     continue
-                asked.add(broker)
+                queried.add(broker)
                 try:
-                    found = yield from self._ask_broker(broker, position, message_id)
+                    found = yield from self._query_broker(broker, position, message_id)
                 except PeerFailed:
-                    missed.add(broker)
+                    unreachable.add(broker)
                     continue
                 if found is not None:
                     return found
         # If the broker in the id answered, the record is gone. Otherwise any silent broker may have had that address.
-        if likely not in {self._view.address(broker) for broker in asked - missed}:
-            silent |= missed
+        if likely_address not in {self._view.address(broker) for broker in queried - unreachable}:
+            silent |= unreachable
         return None
 
-    def _ask_broker(self, broker: str, position: int, message_id: str) -> Procedure[Found | None]:
+    def _query_broker(self, broker: str, position: int, message_id: str) -> Procedure[LocatedRecord | None]:
         """Return the record of another broker, or None.
 
         Raises:
             PeerFailed: The broker does not answer.
         """
-        fields = to_fields(ViewMessageFields(offset=position, opens_batches=Opening.WANTED.value))
+        fields = to_fields(ViewMessageFields(offset=position, batch_support=BatchSupport.REQUESTED.value))
         command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=fields)
         address = yield from self._view.find_address(broker)
-        answer: Command = yield PeerCall(address, command, _ASK_TIMEOUT_MS)
+        answer: Command = yield PeerCall(address, command, _QUERY_TIMEOUT_MS)
         record = decode_at(answer.body, position) if answer.code == ResponseCode.SUCCESS else None
         return None if record is None else self._match(record, message_id, address)
 
 
-def is_named(record: StoredRecord, *message_ids: str | None) -> bool:
+def has_message_id(record: StoredRecord, *message_ids: str | None) -> bool:
     """Return whether one of *message_ids* is an id of *record*."""
     own = {properties_of(record).get(UNIQUE_KEY), format_message_id(record.store_host, record.position)}
     return any(message_id and message_id in own for message_id in message_ids)

@@ -28,22 +28,30 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
 from holdfast.broker.flow.awaitables import Pause, Procedure
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.relay.leader_lookup import Beliefs
-from holdfast.broker.relay.relay_client import Envelopes, Place, Target, Waiting, answers_in, choose_batch, is_not_led
-from holdfast.broker.relay.relay_server import RELAYED, RELAYED_SENDS, Guests
+from holdfast.broker.relay.leader_lookup import LeaderLookup
+from holdfast.broker.relay.relay_client import (
+    QueueKey,
+    RelayClient,
+    Target,
+    WaitingRequest,
+    answers_in,
+    choose_batch,
+    is_not_led,
+)
+from holdfast.broker.relay.relay_server import RELAYED, RELAYED_SENDS, RelayedClients
 from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
-from holdfast.model.scope import NOBODY
+from holdfast.model.scope import NO_BROKER
 from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command, response
@@ -52,7 +60,7 @@ from holdfast.wire.requests.pull import SUSPEND, PullFields
 from holdfast.wire.requests.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
 
 TIMER: Final = "held requests"
-PATIENCE_MS: Final = 2_500
+LEADER_WAIT_MS: Final = 2_500
 """How long a request waits for a leader: its sender waits three seconds for its answer, and then sends again."""
 
 _HOP_MS: Final = 700  # A broker gives up this much earlier per hop, so that its answer arrives in time.
@@ -62,10 +70,10 @@ _PAUSE_MAX_MS: Final = 320
 _PULL_SLACK_MS: Final = 5_000
 
 # Requests that a leader no longer answers once it has sealed the queue.
-_OF_LEADER: Final = frozenset(
+_LEADER_ONLY: Final = frozenset(
     {RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.FORWARD_MESSAGE}
 )
-_BY_QUEUE: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+_QUEUE_REQUESTS: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -75,19 +83,19 @@ class _Line(msgspec.Struct, eq=False):
         in_flight: How many of the first sends are in flight.
     """
 
-    waiting: deque[Waiting]
+    waiting: deque[WaitingRequest]
     in_flight: int = 0
 
 
-class Relaying:
+class Relay:
     """Holds requests during a move, and relays requests to other leaders.
 
     Attributes:
         moving: Queues whose next leader is being decided, with the requests held for them.
-        unsure: Queues whose sends this broker may not accept yet, and the condition that it waits for.
+        suspended: Queues whose sends this broker may not accept yet, and the condition that it waits for.
         find_lapse: Returns the condition that a queue with an expired lease waits for; None if leases are not used.
-        suspect: Called with a topic if another broker may lead queues that this broker believes to lead.
-        sends_passed_on: How many sends were relayed and answered by the leaders of their queues.
+        on_suspect: Called with a topic if another broker may lead queues that this broker believes to lead.
+        relayed_sends: How many sends were relayed and answered by the leaders of their queues.
     """
 
     def __init__(
@@ -95,26 +103,26 @@ class Relaying:
         options: BrokerOptions,
         mappings: Mappings,
         view: ClusterView,
-        guests: Guests,
-        errands: Errands,
-        handed: HandedOut,
+        relayed_clients: RelayedClients,
+        turn: Turn,
+        delivered_ranges: DeliveredRanges,
     ) -> None:
         self._name = options.name
         self._mappings = mappings
-        self._beliefs = Beliefs(mappings, view)
-        self._guests = guests
-        self._errands = errands
-        self._handed = handed
-        self.moving: dict[Place, list[Waiting]] = {}
-        self.unsure: dict[Place, str] = {}
-        self.find_lapse: Callable[[Place], str | None] | None = None
-        self._lines: dict[Place, _Line] = {}
-        self._size = 0
-        self.sends_passed_on = 0
-        self._envelopes = Envelopes(options.name, guests.boot, errands)
+        self._leader_lookup = LeaderLookup(mappings, view)
+        self._relayed_clients = relayed_clients
+        self._turn = turn
+        self._delivered_ranges = delivered_ranges
+        self.moving: dict[QueueKey, list[WaitingRequest]] = {}
+        self.suspended: dict[QueueKey, str] = {}
+        self.find_lapse: Callable[[QueueKey], str | None] | None = None
+        self._lines: dict[QueueKey, _Line] = {}
+        self._held_size = 0
+        self.relayed_sends = 0
+        self._relay_client = RelayClient(options.name, relayed_clients.boot, turn)
         self._timer_ms: int | None = None
-        self.suspect: Callable[[str], None] = lambda _topic: None
-        guests.leader_of, guests.is_behind = self._find_leader, self._is_superseded
+        self.on_suspect: Callable[[str], None] = lambda _topic: None
+        relayed_clients.leader_of, relayed_clients.is_superseded = self._find_leader, self._is_superseded
 
     # Held requests.
 
@@ -128,49 +136,49 @@ class Relaying:
         """Replay the requests held for these queues, in order."""
         for queue in queues:
             for waiting in self.moving.pop((topic, queue), ()):
-                self._size -= len(waiting.frame)
-                self._errands.frames.append((waiting.channel, waiting.frame))
+                self._held_size -= len(waiting.frame)
+                self._turn.frames.append((waiting.channel, waiting.frame))
         self._mappings.version += 1
 
-    def doubt(self, topic: str, queues: Iterable[int], until: str) -> None:
+    def suspend_sends(self, topic: str, queues: Iterable[int], condition: str) -> None:
         """Accept no sends of these queues until `trust`, even if `release` is called for them before."""
-        self.unsure.update(((topic, queue), until) for queue in queues)
+        self.suspended.update(((topic, queue), condition) for queue in queues)
         self._mappings.version += 1
 
-    def trust(self, topic: str, queues: Iterable[int]) -> None:
+    def resume_sends(self, topic: str, queues: Iterable[int]) -> None:
         """Accept sends of these queues again, and replay the requests held meanwhile."""
         numbers = list(queues)
         for queue in numbers:
-            self.unsure.pop((topic, queue), None)
+            self.suspended.pop((topic, queue), None)
         self.release(topic, numbers)
 
     def forget_channel(self, channel: ChannelId) -> None:
         """Drop the waiting requests of a client that disconnected."""
-        for place, held in self.moving.items():
+        for queue_key, held in self.moving.items():
             if any(waiting.channel == channel for waiting in held):
-                self._size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
-                self.moving[place] = [waiting for waiting in held if waiting.channel != channel]
+                self._held_size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
+                self.moving[queue_key] = [waiting for waiting in held if waiting.channel != channel]
         for line in self._lines.values():
             gone = [waiting for waiting in line.waiting if waiting.channel == channel]
             if gone and gone[0] is line.waiting[0]:
                 line.in_flight = 0  # All sends of an envelope come from one client.
             for waiting in gone:
                 line.waiting.remove(waiting)
-                self._size -= len(waiting.frame)
+                self._held_size -= len(waiting.frame)
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
         """Refuse the held requests whose deadline has passed."""
         self._timer_ms = None
-        for place, held in self.moving.items():
+        for queue_key, held in self.moving.items():
             for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
                 held.remove(waiting)
-                self._size -= len(waiting.frame)
-                obstacle = self._find_obstacle(place)
+                self._held_size -= len(waiting.frame)
+                obstacle = self._find_obstacle(queue_key)
                 if obstacle is not None:
-                    remark = f"queue {place[1]} of {place[0]} waits until {obstacle}; try again in a moment"
+                    remark = f"queue {queue_key[1]} of {queue_key[0]} waits until {obstacle}; try again in a moment"
                     self._refuse(waiting, ResponseCode.SYSTEM_BUSY, remark)
                 else:
-                    self._refuse_away(waiting, place)
+                    self._refuse_not_leader(waiting, queue_key)
         self._set_timer()
 
     def stop(self) -> None:
@@ -182,37 +190,41 @@ class Relaying:
         for held in self.moving.values():
             held.clear()
         for waiting in unsent:
-            self._size -= len(waiting.frame)
+            self._held_size -= len(waiting.frame)
             self._refuse(waiting)
 
     # Decisions.
 
     def is_away(self, topic: str, queue: int) -> bool:
         """Return whether a send to a logical queue must be held or relayed now."""
-        place = (topic, queue)
-        return self.is_held(place) or place in self._lines or self._mappings.place(topic, queue).state != "open"
+        queue_key = (topic, queue)
+        return (
+            self.is_held(queue_key)
+            or queue_key in self._lines
+            or self._mappings.placement(topic, queue).state != "open"
+        )
 
-    def is_held(self, place: Place) -> bool:
+    def is_held(self, queue_key: QueueKey) -> bool:
         """Return whether requests for a logical queue are held now, even if it is open here."""
-        return place in self.moving or self._find_obstacle(place) is not None
+        return queue_key in self.moving or self._find_obstacle(queue_key) is not None
 
-    def _find_obstacle(self, place: Place) -> str | None:
+    def _find_obstacle(self, queue_key: QueueKey) -> str | None:
         """Return the condition to wait for before this broker may accept sends of a queue it leads, or None."""
-        return self.unsure.get(place) or (None if self.find_lapse is None else self.find_lapse(place))
+        return self.suspended.get(queue_key) or (None if self.find_lapse is None else self.find_lapse(queue_key))
 
     def is_pull_away(self, fields: PullFields) -> bool:
         """Return whether a pull is for another broker. A queue that is sealed here is still read here."""
         if fields.is_logical is False:
             return False
-        place = self._mappings.place(fields.topic, fields.queue_id)
-        return place.queue_log is None and fields.queue_id >= 0
+        placement = self._mappings.placement(fields.topic, fields.queue_id)
+        return placement.queue_index is None and fields.queue_id >= 0
 
-    def find_away(self, command: Command) -> Place | None:
+    def find_away(self, command: Command) -> QueueKey | None:
         """Return the logical queue of a request that must be held or relayed, or None if it is answered here now.
 
         Does not cover sends and locks: `is_away` and `LockRequests` do.
         """
-        if command.code not in _BY_QUEUE or command.fields.get("lo", "").lower() == "false":
+        if command.code not in _QUEUE_REQUESTS or command.fields.get("lo", "").lower() == "false":
             return None
         topic = command.fields.get("topic", "")
         if not self._mappings.is_static(topic):
@@ -221,53 +233,53 @@ class Relaying:
             queue = int(command.fields.get("queueId", ""))
         except ValueError:
             return None  # The handler of the request reports the error.
-        place = self._mappings.place(topic, queue)
-        if place.state == "open" or queue < 0:
+        placement = self._mappings.placement(topic, queue)
+        if placement.state == "open" or queue < 0:
             return None
-        return None if place.is_led and command.code not in _OF_LEADER else (topic, queue)
+        return None if placement.is_led and command.code not in _LEADER_ONLY else (topic, queue)
 
-    def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
+    def divert(self, frame: Frame, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str) -> None:
         """Hold, relay or refuse a request that is not for this broker now; its answer comes later."""
-        now_ms, hops = self._errands.now_ms, self._guests.hops(channel)
-        waiting = Waiting(
+        now_ms, hops = self._turn.now_ms, self._relayed_clients.hops(channel)
+        waiting = WaitingRequest(
             channel=channel,
             peer=peer,
             frame=copy_frame(frame),
             command=msgspec.structs.replace(command, body=b""),
             hops=hops,
-            deadline_ms=now_ms + PATIENCE_MS - hops * _HOP_MS,
+            deadline_ms=now_ms + LEADER_WAIT_MS - hops * _HOP_MS,
         )
-        if self._size + len(waiting.frame) > HELD_SIZE_MAX:
+        if self._held_size + len(waiting.frame) > HELD_SIZE_MAX:
             self._refuse(
                 waiting, ResponseCode.SYSTEM_BUSY, "too many requests wait for other brokers; try again in a moment"
             )
-        elif self._is_moving(place):
-            self._size += len(waiting.frame)
-            self.moving.setdefault(place, []).append(waiting)
+        elif self._is_moving(queue_key):
+            self._held_size += len(waiting.frame)
+            self.moving.setdefault(queue_key, []).append(waiting)
             self._set_timer(waiting.deadline_ms)
-        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_misdirected(waiting, place)):
-            self._refuse_away(waiting, place)
+        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_misdirected(waiting, queue_key)):
+            self._refuse_not_leader(waiting, queue_key)
         elif command.code in RELAYED_SENDS:
-            self._size += len(waiting.frame)
-            line = self._lines.get(place)
+            self._held_size += len(waiting.frame)
+            line = self._lines.get(queue_key)
             if line is not None:
                 line.waiting.append(waiting)
                 return
-            self._lines[place] = _Line(deque([waiting]))
-            self._errands.work.append(self._pass_on_line(place))
+            self._lines[queue_key] = _Line(deque([waiting]))
+            self._turn.procedures.append(self._relay_line(queue_key))
         else:
-            self._errands.work.append(self._pass_on(waiting, place))
+            self._turn.procedures.append(self._relay_request(waiting, queue_key))
 
     # Sends: one line per queue.
 
-    def _pass_on_line(self, place: Place) -> Procedure[None]:
+    def _relay_line(self, queue_key: QueueKey) -> Procedure[None]:
         """Relay the sends of one queue until none waits."""
-        line, pause_ms = self._lines[place], _PAUSE_MIN_MS
+        line, pause_ms = self._lines[queue_key], _PAUSE_MIN_MS
         while line.waiting:
-            target = yield from self._find_target(place)
-            self._refuse_hopeless(line, place)
-            if self._is_here(place):
-                self._replay_here(place)
+            target = yield from self._find_target(queue_key)
+            self._refuse_unrelayable(line, queue_key)
+            if self._is_local(queue_key):
+                self._replay_locally(queue_key)
                 return
             if not line.waiting:
                 break
@@ -276,62 +288,62 @@ class Relaying:
                 continue
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
-        del self._lines[place]
+        del self._lines[queue_key]
         self._mappings.version += 1  # Sends accepted here need no longer wait for this line.
 
-    def _refuse_hopeless(self, line: _Line, place: Place) -> None:
+    def _refuse_unrelayable(self, line: _Line, queue_key: QueueKey) -> None:
         """Refuse the sends of a line that must not be relayed.
 
         Their queue is unknown, their sender has given up, or another broker relayed them here and can retry elsewhere.
         """
-        now_ms, is_unknown = self._errands.now_ms, self._is_unknown(place)
+        now_ms, is_unknown = self._turn.now_ms, self._is_unknown(queue_key)
         for waiting in list(line.waiting):
-            if is_unknown or waiting.deadline_ms <= now_ms or self._is_misdirected(waiting, place):
+            if is_unknown or waiting.deadline_ms <= now_ms or self._is_misdirected(waiting, queue_key):
                 line.waiting.remove(waiting)
-                self._size -= len(waiting.frame)
-                self._refuse_away(waiting, place)
+                self._held_size -= len(waiting.frame)
+                self._refuse_not_leader(waiting, queue_key)
 
-    def _is_misdirected(self, waiting: Waiting, place: Place) -> bool:
+    def _is_misdirected(self, waiting: WaitingRequest, queue_key: QueueKey) -> bool:
         """Return whether another broker relayed a send here by mistake. The refusal names the leader."""
-        return waiting.hops > 0 and not self._is_here(place)
+        return waiting.hops > 0 and not self._is_local(queue_key)
 
-    def _replay_here(self, place: Place) -> None:
+    def _replay_locally(self, queue_key: QueueKey) -> None:
         """Replay a line on this broker: the queue moved back here, or is about to move."""
-        line = self._lines.pop(place)
+        line = self._lines.pop(queue_key)
         self._mappings.version += 1
         for waiting in line.waiting:
-            self._size -= len(waiting.frame)
-            self._errands.frames.append((waiting.channel, waiting.frame))
+            self._held_size -= len(waiting.frame)
+            self._turn.frames.append((waiting.channel, waiting.frame))
 
     def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
         """Relay the first sends of a line. Each gets its answer or stays first. Return whether to continue at once."""
         batch = choose_batch(line.waiting)
         line.in_flight = len(batch)
         try:
-            answer = yield from self._envelopes.ask_surely(batch, target)
+            answer = yield from self._relay_client.send_reliably(batch, target)
         except PeerFailed as error:
-            self._beliefs.doubt()
+            self._leader_lookup.suspect_addresses()
             if not error.is_unsent:
-                self._give_up(line, batch)
+                self._drop_batch(line, batch)
             return False
         finally:
             line.in_flight = 0
-        return self._deliver_answers(line, batch, target.place, answer)
+        return self._deliver_answers(line, batch, target.queue_key, answer)
 
-    def _give_up(self, line: _Line, batch: list[Waiting]) -> None:
+    def _drop_batch(self, line: _Line, batch: list[WaitingRequest]) -> None:
         for waiting in batch:
             if waiting in line.waiting:
                 line.waiting.remove(waiting)
-                self._size -= len(waiting.frame)
-        self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
+                self._held_size -= len(waiting.frame)
+        self._turn.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
 
-    def _deliver_answers(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
+    def _deliver_answers(self, line: _Line, batch: list[WaitingRequest], queue_key: QueueKey, answer: Command) -> bool:
         """Send the clients their answers; return whether to continue at once.
 
         Refused sends stay first in line. Then the result is True only if the answer named a new leader. An envelope is
         refused as a whole if its receiver does not lead the queue.
         """
-        is_news = self._beliefs.learn(place, answer)
+        is_new_leader = self._leader_lookup.update_from_answer(queue_key, answer)
         answers = answers_in(answer.body)
         refused = {
             opaque for opaque, (command, _) in answers.items() if command.code == ResponseCode.NOT_LEADER_FOR_QUEUE
@@ -343,174 +355,181 @@ class Relaying:
             if opaque in refused or waiting not in line.waiting:
                 continue
             line.waiting.remove(waiting)
-            self._size -= len(waiting.frame)
+            self._held_size -= len(waiting.frame)
             if opaque in answers:
-                self.sends_passed_on += 1
+                self.relayed_sends += 1
                 command, data = answers[opaque]
-                self._handed.note_sent(waiting.channel, waiting.command, command)
-                reply = self._add_leader(place, command) if self._wants_leader(waiting, place) else data
-                self._errands.effects.append(SendBytes(waiting.channel, [reply]))
-        if any(answers[opaque][0].fields.get(LEADER_FIELD) == NOBODY for opaque in refused & answers.keys()):
-            self._beliefs.forget(place)
-        if refused and not is_news:
-            self._beliefs.doubt()
-        return is_news or not refused
+                self._delivered_ranges.add_send_answer(waiting.channel, waiting.command, command)
+                reply = self._add_leader(queue_key, command) if self._wants_leader(waiting, queue_key) else data
+                self._turn.effects.append(SendBytes(waiting.channel, [reply]))
+        if any(answers[opaque][0].fields.get(LEADER_FIELD) == NO_BROKER for opaque in refused & answers.keys()):
+            self._leader_lookup.forget(queue_key)
+        if refused and not is_new_leader:
+            self._leader_lookup.suspect_addresses()
+        return is_new_leader or not refused
 
     # Other requests, one per envelope.
 
-    def _pass_on(self, waiting: Waiting, place: Place) -> Procedure[None]:
+    def _relay_request(self, waiting: WaitingRequest, queue_key: QueueKey) -> Procedure[None]:
         """Relay one idempotent request."""
-        timeout_ms = PATIENCE_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
+        timeout_ms = LEADER_WAIT_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
         try:
-            answer = yield from self._ask(waiting, place, timeout_ms)
+            answer = yield from self._request_leader(waiting, queue_key, timeout_ms)
         except PeerFailed as error:
-            if self._is_unknown(place) or self._beliefs.is_unled(place, is_told=not waiting.hops):
-                self._refuse_away(waiting, place)
+            if self._is_unknown(queue_key) or self._leader_lookup.is_leaderless(
+                queue_key, needs_answer=not waiting.hops
+            ):
+                self._refuse_not_leader(waiting, queue_key)
             else:
                 self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
             return
         if answer is None:
-            self._errands.frames.append((waiting.channel, waiting.frame))
+            self._turn.frames.append((waiting.channel, waiting.frame))
         elif answer:
-            reply = answers_in(answer).get(waiting.command.opaque) if self._wants_leader(waiting, place) else None
-            data = answer if reply is None else self._add_leader(place, reply[0])
-            self._handed.note_pulled(waiting.channel, waiting.command, answer)
-            self._errands.effects.append(SendBytes(waiting.channel, [data]))
+            reply = answers_in(answer).get(waiting.command.opaque) if self._wants_leader(waiting, queue_key) else None
+            data = answer if reply is None else self._add_leader(queue_key, reply[0])
+            self._delivered_ranges.add_pull_answer(waiting.channel, waiting.command, answer)
+            self._turn.effects.append(SendBytes(waiting.channel, [data]))
 
-    def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:
+    def relay_to_leader(
+        self, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str
+    ) -> Procedure[Command | None]:
         """Relay a request of a client to the leader of a queue; return its answer, or None if none came."""
-        hops = self._guests.hops(channel)
-        deadline_ms = self._errands.now_ms + PATIENCE_MS - hops * _HOP_MS
+        hops = self._relayed_clients.hops(channel)
+        deadline_ms = self._turn.now_ms + LEADER_WAIT_MS - hops * _HOP_MS
         if hops >= HOPS_MAX:
             return None
-        waiting = Waiting(channel, peer, encode_command(command), command, hops, deadline_ms)
-        while self._is_moving(place) and self._errands.now_ms < deadline_ms:
+        waiting = WaitingRequest(channel, peer, encode_command(command), command, hops, deadline_ms)
+        while self._is_moving(queue_key) and self._turn.now_ms < deadline_ms:
             yield Pause(_PAUSE_MIN_MS)
         try:
-            answer = yield from self._ask(waiting, place, PATIENCE_MS)
+            answer = yield from self._request_leader(waiting, queue_key, LEADER_WAIT_MS)
         except PeerFailed:
             return None
         return next((reply for reply, _ in answers_in(answer or b"").values()), None)
 
-    def _ask(self, waiting: Waiting, place: Place, timeout_ms: int) -> Procedure[bytes | None]:
+    def _request_leader(self, waiting: WaitingRequest, queue_key: QueueKey, timeout_ms: int) -> Procedure[bytes | None]:
         """Return the frames that the leader of a queue answers, or None if this broker leads it or it is moving.
 
         Raises:
             PeerFailed: No broker answered before the sender gave up. The text says why.
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
-        while self._errands.now_ms < waiting.deadline_ms:
-            target = (yield from self._find_target(place)) or self._beliefs.find_copy(place)
-            if self._is_here(place):
+        while self._turn.now_ms < waiting.deadline_ms:
+            target = (yield from self._find_target(queue_key)) or self._leader_lookup.find_replica(queue_key)
+            if self._is_local(queue_key):
                 return None
-            if self._is_unknown(place):
+            if self._is_unknown(queue_key):
                 break
             if target is not None:
                 try:
-                    answer = yield from self._envelopes.ask(waiting, target, timeout_ms)
+                    answer = yield from self._relay_client.request(waiting, target, timeout_ms)
                 except PeerFailed as error:
                     reason = str(error)
-                    replica = self._beliefs.find_copy(place)
-                    if replied := (yield from self._envelopes.ask_copy(waiting, replica, timeout_ms)):
+                    replica = self._leader_lookup.find_replica(queue_key)
+                    if replied := (yield from self._relay_client.request_replica(waiting, replica, timeout_ms)):
                         return replied
                 else:
-                    is_news = self._beliefs.learn(place, answer)
+                    is_new_leader = self._leader_lookup.update_from_answer(queue_key, answer)
                     if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                         return answer.body
                     reason = f"{target.address} is not the leader: {answer.remark or ''}"
-                    if is_news:
+                    if is_new_leader:
                         continue
-                self._beliefs.doubt()
+                self._leader_lookup.suspect_addresses()
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
-        leader = self.find_belief(place) or "an unknown broker"
-        raise PeerFailed(f"queue {place[1]} of {place[0]} is led by {leader}, which cannot be reached: {reason}")
+        leader = self.find_leader_name(queue_key) or "an unknown broker"
+        raise PeerFailed(
+            f"queue {queue_key[1]} of {queue_key[0]} is led by {leader}, which cannot be reached: {reason}"
+        )
 
     # Leaders.
 
-    def is_sure(self, topic: str, queues: Iterable[int]) -> bool:
+    def may_accept_sends(self, topic: str, queues: Iterable[int]) -> bool:
         """Return whether this broker may accept sends of all these queues, if it leads them."""
         return all(self._find_obstacle((topic, queue)) is None for queue in queues)
 
-    def _is_moving(self, place: Place) -> bool:
-        return self.is_held(place) or self._mappings.place(*place).state == "sealed"
+    def _is_moving(self, queue_key: QueueKey) -> bool:
+        return self.is_held(queue_key) or self._mappings.placement(*queue_key).state == "sealed"
 
-    def _is_here(self, place: Place) -> bool:
+    def _is_local(self, queue_key: QueueKey) -> bool:
         """Return whether requests for a queue need no relaying at the moment."""
-        return self.is_held(place) or self._mappings.place(*place).state in {"open", "sealed"}
+        return self.is_held(queue_key) or self._mappings.placement(*queue_key).state in {"open", "sealed"}
 
-    def _is_unknown(self, place: Place) -> bool:
+    def _is_unknown(self, queue_key: QueueKey) -> bool:
         """Return whether neither this broker nor a name server knows a queue: the topic has too few queues so far."""
-        return self._mappings.place(*place).state == "unknown" and self.find_belief(place) is None
+        return self._mappings.placement(*queue_key).state == "unknown" and self.find_leader_name(queue_key) is None
 
-    def find_belief(self, place: Place) -> str | None:
+    def find_leader_name(self, queue_key: QueueKey) -> str | None:
         """Return the name of the believed leader of a queue without querying anyone, or None if it is unknown."""
-        return self._beliefs.find_name(place)
+        return self._leader_lookup.find_leader_name(queue_key)
 
     def _find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
         """Return the leader of a queue and its address; `NO_LEADER` while a move is being decided, or if unknown."""
-        leader = NO_LEADER if self._is_moving((topic, queue)) else self._beliefs.find((topic, queue))
-        return leader, self._beliefs.address(leader)
+        leader = NO_LEADER if self._is_moving((topic, queue)) else self._leader_lookup.find((topic, queue))
+        return leader, self._leader_lookup.address(leader)
 
     def _is_superseded(self, topic: str, queue: int, generation: int) -> bool:
         """Return whether this broker leads a queue in an older generation than another broker knows.
 
         It then was replaced by force, or lost data. It suspects the topic, and refuses requests of that generation.
         """
-        place = self._mappings.place(topic, queue)
-        if place.state != "open" or place.generation >= generation:
+        placement = self._mappings.placement(topic, queue)
+        if placement.state != "open" or placement.generation >= generation:
             return False
-        self.suspect(topic)
+        self.on_suspect(topic)
         return True
 
-    def _find_target(self, place: Place) -> Procedure[Target | None]:
+    def _find_target(self, queue_key: QueueKey) -> Procedure[Target | None]:
         """Return the leader to relay to, or None while a move is being decided or the leader is unknown."""
-        return None if self._is_here(place) else (yield from self._beliefs.find_target(place))
+        return None if self._is_local(queue_key) else (yield from self._leader_lookup.find_target(queue_key))
 
-    def _wants_leader(self, waiting: Waiting, place: Place) -> bool:
+    def _wants_leader(self, waiting: WaitingRequest, queue_key: QueueKey) -> bool:
         """Return whether to name the leader to a client: it has mapping support, and is connected to this broker."""
         is_asking = not waiting.hops and waiting.command.fields.get(MAPPING_FIELD) == "1"
-        return is_asking and self._beliefs.find_name(place) not in {None, self._name}
+        return is_asking and self._leader_lookup.find_leader_name(queue_key) not in {None, self._name}
 
-    def _add_leader(self, place: Place, answer: Command) -> bytes:
+    def _add_leader(self, queue_key: QueueKey, answer: Command) -> bytes:
         """Return the encoded answer, with the leader of the queue added."""
-        leader = self._beliefs.find(place)
+        leader = self._leader_lookup.find(queue_key)
         answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
         return encode_command(answer)
 
-    def _refuse_away(self, waiting: Waiting, place: Place) -> None:
+    def _refuse_not_leader(self, waiting: WaitingRequest, queue_key: QueueKey) -> None:
         """Refuse a request for a queue that is not led here. The refusal says so if the queue has no leader.
 
         For a request that another broker relayed, this broker's own record is enough: that broker then queries the name
         servers.
         """
-        if not self._beliefs.is_unled(place, is_told=not waiting.hops):
+        if not self._leader_lookup.is_leaderless(queue_key, needs_answer=not waiting.hops):
             self._refuse(waiting)
             return
         remark = (
-            f"logical queue {place[1]} of {place[0]} has no leader, because its mapping was deleted; assign it to a"
-            f" broker with `holdfast queue set {place[0]} {place[1]} --broker BROKER`"
+            f"logical queue {queue_key[1]} of {queue_key[0]} has no leader, because its mapping was deleted; assign "
+            "it to a"
+            f" broker with `holdfast queue set {queue_key[0]} {queue_key[1]} --broker BROKER`"
         )
-        self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NOBODY})
+        self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NO_BROKER})
 
     def _refuse(
         self,
-        waiting: Waiting,
+        waiting: WaitingRequest,
         code: ResponseCode = ResponseCode.NOT_LEADER_FOR_QUEUE,
         remark: str = "the queue is moving, or its leader cannot be reached; ask the name server and try again",
         fields: dict[str, str] | None = None,
     ) -> None:
         if not waiting.command.is_one_way:
             answer = encode_command(response(waiting.command, code, remark, fields=fields))
-            self._errands.effects.append(SendBytes(waiting.channel, [answer]))
+            self._turn.effects.append(SendBytes(waiting.channel, [answer]))
 
     def _set_timer(self, deadline_ms: int | None = None) -> None:
         if deadline_ms is None:
-            every = (waiting.deadline_ms for held in self.moving.values() for waiting in held)
-            deadline_ms = min(every, default=None)
+            deadlines = (waiting.deadline_ms for held in self.moving.values() for waiting in held)
+            deadline_ms = min(deadlines, default=None)
         if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
             self._timer_ms = deadline_ms
-            self._errands.effects.append(SetTimer(TIMER, deadline_ms))
+            self._turn.effects.append(SetTimer(TIMER, deadline_ms))
 
 
 def _suspend_ms(command: Command) -> int:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -34,11 +34,11 @@ _REFUSAL_SIZE_MAX: Final = 4_096
 _ANSWERED: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
 
 
-Place = tuple[str, int]
+QueueKey = tuple[str, int]
 """Topic and logical queue."""
 
 
-class Waiting(msgspec.Struct, eq=False):
+class WaitingRequest(msgspec.Struct, eq=False):
     """A waiting request, with everything needed to process it later.
 
     Attributes:
@@ -62,12 +62,12 @@ class Target(msgspec.Struct, frozen=True):
         generation: The lowest generation in which it may lead; -1 if unknown.
     """
 
-    place: Place
+    queue_key: QueueKey
     address: str
     generation: int = -1
 
 
-class Envelopes:
+class RelayClient:
     """Sends numbered envelopes, and remembers which process answered at each address.
 
     Args:
@@ -75,15 +75,15 @@ class Envelopes:
         boot: The incarnation of this process.
     """
 
-    def __init__(self, broker: str, boot: int, errands: Errands) -> None:
+    def __init__(self, broker: str, boot: int, turn: Turn) -> None:
         self._broker = broker
         self._boot = boot
-        self._errands = errands
+        self._turn = turn
         self._number = 0
-        self._unsettled: set[int] = set()
+        self._unanswered: set[int] = set()
         self._boots: dict[str, int] = {}  # address to the process that answered there
 
-    def ask(self, waiting: Waiting, target: Target, timeout_ms: int) -> Procedure[Command]:
+    def request(self, waiting: WaitingRequest, target: Target, timeout_ms: int) -> Procedure[Command]:
         """Return the answer to an envelope with one idempotent request.
 
         Raises:
@@ -91,21 +91,21 @@ class Envelopes:
         """
         self._number += 1
         answer: Command = yield PeerCall(
-            target.address, self._enclose([waiting], self._number, target, None), timeout_ms
+            target.address, self._build_envelope([waiting], self._number, target, None), timeout_ms
         )
-        self._note_boot(target.address, answer)
+        self._record_boot(target.address, answer)
         return answer
 
-    def ask_copy(self, waiting: Waiting, replica: Target | None, timeout_ms: int) -> Procedure[bytes]:
+    def request_replica(self, waiting: WaitingRequest, replica: Target | None, timeout_ms: int) -> Procedure[bytes]:
         """Return the answer of a replica whose leader is down; empty if there is no replica or it does not answer."""
         if replica is not None:
             with suppress(PeerFailed):
-                answer = yield from self.ask(waiting, replica, timeout_ms)
+                answer = yield from self.request(waiting, replica, timeout_ms)
                 if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                     return answer.body
         return b""
 
-    def ask_surely(self, batch: list[Waiting], target: Target) -> Procedure[Command]:
+    def send_reliably(self, batch: list[WaitingRequest], target: Target) -> Procedure[Command]:
         """Return the answer to an envelope with sends; repeat it while the same process may answer.
 
         The answer may say that nothing was stored, because the receiver does not lead the queue.
@@ -115,67 +115,69 @@ class Envelopes:
         """
         self._number += 1
         number = self._number
-        self._unsettled.add(number)
+        self._unanswered.add(number)
         try:
-            return (yield from self._ask_again(batch, number, target))
+            return (yield from self._send_until_answered(batch, number, target))
         finally:
-            self._unsettled.discard(number)
+            self._unanswered.discard(number)
 
-    def _ask_again(self, batch: list[Waiting], number: int, target: Target) -> Procedure[Command]:
+    def _send_until_answered(self, batch: list[WaitingRequest], number: int, target: Target) -> Procedure[Command]:
         to_boot: int | None = None
         address = target.address
         while True:
-            left_ms = max(batch[0].deadline_ms - self._errands.now_ms, 0) + _SLACK_MS
+            remaining_ms = max(batch[0].deadline_ms - self._turn.now_ms, 0) + _SLACK_MS
             try:
-                answer: Command = yield PeerCall(address, self._enclose(batch, number, target, to_boot), left_ms)
+                answer: Command = yield PeerCall(
+                    address, self._build_envelope(batch, number, target, to_boot), remaining_ms
+                )
             except PeerFailed as error:
                 if error.is_unsent and to_boot is None:
                     raise
                 to_boot = self._boots.get(address)
-                if to_boot is None or batch[0].deadline_ms <= self._errands.now_ms:
+                if to_boot is None or batch[0].deadline_ms <= self._turn.now_ms:
                     raise PeerFailed(str(error)) from error
                 yield Pause(_REPEAT_MS)
                 continue
             if answer.code not in _ANSWERED:
-                raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_stored_nothing(answer))
-            self._note_boot(address, answer)
+                raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_has_stored_nothing(answer))
+            self._record_boot(address, answer)
             return answer
 
-    def _enclose(self, batch: list[Waiting], number: int, target: Target, to_boot: int | None) -> Command:
+    def _build_envelope(self, batch: list[WaitingRequest], number: int, target: Target, to_boot: int | None) -> Command:
         first = batch[0]
         fields = RelayFields(
             source=self._broker,
             boot=self._boot,
             number=number,
-            settled=min(self._unsettled, default=number),
+            settled=min(self._unanswered, default=number),
             hops=first.hops + 1,
             client=first.peer,
             to_boot=to_boot,
-            topic=target.place[0],
-            queue=target.place[1],
+            topic=target.queue_key[0],
+            queue=target.queue_key[1],
             generation=target.generation,
         )
         body = b"".join(waiting.frame for waiting in batch)
         return Command(code=RequestCode.RELAY, fields=to_fields(fields), body=body)
 
-    def _note_boot(self, address: str, answer: Command) -> None:
+    def _record_boot(self, address: str, answer: Command) -> None:
         try:
             self._boots[address] = from_fields(RelayAnswer, answer.fields).boot
         except BadField:
             self._boots.pop(address, None)
 
 
-def choose_batch(waiting: Iterable[Waiting]) -> list[Waiting]:
+def choose_batch(waiting: Iterable[WaitingRequest]) -> list[WaitingRequest]:
     """Return the first requests of *waiting* that come from one client and fit into one envelope."""
-    batch: list[Waiting] = []
+    batch: list[WaitingRequest] = []
     size = 0
     opaques: set[int] = set()
     for each in waiting:
         size += len(each.frame)
-        is_other = bool(batch) and (each.channel, each.hops) != (batch[0].channel, batch[0].hops)
-        is_much = bool(batch) and (size > _SIZE_MAX or len(batch) >= _COUNT_MAX)
+        is_other_client = bool(batch) and (each.channel, each.hops) != (batch[0].channel, batch[0].hops)
+        is_full = bool(batch) and (size > _SIZE_MAX or len(batch) >= _COUNT_MAX)
         # The answers to two requests with one opaque could not be distinguished.
-        if is_other or is_much or each.command.opaque in opaques:
+        if is_other_client or is_full or each.command.opaque in opaques:
             break
         opaques.add(each.command.opaque)
         batch.append(each)
@@ -199,6 +201,6 @@ def is_not_led(body: bytes) -> bool:
     return any(command.code == ResponseCode.NOT_LEADER_FOR_QUEUE for command, _ in answers_in(body).values())
 
 
-def _stored_nothing(answer: Command) -> bool:
+def _has_stored_nothing(answer: Command) -> bool:
     """Return whether the broker that refused an envelope stored nothing of it."""
     return answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}

@@ -18,12 +18,12 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.machine.effects import CloseChannel, Effect, Fault, Piece, SendBytes
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader
-from holdfast.model.scope import NOBODY
+from holdfast.model.scope import NO_BROKER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import decode_command, encode_command, encode_head, response
 from holdfast.wire.frames.fields import from_fields, to_fields
@@ -59,7 +59,7 @@ class _Guest(msgspec.Struct, eq=False):
     Attributes:
         waiting: The envelopes to answer: the first, and every repetition that arrived before it was answered.
         missing: How many answers are still to come.
-        place: The key under which its answer is remembered; None if the envelope holds no sends.
+        envelope_key: The key under which its answer is remembered; None if the envelope holds no sends.
     """
 
     channel: ChannelId
@@ -67,7 +67,7 @@ class _Guest(msgspec.Struct, eq=False):
     hops: int
     waiting: list[Request]
     missing: int
-    place: tuple[tuple[str, int], int] | None
+    envelope_key: tuple[tuple[str, int], int] | None
     pieces: list[Piece] = []
 
 
@@ -75,114 +75,114 @@ _Remembered = OrderedDict[int, _Guest | bytes]
 """By envelope number: the guest while its requests are processed, then the answer."""
 
 
-class Guests:
+class RelayedClients:
     """Clients of other brokers.
 
     Attributes:
         boot: The incarnation of this process.
-        here: Guests with missing answers.
+        unanswered: Guests with missing answers.
         leader_of: Returns the believed leader of a logical queue, and its address.
-        is_behind: Returns whether a queue is led here in an older generation than another broker knows.
+        is_superseded: Returns whether a queue is led here in an older generation than another broker knows.
     """
 
-    def __init__(self, boot: int, errands: Errands) -> None:
+    def __init__(self, boot: int, turn: Turn) -> None:
         self.boot = boot
         self.leader_of: Callable[[str, int], tuple[Leader, str]] = lambda _topic, _queue: (NO_LEADER, "")
-        self.is_behind: Callable[[str, int, int], bool] = lambda _topic, _queue, _generation: False
-        self._errands = errands
-        self._last = 0
-        self.here: OrderedDict[ChannelId, _Guest] = OrderedDict()
-        self._opened: list[_Guest] = []
-        self._left: list[ChannelId] = []
+        self.is_superseded: Callable[[str, int, int], bool] = lambda _topic, _queue, _generation: False
+        self._turn = turn
+        self._last_channel = 0
+        self.unanswered: OrderedDict[ChannelId, _Guest] = OrderedDict()
+        self._new_guests: list[_Guest] = []
+        self._closed_channels: list[ChannelId] = []
         self._remembered: OrderedDict[tuple[str, int], _Remembered] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self.here)
+        return len(self.unanswered)
 
     def handlers(self) -> Handlers:
         """Return the request handlers of this component."""
-        return {RequestCode.RELAY: self.take}
+        return {RequestCode.RELAY: self.handle_envelope}
 
-    def take(self, request: Request) -> Answer:
+    def handle_envelope(self, request: Request) -> Answer:
         """Handle the requests of an envelope (7020). It is answered when all of them are."""
         fields = from_fields(RelayFields, request.command.fields)
         frames = split_envelope(request.command.body)
         codes, expected = _inspect(frames)
         if not 1 <= fields.hops <= HOPS_MAX:
             raise RemoteProtocolError(f"relayed {fields.hops} times, but at most {HOPS_MAX} are allowed")
-        place = ((fields.source, fields.boot), fields.number) if codes & RELAYED_SENDS else None
-        if place is not None:
+        envelope_key = ((fields.source, fields.boot), fields.number) if codes & RELAYED_SENDS else None
+        if envelope_key is not None:
             if fields.to_boot not in {None, self.boot}:
                 return Refusal(
                     ResponseCode.ILLEGAL_OPERATION,
                     "an earlier process of this broker may have stored these sends; the outcome is unknown",
                 )
-            known = self._recall(place, fields.settled)
+            known = self._find_remembered(envelope_key, fields.settled)
             if isinstance(known, bytes):
                 self._answer(request, [known], request.effects)
                 return None
             if known is not None:
                 known.waiting.append(request)
                 return None
-        if self.is_behind(fields.topic, fields.queue, fields.generation):
+        if self.is_superseded(fields.topic, fields.queue, fields.generation):
             remark = f"queue {fields.queue} of {fields.topic} is not led here in generation {fields.generation}"
             leader = to_fields(self._describe_leader(request))
             return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=leader)
-        if len(self.here) >= GUESTS_MAX:
-            self._finish(next(iter(self.here.values())), is_whole=False)
-        guest = self._open_guest(request, fields, expected, place)
-        self._errands.frames.append((guest.channel, request.command.body))
+        if len(self.unanswered) >= GUESTS_MAX:
+            self._finish(next(iter(self.unanswered.values())), is_complete=False)
+        guest = self._open_guest(request, fields, expected, envelope_key)
+        self._turn.frames.append((guest.channel, request.command.body))
         return None
 
     def _open_guest(
-        self, request: Request, fields: RelayFields, expected: int, place: tuple[tuple[str, int], int] | None
+        self, request: Request, fields: RelayFields, expected: int, envelope_key: tuple[tuple[str, int], int] | None
     ) -> _Guest:
-        self._last -= 1
+        self._last_channel -= 1
         guest = _Guest(
-            channel=ChannelId(self._last),
+            channel=ChannelId(self._last_channel),
             peer=fields.client,
             hops=fields.hops,
             waiting=[request],
             missing=expected,
-            place=place,
+            envelope_key=envelope_key,
         )
-        self.here[guest.channel] = guest
-        self._opened.append(guest)
-        if place is not None:
-            self._remember(place, guest)
+        self.unanswered[guest.channel] = guest
+        self._new_guests.append(guest)
+        if envelope_key is not None:
+            self._remember(envelope_key, guest)
         return guest
 
     # Called by the rest of the broker.
 
-    def take_opened(self) -> list[tuple[ChannelId, str]]:
+    def drain_opened(self) -> list[tuple[ChannelId, str]]:
         """Return the new channels with their peers, and clear the list."""
-        taken, self._opened = self._opened, []
-        return [(guest.channel, guest.peer) for guest in taken]
+        opened, self._new_guests = self._new_guests, []
+        return [(guest.channel, guest.peer) for guest in opened]
 
-    def take_left(self) -> list[ChannelId]:
+    def drain_closed(self) -> list[ChannelId]:
         """Return the channels that were closed, and clear the list."""
-        taken, self._left = self._left, []
-        return taken
+        closed, self._closed_channels = self._closed_channels, []
+        return closed
 
-    def heard(self, channel: ChannelId) -> None:
+    def finish_if_answered(self, channel: ChannelId) -> None:
         """Note that the requests on *channel* were accepted: a guest with only one-way requests is then finished."""
-        guest = self.here.get(channel)
+        guest = self.unanswered.get(channel)
         if guest is not None and guest.missing <= 0:
             self._finish(guest)
 
     def hops(self, channel: ChannelId) -> int:
         """Return how often the requests on *channel* have been relayed; 0 for a client of this broker."""
-        guest = self.here.get(channel)
+        guest = self.unanswered.get(channel)
         return 0 if guest is None else guest.hops
 
-    def collect(self, effects: list[Effect]) -> list[Effect]:
+    def collect_answers(self, effects: list[Effect]) -> list[Effect]:
         """Return *effects* without those for guests: their answers are collected, their faults go to the sender."""
         passed: list[Effect] = []
         for effect in effects:
             if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
                 passed.append(effect)
                 continue
-            guest = self.here.get(effect.channel)
+            guest = self.unanswered.get(effect.channel)
             if guest is None:
                 continue  # The guest has left, like a client whose channel has closed.
             if isinstance(effect, SendBytes):
@@ -191,23 +191,23 @@ class Guests:
                 if guest.missing <= 0:
                     self._finish(guest)
             elif isinstance(effect, CloseChannel):
-                self._finish(guest, is_whole=False)
+                self._finish(guest, is_complete=False)
             else:
-                self._finish(guest, is_whole=False)
+                self._finish(guest, is_complete=False)
                 passed.append(Fault(guest.waiting[0].channel, effect.error))
         return passed
 
     # Finished guests.
 
-    def _finish(self, guest: _Guest, *, is_whole: bool = True) -> None:
+    def _finish(self, guest: _Guest, *, is_complete: bool = True) -> None:
         """Answer the envelope. If answers are missing, refuse it: the outcome of its requests is unknown."""
-        del self.here[guest.channel]
-        self._left.append(guest.channel)
-        effects = self._errands.effects
-        if guest.place is not None:
-            self._remember_answer(guest, is_whole=is_whole)
+        del self.unanswered[guest.channel]
+        self._closed_channels.append(guest.channel)
+        effects = self._turn.effects
+        if guest.envelope_key is not None:
+            self._remember_answer(guest, is_complete=is_complete)
         for request in guest.waiting:
-            if is_whole:
+            if is_complete:
                 self._answer(request, guest.pieces, effects)
             elif not request.command.is_one_way:
                 refusal = response(request.command, ResponseCode.SYSTEM_ERROR, "not all requests were answered")
@@ -224,14 +224,14 @@ class Guests:
         """Return the fields of the answer to an envelope: this process, and the leader of the queue."""
         fields = from_fields(RelayFields, request.command.fields)
         leader, address = self.leader_of(fields.topic, fields.queue)
-        if leader.broker == NOBODY:
+        if leader.broker == NO_BROKER:
             return RelayAnswer(boot=self.boot)
         return RelayAnswer(boot=self.boot, leader=leader.broker, generation=leader.generation, address=address)
 
     # Remembered answers.
 
-    def _recall(self, place: tuple[tuple[str, int], int], settled: int) -> _Guest | bytes | None:
-        broker, number = place
+    def _find_remembered(self, envelope_key: tuple[tuple[str, int], int], settled: int) -> _Guest | bytes | None:
+        broker, number = envelope_key
         remembered = self._remembered.get(broker)
         if remembered is None:
             return None
@@ -240,8 +240,8 @@ class Guests:
             remembered.popitem(last=False)
         return remembered.get(number)
 
-    def _remember(self, place: tuple[tuple[str, int], int], guest: _Guest) -> None:
-        broker, number = place
+    def _remember(self, envelope_key: tuple[tuple[str, int], int], guest: _Guest) -> None:
+        broker, number = envelope_key
         remembered = self._remembered.setdefault(broker, OrderedDict())
         remembered[number] = guest
         if len(remembered) > REMEMBERED_MAX:
@@ -249,12 +249,12 @@ class Guests:
         if len(self._remembered) > BROKERS_MAX:
             self._remembered.popitem(last=False)
 
-    def _remember_answer(self, guest: _Guest, *, is_whole: bool) -> None:
-        assert guest.place is not None
-        broker, number = guest.place
+    def _remember_answer(self, guest: _Guest, *, is_complete: bool) -> None:
+        assert guest.envelope_key is not None
+        broker, number = guest.envelope_key
         remembered = self._remembered.get(broker, OrderedDict())
         if remembered.get(number) is guest:
-            if is_whole:
+            if is_complete:
                 remembered[number] = b"".join(guest.pieces)
             else:
                 del remembered[number]

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_master import Shipping
+from holdfast.broker.replication.ha_master import HaMaster
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.codes import ResponseCode
@@ -42,28 +42,28 @@ class _Held(msgspec.Struct, frozen=True):
     sends: list[SendBytes]
 
 
-class ReplicaGate:
+class AckGate:
     """Holds answers in log order.
 
     Attributes:
-        unsafe: Number of messages stored that no replica had in time.
+        unreplicated: Number of messages stored that no replica had in time.
     """
 
-    def __init__(self, options: BrokerOptions, store: MessageStore, shipping: Shipping) -> None:
+    def __init__(self, options: BrokerOptions, store: MessageStore, ha_master: HaMaster) -> None:
         self._timeout_ms = options.replica_timeout_ms
         self._store = store
-        self._shipping = shipping
+        self._ha_master = ha_master
         self._held: deque[_Held] = deque()
-        self._passed = 0  # The position of the newest answers that were released.
-        self.unsafe = 0
+        self._released_end = 0  # The position of the newest answers that were released.
+        self.unreplicated = 0
 
     def hold(self, position: int, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
         """Send *sends*, safe here, once a replica has the log up to *position*; or change them if none is in sync."""
         if not sends:
             return
-        if not self._shipping.in_sync:
-            effects += [self._weaken(send, ResponseCode.SLAVE_NOT_AVAILABLE) for send in sends]
-        elif self._shipping.replicated >= position:
+        if not self._ha_master.in_sync_count:
+            effects += [self._replace_success(send, ResponseCode.SLAVE_NOT_AVAILABLE) for send in sends]
+        elif self._ha_master.replicated_end >= position:
             effects += sends
         else:
             if not self._held:
@@ -72,7 +72,7 @@ class ReplicaGate:
 
     def acked(self, effects: list[Effect]) -> None:
         """Release the answers whose messages a replica has now."""
-        replicated = self._shipping.replicated
+        replicated = self._ha_master.replicated_end
         while self._held and self._held[0].position <= replicated:
             effects += self._pop().sends
 
@@ -80,26 +80,26 @@ class ReplicaGate:
         """Send the answers whose deadline has passed, as FLUSH_SLAVE_TIMEOUT."""
         assert name == TIMER
         while self._held and self._held[0].deadline_ms <= now_ms:
-            effects += [self._weaken(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in self._pop().sends]
+            effects += [self._replace_success(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in self._pop().sends]
         if self._held:
             effects.append(SetTimer(TIMER, self._held[0].deadline_ms))
 
-    def is_settled(self, position: int) -> bool:
+    def is_acknowledged(self, position: int) -> bool:
         """Return whether the answers to the record at *position* were sent, so that a repeated answer may be, too."""
-        is_held = bool(self._held) and self._passed <= position < self._held[-1].position
+        is_held = bool(self._held) and self._released_end <= position < self._held[-1].position
         return position < self._store.confirmed and not is_held
 
     def _pop(self) -> _Held:
         held = self._held.popleft()
-        self._passed = held.position
+        self._released_end = held.position
         return held
 
-    def _weaken(self, send: SendBytes, code: ResponseCode) -> SendBytes:
+    def _replace_success(self, send: SendBytes, code: ResponseCode) -> SendBytes:
         """Return the answers with *code* in place of each success that carries a message id."""
         frames, _ = split_frames(memoryview(b"".join(send.pieces)))
         commands = [decode_command(frame) for frame in frames]
         for command in commands:
             if command.is_response and command.code == ResponseCode.SUCCESS and "msgId" in command.fields:
                 command.code, command.remark = code, _REMARKS[code]
-                self.unsafe += 1
+                self.unreplicated += 1
         return SendBytes(send.channel, [encode_command(command) for command in commands])

@@ -22,69 +22,69 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.broker.flow.awaitables import Procedure
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_master import LIFE_MS, PURPOSE, SILENCE_MAX_MS
+from holdfast.broker.replication.ha_master import HEARTBEAT_MS, PURPOSE, SILENCE_MAX_MS
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import CorruptRecord, DiskFailed, RemoteProtocolError, StoreError
 from holdfast.store.base.cold_reads import FileRange
-from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import WalkedRecord, validate_record_at
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.cluster.ha import LogReader, Stretch, encode_report
+from holdfast.wire.cluster.ha import LogChunk, LogReader, encode_report
 
 TIMER: Final = "following"
 TICK_MS: Final = 1_000
-STUCK_MS: Final = 30_000
-_PATIENCE_MS: Final = 10_000
+STUCK_RETRY_MS: Final = 30_000
+_UNKNOWN_MASTER_MS: Final = 10_000
 """How long a name server may know no master before this is logged."""
 OVERLAP: Final = 64 * 1024
 # The end of a file may be blank, as long as the record that did not fit. Blanks do not distinguish two logs.
 _OVERLAP_FILE_END: Final = 8 * 1024 * 1024
 _WARM_SIZE: Final = 4 * 1024 * 1024
 _HEARTBEATS_MAX: Final = 2
-_ALL: Final = 1 << 62
+_POSITION_MAX: Final = 1 << 62
 
-State = Literal["waiting", "dialing", "comparing", "following", "ahead", "behind", "diverged", "broken", "full"]
+ReplicaState = Literal["waiting", "dialing", "comparing", "following", "ahead", "behind", "diverged", "broken", "full"]
 
 STUCK: Final = frozenset({"ahead", "behind", "diverged", "broken", "full"})
 """States that an operator has to resolve."""
 
 
-class Following:
+class HaReplica:
     """Follows the log stream of the master.
 
     Attributes:
         state: The current state.
         problem: Why it is stuck and what to do about it; empty while it is not.
         master: Address of the master's replication port; None while unknown.
-        heard_ms: When the master last sent data; None if never.
+        received_ms: When the master last sent data; None if never.
         is_ready: Returns whether records can be received: the tables needed to interpret them must be known.
     """
 
-    def __init__(self, options: BrokerOptions, store: MessageStore, errands: Errands) -> None:
+    def __init__(self, options: BrokerOptions, store: MessageStore, turn: Turn) -> None:
         self._options = options
         self._store = store
-        self._errands = errands
-        self.state: State = "waiting"
+        self._turn = turn
+        self.state: ReplicaState = "waiting"
         self.problem = ""
         self.master: str | None = options.ha_master
-        self.heard_ms: int | None = None
+        self.received_ms: int | None = None
         self.is_ready: Callable[[], bool] = lambda: True
         self._channel: ChannelId | None = None
         self._is_dialing = False
-        self._is_deaf = False  # Ignores further data on the channel.
+        self._is_ignoring = False  # Ignores further data on the channel.
         self._reader = LogReader()
         self._next = 0  # The position of the next data.
         self._compared_end = 0  # Data before it is here already, and is compared; 0 when there is none.
         # Data after it may be torn: written before a crash. Data received since is right.
-        self._sure = _ALL if store.recovered.is_clean else store.recovered.start
+        self._intact_end = _POSITION_MAX if store.recovered.is_clean else store.recovered.start
         self._heartbeats = 0  # Heartbeats received instead of the data to compare.
         self._durable = int(store.written)
         self._reported = -1
         self._reported_ms = 0
         self._retry_ms = 0
-        self._is_miss_logged = False  # A missing master was logged, and it has not been followed since.
+        self._is_missing_logged = False  # A missing master was logged, and it has not been followed since.
         self._began_ms = 0
 
     # Timer.
@@ -99,24 +99,24 @@ class Following:
         """Dial, send a heartbeat, or disconnect from a silent master."""
         assert name == TIMER
         if self._channel is None:
-            if self.master is None and now_ms - self._began_ms >= _PATIENCE_MS:
+            if self.master is None and now_ms - self._began_ms >= _UNKNOWN_MASTER_MS:
                 reason = (
                     f"no name server knows a master named {self._options.replica_of}: start it, or correct --replica-of"
                 )
-                effects += self._miss("master unknown", {"reason": reason})
+                effects += self._log_missing("master unknown", {"reason": reason})
             if self.master is not None and not self._is_dialing and now_ms >= self._retry_ms and self.is_ready():
                 self._is_dialing = True
-                self._errands.work.append(self._dial(self.master))
-        elif self.heard_ms is not None and now_ms - self.heard_ms >= SILENCE_MAX_MS:
+                self._turn.procedures.append(self._dial(self.master))
+        elif self.received_ms is not None and now_ms - self.received_ms >= SILENCE_MAX_MS:
             effects += [
-                Log("warning", "master silent", {"master": self.master, "for": now_ms - self.heard_ms}),
+                Log("warning", "master silent", {"master": self.master, "for": now_ms - self.received_ms}),
                 CloseChannel(self._channel),
             ]
-        elif now_ms - self._reported_ms >= LIFE_MS:
+        elif now_ms - self._reported_ms >= HEARTBEAT_MS:
             self._report(effects, now_ms, is_due=True)
         effects.append(SetTimer(TIMER, now_ms + TICK_MS))
 
-    def learn(self, address: str) -> None:
+    def set_master(self, address: str) -> None:
         """Record the address of the master's replication port, as reported by a name server."""
         if self._options.ha_master is None and address and address != self.master:
             self.master = address
@@ -126,8 +126,8 @@ class Following:
         """Read the data to compare, so that it is in memory, then connect."""
         log = self._store.log
         size, start, end = self._store.log_file_size, int(self._store.start), log.written
-        sure = min(self._sure, end)
-        begin = max(start, sure - (OVERLAP if sure % size else _OVERLAP_FILE_END))
+        intact_end = min(self._intact_end, end)
+        begin = max(start, intact_end - (OVERLAP if intact_end % size else _OVERLAP_FILE_END))
         if begin == 0 and end:
             begin = 1  # 0 would mean that the log is empty.
         at = begin
@@ -140,20 +140,20 @@ class Following:
                 at = until
         except DiskFailed as error:
             self._is_dialing = False
-            self._stick("broken", f"the end of the log cannot be read: {error}", self._errands.now_ms)
+            self._mark_stuck("broken", f"the end of the log cannot be read: {error}", self._turn.now_ms)
             return
         self._next, self._compared_end = begin, end
         if self.state not in STUCK:
             self.state = "dialing"
-        self._errands.effects.append(OpenChannel(address, PURPOSE, is_stream=True))
+        self._turn.effects.append(OpenChannel(address, PURPOSE, is_stream=True))
 
     # The channel.
 
     def opened(self, channel: ChannelId, now_ms: int) -> list[Effect]:
         """Report where the stream shall begin."""
         self._channel, self._is_dialing = channel, False
-        self._reader, self._heartbeats, self._reported, self._is_deaf = LogReader(), 0, self._next, False
-        self.heard_ms = self._reported_ms = now_ms
+        self._reader, self._heartbeats, self._reported, self._is_ignoring = LogReader(), 0, self._next, False
+        self.received_ms = self._reported_ms = now_ms
         if self.state not in STUCK:
             self.state = "comparing"
         return [SendBytes(channel, [encode_report(self._next)])]
@@ -178,37 +178,37 @@ class Following:
             return []
         fields: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
         if was == "following":
-            self._is_miss_logged = False
-            return self._miss("master lost", fields)
+            self._is_missing_logged = False
+            return self._log_missing("master lost", fields)
         hint = "retrying every second. Check that the master is up, and that this is its replication port (ha_port)"
-        return self._miss("master not reached", fields | {"hint": hint})
+        return self._log_missing("master not reached", fields | {"hint": hint})
 
-    def _miss(self, event: str, fields: dict[str, object]) -> list[Effect]:
+    def _log_missing(self, event: str, fields: dict[str, object]) -> list[Effect]:
         """Log that the master is missing, once until it is followed again."""
-        if self._is_miss_logged:
+        if self._is_missing_logged:
             return []
-        self._is_miss_logged = True
+        self._is_missing_logged = True
         return [Log("warning", event, fields)]
 
     def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
         """Compare data with the log, then append the new part."""
-        if channel != self._channel or self._is_deaf:
+        if channel != self._channel or self._is_ignoring:
             return
-        self.heard_ms = now_ms
+        self.received_ms = now_ms
         was = self.state
         try:
             for stretch in self._reader.feed(data):
-                if not self._take(stretch, now_ms):
+                if not self._process(stretch, now_ms):
                     break
         except RemoteProtocolError as error:
-            self._stick("broken", str(error), now_ms)
+            self._mark_stuck("broken", str(error), now_ms)
         except CorruptRecord as error:
-            self._stick("broken", _no_record(error), now_ms)
+            self._mark_stuck("broken", _no_record(error), now_ms)
         except (StoreError, DiskFailed) as error:
-            self._stick("broken", str(error), now_ms)
+            self._mark_stuck("broken", str(error), now_ms)
         damages, self._store.replica.damages = self._store.replica.damages, []
         effects += [Log("error", "log damaged", msgspec.structs.asdict(damage)) for damage in damages]
-        if self._is_deaf:
+        if self._is_ignoring:
             effects.append(CloseChannel(channel))
         elif self.state != was and self.state == "following":
             effects.append(Log("info", "following", {"master": self.master, "from": self._next}))
@@ -222,7 +222,7 @@ class Following:
         self._report(effects, now_ms)
 
     def _report(self, effects: list[Effect], now_ms: int, *, is_due: bool = False) -> None:
-        if self._channel is None or self._is_deaf:
+        if self._channel is None or self._is_ignoring:
             return
         end = min(self._durable, self._next)
         if is_due or end > self._reported:
@@ -234,46 +234,46 @@ class Following:
         """Up to where the copy is as safe as `flush` requires."""
         return self._durable
 
-    def enter(self, now_ms: int) -> None:
+    def resume_waiting(self, now_ms: int) -> None:
         """Continue with records that waited for their topics."""
         try:
-            self._store.replica.enter()
+            self._store.replica.create_entries()
         except CorruptRecord as error:
-            self._stick("broken", _no_record(error), now_ms)
+            self._mark_stuck("broken", _no_record(error), now_ms)
         except StoreError as error:
-            self._stick("broken", str(error), now_ms)
+            self._mark_stuck("broken", str(error), now_ms)
 
     # Received data.
 
-    def _take(self, stretch: Stretch, now_ms: int) -> bool:
+    def _process(self, stretch: LogChunk, now_ms: int) -> bool:
         """Process one stretch of data. Return False if the rest must be ignored."""
         position, data = stretch.position, stretch.data
         if not data and position == self._next:
             self._heartbeats += 1
             if self._next < self._compared_end and self._heartbeats >= _HEARTBEATS_MAX:
-                return self._misfit(position, now_ms)
-            self._follow()
+                return self._handle_mismatch(position, now_ms)
+            self._follow_if_compared()
             return True
         if position != self._next:
             if self._store.log.written != self._store.start or not data:
-                return self._misfit(position, now_ms)
+                return self._handle_mismatch(position, now_ms)
             self._store.begin_at(position)
             self._next = self._durable = position
-        if not self._store.has_room():
-            self._stick("full", "the disk is nearly full: free disk space, and the copy continues", now_ms)
+        if not self._store.reserve_space():
+            self._mark_stuck("full", "the disk is nearly full: free disk space, and the copy continues", now_ms)
             return False
         known = min(len(data), max(0, self._compared_end - position))
         if known and (differs := self._compare(position, data[:known])) is not None:
             if not self._is_torn(differs):
-                self._stick("diverged", _diverged(differs), now_ms)
+                self._mark_stuck("diverged", _diverged(differs), now_ms)
                 return False
-            self._store.cut_back(differs)
+            self._store.truncate(differs)
             self._durable, self._compared_end = min(self._durable, differs), differs
             fields = {"from": differs, "reason": "a crash tore the end of this copy: it is copied again"}
-            self._errands.effects.append(Log("warning", "end of the copy given up", fields))
+            self._turn.effects.append(Log("warning", "end of the copy given up", fields))
             known = differs - position
         self._next += len(data)
-        self._follow()
+        self._follow_if_compared()
         if len(data) > known:
             self._store.replica.append(position + known, data[known:])
         return True
@@ -283,11 +283,11 @@ class Following:
         size, at = self._store.log_file_size, 0
         while at < len(data):
             start = (position + at) % size
-            theirs = data[at : at + size - start]
-            ours = self._store.log.files.files[(position + at) // size].view(start, start + len(theirs))
-            if ours != theirs:
-                return position + at + next(n for n in range(len(theirs)) if ours[n] != theirs[n])
-            at += len(theirs)
+            received = data[at : at + size - start]
+            own = self._store.log.files.files[(position + at) // size].view(start, start + len(received))
+            if own != received:
+                return position + at + next(n for n in range(len(received)) if own[n] != received[n])
+            at += len(received)
         return None
 
     def _is_torn(self, position: int) -> bool:
@@ -295,30 +295,30 @@ class Following:
 
         Something before it must be the same: otherwise this is another log that happens to be torn.
         """
-        if position < self._sure:
+        if position < self._intact_end:
             return False
         start = int(self._store.start)
-        first = judge_at(self._store.log.files, start)
-        return self._sure > start or (isinstance(first, WalkedRecord) and position >= start + first.size)
+        first = validate_record_at(self._store.log.files, start)
+        return self._intact_end > start or (isinstance(first, WalkedRecord) and position >= start + first.size)
 
-    def _follow(self) -> None:
+    def _follow_if_compared(self) -> None:
         """Follow, once everything was compared: this log is a copy of the master's."""
         if self._next >= self._compared_end:
-            self._sure, self._compared_end = _ALL, 0
-            self.state, self.problem, self._is_miss_logged = "following", "", False
+            self._intact_end, self._compared_end = _POSITION_MAX, 0
+            self.state, self.problem, self._is_missing_logged = "following", "", False
 
-    def _misfit(self, position: int, now_ms: int) -> bool:
+    def _handle_mismatch(self, position: int, now_ms: int) -> bool:
         """Handle a master that continues at another position than this log."""
         end = self._store.log.written
         if position > self._next:
-            self._stick(
+            self._mark_stuck(
                 "behind",
                 f"this log ends at {end}, and the master has nothing before {position}: the messages between are"
                 " deleted there. Stop this replica, put its folder away, and start it with an empty one",
                 now_ms,
             )
         else:
-            self._stick(
+            self._mark_stuck(
                 "ahead",
                 f"this log ends at {end}, and the master's at {position}: it is another log, or the master lost its"
                 " end. If the master is right, stop this replica, put its folder away, and start it with an empty one;"
@@ -327,12 +327,12 @@ class Following:
             )
         return False
 
-    def _stick(self, state: State, problem: str, now_ms: int) -> None:
+    def _mark_stuck(self, state: ReplicaState, problem: str, now_ms: int) -> None:
         """Stop following until an operator has acted, and log the problem."""
         if (self.state, self.problem) != (state, problem):
-            self._errands.effects.append(Log("error", "not following", {"master": self.master, "reason": problem}))
-        self.state, self.problem, self._is_deaf = state, problem, True
-        self._retry_ms = now_ms + STUCK_MS
+            self._turn.effects.append(Log("error", "not following", {"master": self.master, "reason": problem}))
+        self.state, self.problem, self._is_ignoring = state, problem, True
+        self._retry_ms = now_ms + STUCK_RETRY_MS
 
 
 def _no_record(error: CorruptRecord) -> str:

@@ -20,23 +20,23 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.physical_pull import Puller
-from holdfast.broker.consume.pull import Pulled, Pulls, ask_again
+from holdfast.broker.consume.pull import PullHandler, PullResult, retry_answer
 from holdfast.broker.flow.awaitables import Pause, Procedure
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import Piece
 from holdfast.model.numbers import parse_count
 from holdfast.model.route import MASTER_ID
-from holdfast.wire.requests.pull import COMMIT_OFFSET, PullHeader, is_moved_answer, suggest_broker
+from holdfast.wire.requests.pull import COMMIT_OFFSET, PullHeader, is_offset_moved_answer, suggest_broker
 
 REPLICA_FIELD: Final = "hf.replica"
 UNIT_FIELD: Final = "hf.unit"
 CAUGHT_UP_FIELD: Final = "hf.caughtUp"
 _SUSPEND_MAX_MS: Final = 3_000  # Limits the long poll, so that a consumer soon notices that the replica lags.
-_TURN_AWAY_MS: Final = 100  # A consumer that cannot reach the master comes back here: keep it from looping.
+_REDIRECT_DELAY_MS: Final = 100  # A consumer that cannot reach the master comes back here: keep it from looping.
 _UNIT_LENGTH_MAX: Final = 255
 _REPLICAS_MAX: Final = 64
-_MARKS_MAX: Final = 64
+_PENDING_ENDS_MAX: Final = 64
 
 
 class CatchUp:
@@ -46,24 +46,24 @@ class CatchUp:
     """
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[int, int]] = deque()  # when the master was asked, and its end then
+        self._pending_ends: deque[tuple[int, int]] = deque()  # when the master was asked, and its end then
         self._complete_ms: int | None = None
-        self._heard_ms: int | None = None
+        self._answered_ms: int | None = None
 
-    def heard(self, asked_ms: int, position: int) -> None:
+    def master_answered(self, requested_ms: int, position: int) -> None:
         """Record the end of the master's log, as of *asked_ms*."""
-        self._heard_ms = asked_ms
-        if len(self._marks) < _MARKS_MAX:  # A replica that lags far reaches the old marks first.
-            self._marks.append((asked_ms, position))
+        self._answered_ms = requested_ms
+        if len(self._pending_ends) < _PENDING_ENDS_MAX:  # A replica that lags far reaches the old marks first.
+            self._pending_ends.append((requested_ms, position))
 
-    def failed(self) -> None:
+    def master_failed(self) -> None:
         """Record that the master does not answer."""
-        self._heard_ms = None
+        self._answered_ms = None
 
     def reached(self, position: int) -> None:
         """Record the end of the log here."""
-        while self._marks and self._marks[0][1] <= position:
-            self._complete_ms, _ = self._marks.popleft()
+        while self._pending_ends and self._pending_ends[0][1] <= position:
+            self._complete_ms, _ = self._pending_ends.popleft()
 
     def is_within(self, lag_ms: int, now_ms: int) -> bool:
         """Return whether the replica lacks nothing that is older than *lag_ms*."""
@@ -71,7 +71,7 @@ class CatchUp:
 
     def has_master(self, lag_ms: int, now_ms: int) -> bool:
         """Return whether the master answered, not longer than *lag_ms* ago."""
-        return self._heard_ms is not None and now_ms - self._heard_ms <= lag_ms
+        return self._answered_ms is not None and now_ms - self._answered_ms <= lag_ms
 
 
 class _Replica(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class _Replica(msgspec.Struct, frozen=True):
 
     unit: str
     is_caught_up: bool
-    heard_ms: int
+    reported_ms: int
 
 
 class LocalReads:
@@ -88,24 +88,24 @@ class LocalReads:
     Args:
         options: Options of this broker.
         pulls: Answers pulls.
-        opens: Returns whether units are open, for a topic and a group.
+        is_open_for: Returns whether units are open, for a topic and a group.
         catch_up: The progress of this broker if it is a replica.
-        errands: Provides the time.
+        turn: Provides the time.
     """
 
     def __init__(
         self,
         options: BrokerOptions,
-        pulls: Pulls,
-        opens: Callable[[str, str], bool],
+        pulls: PullHandler,
+        is_open_for: Callable[[str, str], bool],
         catch_up: CatchUp,
-        errands: Errands,
+        turn: Turn,
     ) -> None:
         self._options = options
         self._pulls = pulls
-        self._opens = opens
+        self._is_open_for = is_open_for
         self._catch_up = catch_up
-        self._errands = errands
+        self._turn = turn
         self._replicas: dict[int, _Replica] = {}
 
     # Reports of replicas.
@@ -127,67 +127,67 @@ class LocalReads:
         is_known = number in self._replicas or len(self._replicas) < _REPLICAS_MAX
         if number > MASTER_ID and 0 < len(unit) <= _UNIT_LENGTH_MAX and is_known:
             is_caught_up = fields.get(CAUGHT_UP_FIELD) == "true"
-            self._replicas[number] = _Replica(unit, is_caught_up, self._errands.now_ms)
+            self._replicas[number] = _Replica(unit, is_caught_up, self._turn.now_ms)
 
     # Pulls.
 
-    def take(self, header: PullHeader, puller: Puller) -> Pulled:
+    def handle_pull(self, header: PullHeader, puller: Puller) -> PullResult:
         """Answer a pull whose consumer names its unit."""
-        if self._is_beside(header):
+        if self._is_local_replica(header):
             if not self._is_caught_up() and self._has_master():
-                return self._turn_away(header, puller.serializer)
+                return self._redirect_to_master(header, puller.serializer)
             fields = header.fields
             fields.suspend_timeout_millis = min(fields.suspend_timeout_millis, _SUSPEND_MAX_MS)
             if self._has_master():
                 fields.sys_flag &= ~COMMIT_OFFSET  # The master keeps the offsets.
-        return self.guide(header, puller.serializer, self._pulls.take(header, puller))
+        return self.suggest(header, puller.serializer, self._pulls.handle_pull(header, puller))
 
-    def guide(self, header: PullHeader, serializer: int, pulled: Pulled) -> Pulled:
+    def suggest(self, header: PullHeader, serializer: int, pulled: PullResult) -> PullResult:
         """Return the answer to such a pull, with the number of the broker to pull from next."""
         if pulled is None:
             return None
         if isinstance(pulled, list):
-            return self._address(header, serializer, pulled)
-        return self._address_later(header, serializer, pulled)
+            return self._suggest(header, serializer, pulled)
+        return self._suggest_later(header, serializer, pulled)
 
-    def _address_later(
+    def _suggest_later(
         self, header: PullHeader, serializer: int, pulled: Procedure[list[Piece]]
     ) -> Procedure[list[Piece]]:
-        return self._address(header, serializer, (yield from pulled))
+        return self._suggest(header, serializer, (yield from pulled))
 
-    def _address(self, header: PullHeader, serializer: int, pieces: list[Piece]) -> list[Piece]:
+    def _suggest(self, header: PullHeader, serializer: int, pieces: list[Piece]) -> list[Piece]:
         head = bytes(pieces[0])
-        if self._is_beside(header) and self._has_master() and is_moved_answer(head, serializer):
+        if self._is_local_replica(header) and self._has_master() and is_offset_moved_answer(head, serializer):
             # The queue may start at a later offset here than at the master, and only the master has pending resets.
-            return [ask_again(header, serializer, "ASK_THE_MASTER")]
-        number = self._find_place(header)
+            return [retry_answer(header, serializer, "ASK_THE_MASTER")]
+        number = self._choose_broker(header)
         return pieces if number == MASTER_ID else [suggest_broker(head, serializer, number), *pieces[1:]]
 
-    def _turn_away(self, header: PullHeader, serializer: int) -> Procedure[list[Piece]]:
-        yield Pause(_TURN_AWAY_MS)
-        return [ask_again(header, serializer, "ASK_THE_MASTER")]
+    def _redirect_to_master(self, header: PullHeader, serializer: int) -> Procedure[list[Piece]]:
+        yield Pause(_REDIRECT_DELAY_MS)
+        return [retry_answer(header, serializer, "ASK_THE_MASTER")]
 
-    def _find_place(self, header: PullHeader) -> int:
+    def _choose_broker(self, header: PullHeader) -> int:
         """Return the number of the broker to pull from next; 0 is the master."""
         options, fields = self._options, header.fields
         if options.is_replica:
-            return options.replica_id if self._is_beside(header) and self._is_caught_up() else MASTER_ID
-        if fields.unit == options.cluster or not self._opens(fields.topic, fields.consumer_group):
+            return options.replica_id if self._is_local_replica(header) and self._is_caught_up() else MASTER_ID
+        if fields.unit == options.cluster or not self._is_open_for(fields.topic, fields.consumer_group):
             return MASTER_ID
-        since_ms = self._errands.now_ms - options.replica_read_lag_ms
-        near = [
+        since_ms = self._turn.now_ms - options.replica_read_lag_ms
+        candidates = [
             number
             for number, replica in self._replicas.items()
-            if replica.unit == fields.unit and replica.is_caught_up and replica.heard_ms >= since_ms
+            if replica.unit == fields.unit and replica.is_caught_up and replica.reported_ms >= since_ms
         ]
-        return min(near, default=MASTER_ID)
+        return min(candidates, default=MASTER_ID)
 
-    def _is_beside(self, header: PullHeader) -> bool:
+    def _is_local_replica(self, header: PullHeader) -> bool:
         """Return whether this broker is a replica in the consumer's unit."""
         return self._options.is_replica and header.fields.unit == self._options.replica_unit
 
     def _is_caught_up(self) -> bool:
-        return self._catch_up.is_within(self._options.replica_read_lag_ms, self._errands.now_ms)
+        return self._catch_up.is_within(self._options.replica_read_lag_ms, self._turn.now_ms)
 
     def _has_master(self) -> bool:
-        return self._catch_up.has_master(self._options.replica_read_lag_ms, self._errands.now_ms)
+        return self._catch_up.has_master(self._options.replica_read_lag_ms, self._turn.now_ms)

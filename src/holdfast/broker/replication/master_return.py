@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.flow.awaitables import PeerCall, Procedure, ask_all
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.awaitables import PeerCall, Procedure, call_all
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_master import SEEN_PATH
-from holdfast.broker.replication.table_sync import Commits
+from holdfast.broker.replication.ha_master import HAD_REPLICA_PATH
+from holdfast.broker.replication.table_sync import ReplicaCommits
 from holdfast.broker.tables.topics import TopicTable
 from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
@@ -29,10 +29,10 @@ from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
-ASK_MS: Final = 1_000
+FETCH_TIMEOUT_MS: Final = 1_000
 
 
-class Homecoming:
+class MasterReturn:
     """Delays the registration of a returning master until its replicas were asked."""
 
     def __init__(
@@ -42,37 +42,37 @@ class Homecoming:
         topics: TopicTable,
         offsets: OffsetTable,
         registration: Registrar,
-        errands: Errands,
+        turn: Turn,
     ) -> None:
         self._options = options
         self._disk = disk
         self._topics = topics
         self._offsets = offsets
         self._registration = registration
-        self._errands = errands
+        self._turn = turn
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Register at once, or after replicas were asked."""
-        had_replicas = not self._options.is_replica and self._disk.read_file(SEEN_PATH) is not None
+        had_replicas = not self._options.is_replica and self._disk.read_file(HAD_REPLICA_PATH) is not None
         if had_replicas and self._options.namesrv:
-            self._errands.work.append(self._ask_first())
+            self._turn.procedures.append(self._fetch_then_register())
         else:
             self._registration.start(now_ms, effects)
 
-    def _ask_first(self) -> Procedure[None]:
+    def _fetch_then_register(self) -> Procedure[None]:
         try:
             addresses = yield from self._find_replicas()
             command = Command(code=RequestCode.GET_REPLICA_COMMITS)
-            answers = yield from ask_all(PeerCall(address, command, ASK_MS) for address in addresses)
-            count = sum(map(self._take, answers))
+            answers = yield from call_all(PeerCall(address, command, FETCH_TIMEOUT_MS) for address in addresses)
+            count = sum(map(self._apply_commits, answers))
             if count:
-                self._errands.effects.append(Log("info", "offsets taken from replicas", {"queues": count}))
+                self._turn.effects.append(Log("info", "offsets taken from replicas", {"queues": count}))
         finally:
-            self._registration.start(self._errands.now_ms, self._errands.effects)
+            self._registration.start(self._turn.now_ms, self._turn.effects)
 
     def _find_replicas(self) -> Procedure[list[str]]:
         command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
-        answers = yield from ask_all(PeerCall(server, command, ASK_MS) for server in self._options.namesrv)
+        answers = yield from call_all(PeerCall(server, command, FETCH_TIMEOUT_MS) for server in self._options.namesrv)
         found: set[str] = set()
         for answer in answers:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
@@ -83,13 +83,13 @@ class Homecoming:
                         found |= {address for number, address in addresses.items() if number != MASTER_ID}
         return sorted(found)
 
-    def _take(self, answer: Command | PeerFailed) -> int:
+    def _apply_commits(self, answer: Command | PeerFailed) -> int:
         """Commit the offsets of a replica that are newer than those here; return the number of queues changed."""
         if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
             return 0
         count = 0
         with suppress(RemoteProtocolError):
-            for key, queues in java_json.decode(answer.body, Commits).offset_table.items():
+            for key, queues in java_json.decode(answer.body, ReplicaCommits).offset_table.items():
                 topic, _, group = key.partition("@")
                 if self._topics.find(topic) is None:
                     continue  # It was deleted while the replica was away.

@@ -25,14 +25,14 @@ from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.mapping import convert_detail, from_detail
 
 
-class CopiedMappings(Mappings):
+class ReplicaMappings(Mappings):
     """Mappings that follow the copied log, or a Java master."""
 
     def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
         super().__init__(options, disk, store, topics)
-        self._adopted: dict[str, Any] = {}  # The last mapping of each topic from a Java master.
+        self._java_mappings: dict[str, Any] = {}  # The last mapping of each topic from a Java master.
 
-    def take_over(self, snapshot: MappingSnapshot) -> None:
+    def apply_snapshot(self, snapshot: MappingSnapshot) -> None:
         """Replace all mappings by the master's snapshot, then apply the local records after its position.
 
         Raises:
@@ -40,20 +40,20 @@ class CopiedMappings(Mappings):
         """
         self._table.clear()
         self._moves.clear()
-        self.draining = snapshot.draining
+        self.is_draining = snapshot.draining
         configs: dict[str, TopicConfig] = {}
         for change in snapshot.topics.values():
             self._apply(change, configs)
         for state in snapshot.moves.values():
-            self._note_move(state)
-        self._follow(read_changes(self._store, snapshot.position), configs)
+            self._store_move(state)
+        self._apply_records(read_changes(self._store, snapshot.position), configs)
 
-    def adopt(self, details: Mapping[str, Any]) -> list[Log]:
+    def adopt_java(self, details: Mapping[str, Any]) -> list[Log]:
         """Adopt the mappings of a Java master. Return a log line for each new faulty mapping."""
         faults = []
-        changed = {topic: plain for topic, plain in details.items() if self._adopted.get(topic) != plain}
+        changed = {topic: plain for topic, plain in details.items() if self._java_mappings.get(topic) != plain}
         for topic, plain in changed.items():
-            self._adopted[topic] = plain
+            self._java_mappings[topic] = plain
             try:
                 mapping = from_detail(convert_detail(plain))
                 check(mapping, owner=self.broker)
@@ -72,34 +72,34 @@ class CopiedMappings(Mappings):
         gone = [topic for topic in self._table if topic not in topics]
         for topic in gone:
             del self._table[topic]
-            self._adopted.pop(topic, None)
+            self._java_mappings.pop(topic, None)
         if gone:
             self._publish()
 
     def _publish(self) -> None:
         self._announced = dict(self._table)
-        self._note_changed()
+        self._mark_changed()
 
-    def catch_up(self, start: int) -> None:
+    def apply_from(self, start: int) -> None:
         """Apply the records from position *start* on.
 
         Raises:
             StoreError: one cannot be read.
         """
-        self._follow(read_changes(self._store, start), {})
+        self._apply_records(read_changes(self._store, start), {})
 
-    def _follow(self, records: Iterable[ChangeRecord], configs: dict[str, TopicConfig]) -> None:
+    def _apply_records(self, records: Iterable[ChangeRecord], configs: dict[str, TopicConfig]) -> None:
         try:
             for record in records:
                 if record.mapping is not None:
                     self._apply(record.mapping, configs)
-                self._note_move(record.move)
-                self.draining = self.draining if record.draining is None else record.draining
+                self._store_move(record.move)
+                self.is_draining = self.is_draining if record.draining is None else record.draining
         finally:
-            self._host(configs)
+            self._put_topics(configs)
             self._publish()
 
-    def _host(self, configs: dict[str, TopicConfig]) -> None:
+    def _put_topics(self, configs: dict[str, TopicConfig]) -> None:
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):

@@ -20,16 +20,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import Offsets, OffsetTable
-from holdfast.broker.deferred.scheduled_messages import DelayOffsets, Delays
+from holdfast.broker.deferred.scheduled_messages import DelayedDelivery, DelayOffsets
 from holdfast.broker.flow.awaitables import PeerCall, Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Request
-from holdfast.broker.flow.turn import Errands
+from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_journal import MappingSnapshot
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.replication.ha_replica import Following
+from holdfast.broker.replication.ha_replica import HaReplica
 from holdfast.broker.replication.local_reads import CatchUp
-from holdfast.broker.replication.replica_mappings import CopiedMappings
+from holdfast.broker.replication.replica_mappings import ReplicaMappings
 from holdfast.broker.tables.config_store import load_config, write_config
 from holdfast.broker.tables.groups import Groups, GroupTable
 from holdfast.broker.tables.topics import TopicTable
@@ -55,29 +55,29 @@ SYNC_MS: Final = 3_000
 _T = TypeVar("_T")
 
 
-class Commits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ReplicaCommits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The file of offsets that were committed here and not yet sent to the master. Keys are `topic@group`."""
 
     offset_table: dict[str, dict[int, int]] = {}
 
 
-class Tables(msgspec.Struct, frozen=True):
+class ReplicaTables(msgspec.Struct, frozen=True):
     """The tables that the copies go into."""
 
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
-    delays: Delays
+    delays: DelayedDelivery
     mappings: Mappings
 
 
-class ReplicaSync:
+class TableSync:
     """Copies the master's tables periodically.
 
     Attributes:
         master: The address of the master; None until a name server has reported it.
-        is_current: Whether a sync has succeeded since this broker started.
-        entered: Makes records readable that waited for their topics.
+        has_synced: Whether a sync has succeeded since this broker started.
+        on_resumed: Makes records readable that waited for their topics.
         catch_up: Tracks how far the log here lags the master's.
         report: Returns the header fields with which this replica reports to its master.
     """
@@ -87,72 +87,74 @@ class ReplicaSync:
         options: BrokerOptions,
         disk: Disk,
         store: MessageStore,
-        tables: Tables,
-        following: Following,
-        errands: Errands,
+        tables: ReplicaTables,
+        ha_replica: HaReplica,
+        turn: Turn,
     ) -> None:
         self._disk = disk
         self._store = store
         self._topics, self._groups = tables.topics, tables.groups
         self._offsets, self._delays = tables.offsets, tables.delays
         self._mappings = tables.mappings
-        self._following = following
-        self._errands = errands
+        self._ha_replica = ha_replica
+        self._turn = turn
         self.master: str | None = None
-        self.is_current = False
-        self.entered: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
+        self.has_synced = False
+        self.on_resumed: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
         self.catch_up = CatchUp()
         self.report: Callable[[], dict[str, str]] = dict
         self._is_busy = False
         self._is_failing = False
         self._due_ms = 0
-        self._mapped_by: str | None = None  # The master whose mappings were requested.
-        self._is_java = False  # Whether that master is a Java broker.
-        self._their_groups: set[str] = set()
+        self._mapping_master: str | None = None  # The master whose mappings were requested.
+        self._is_java_master = False  # Whether that master is a Java broker.
+        self._master_groups: set[str] = set()
         # Unknown topics that the master lacks, too. Valid for records before a position: the topic may be recreated.
         self._orphans: set[str] = set()
         self._orphan_end = 0
-        self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # until the log here reaches the position
-        self._applied = int(store.written)  # Mapping changes in records before it are applied.
+        self._pending_offsets: tuple[int, Offsets, DelayOffsets] | None = (
+            None  # until the log here reaches the position
+        )
+        self._applied_end = int(store.written)  # Mapping changes in records before it are applied.
         self._saved: dict[str, dict[int, int]] = {}
         if options.is_replica:
-            self._saved = dict((load_config(disk, NAME, Commits) or Commits()).offset_table)
-            tables.offsets.own = {key: dict(queues) for key, queues in self._saved.items()}
-            following.is_ready = self._is_ready
-            store.replica.is_known = self._is_known
+            self._saved = dict((load_config(disk, NAME, ReplicaCommits) or ReplicaCommits()).offset_table)
+            tables.offsets.unsent_commits = {key: dict(queues) for key, queues in self._saved.items()}
+            ha_replica.is_ready = self._is_ready
+            store.replica.is_topic_known = self._is_known
 
     # Requests from other brokers.
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
-        return {RequestCode.GET_REPLICA_COMMITS: self.tell_commits}
+        return {RequestCode.GET_REPLICA_COMMITS: self.get_commits}
 
-    def tell_commits(self, request: Request) -> Answer:
+    def get_commits(self, request: Request) -> Answer:
         """Answer 7034: send a returning master the offsets that were committed here while it was away."""
-        return request.answer(body=java_json.encode(Commits(offset_table=self._offsets.own or {})))
+        return request.answer(body=java_json.encode(ReplicaCommits(offset_table=self._offsets.unsent_commits or {})))
 
     def _is_ready(self) -> bool:
-        return self.is_current or self.master is None
+        return self.has_synced or self.master is None
 
     def _is_known(self, topic: str) -> bool | None:
         if self.master is None or self._topics.find(topic) is not None or self._topics.is_system(topic):
             return True
-        is_gone = topic in self._orphans and self._store.replica.begun < self._orphan_end
+        is_gone = topic in self._orphans and self._store.replica.complete_end < self._orphan_end
         return None if is_gone else False
 
-    def learn(self, address: str) -> None:
+    def set_master(self, address: str) -> None:
         """Record the master's address, as reported by a name server."""
         if address and address != self.master:
             self.master = address
             self._due_ms = 0
 
-    def connected(self) -> None:
+    def sync_soon(self) -> None:
         """Schedule a sync at once: the master is back, and our commits go to it first."""
         self._due_ms = 0
 
     @property
-    def _copied_mappings(self) -> CopiedMappings:
-        assert isinstance(self._mappings, CopiedMappings), "only a replica syncs"
+    def _replica_mappings(self) -> ReplicaMappings:
+        assert isinstance(self._mappings, ReplicaMappings), "only a replica syncs"
         return self._mappings
 
     # Timer.
@@ -166,77 +168,77 @@ class ReplicaSync:
         assert name == TIMER
         self.offer_save(effects)
         self._apply_offsets(effects)
-        is_due = now_ms >= self._due_ms or self._store.replica.waits_for is not None
+        is_due = now_ms >= self._due_ms or self._store.replica.awaited_topic is not None
         if self.master is not None and is_due and not self._is_busy:
             self._is_busy = True
             self._due_ms = now_ms + SYNC_MS
-            self._errands.work.append(self._sync(self.master))
+            self._turn.procedures.append(self._sync(self.master))
         effects.append(SetTimer(TIMER, now_ms + TICK_MS))
 
     def offer_save(self, effects: list[Effect]) -> None:
         """Save the commits that the master has yet to receive, if they changed."""
-        own = self._offsets.own
+        own = self._offsets.unsent_commits
         if own is not None and own != self._saved:
             self._saved = {key: dict(queues) for key, queues in own.items()}
-            effects += write_config(self._disk, NAME, Commits(offset_table=self._saved))
+            effects += write_config(self._disk, NAME, ReplicaCommits(offset_table=self._saved))
 
-    def grown(self) -> None:
+    def apply_mapping_changes(self) -> None:
         """Apply mapping changes in records that became readable."""
-        start, self._applied = self._applied, self._store.confirmed
+        start, self._applied_end = self._applied_end, self._store.confirmed
         try:
-            self._copied_mappings.catch_up(start)
+            self._replica_mappings.apply_from(start)
         except StoreError as error:
-            self._errands.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
+            self._turn.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
 
     # Syncing.
 
     def _sync(self, address: str) -> Procedure[None]:
         try:
-            waited_for, end = self._store.replica.waits_for, int(self._store.written)
-            mapped = yield from self._take_tables(address)
+            waited_for, end = self._store.replica.awaited_topic, int(self._store.written)
+            mapped = yield from self._copy_tables(address)
             if waited_for is not None and self._topics.find(waited_for) is None:
                 self._orphans.add(waited_for)
                 self._orphan_end = end
-            yield from self._ask_queues(address)
-            if self._is_java:
-                self._copied_mappings.keep_only(mapped)
+            yield from self._fetch_mappings(address)
+            if self._is_java_master:
+                self._replica_mappings.keep_only(mapped)
             # Now: if the master dies before it answers the rest, these records are readable already.
-            self._following.enter(self._errands.now_ms)
-            self.entered(self._errands.effects, self._errands.now_ms)
-            yield from self._carry_back(address)
-            offsets = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
-            delays = _read(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
-            position = yield from self._ask_end(address)
+            self._ha_replica.resume_waiting(self._turn.now_ms)
+            self.on_resumed(self._turn.effects, self._turn.now_ms)
+            yield from self._send_commits(address)
+            offsets = _decode_answer(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
+            delays = _decode_answer(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
+            position = yield from self._fetch_end(address)
         except (PeerFailed, ProtocolError, StoreError) as error:
-            self.catch_up.failed()
+            self.catch_up.master_failed()
             if not self._is_failing:
-                self._errands.effects.append(
+                self._turn.effects.append(
                     Log("warning", "master's tables not copied", {"master": address, "reason": str(error)})
                 )
             self._is_failing = True
             return
         finally:
             self._is_busy = False
-        self.is_current, self._is_failing = True, False
-        self._waiting = (position, offsets, delays)
-        self._apply_offsets(self._errands.effects)
+        self.has_synced, self._is_failing = True, False
+        self._pending_offsets = (position, offsets, delays)
+        self._apply_offsets(self._turn.effects)
 
-    def _ask_end(self, address: str) -> Procedure[int]:
+    def _fetch_end(self, address: str) -> Procedure[int]:
         """Return the end of the master's log, and report this replica's state to the master."""
-        asked_ms = self._errands.now_ms
+        requested_ms = self._turn.now_ms
         command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
-        figures = _read(Table, (yield PeerCall(address, command)))
+        figures = _decode_answer(Table, (yield PeerCall(address, command)))
         position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
-        self.catch_up.heard(asked_ms, position)
+        self.catch_up.master_answered(requested_ms, position)
         return position
 
-    def _take_tables(self, address: str) -> Procedure[Container[str]]:
+    def _copy_tables(self, address: str) -> Procedure[Container[str]]:
         """Apply the master's topics and groups, and delete all others. Return the topics that a Java master mapped."""
-        now_ms = self._errands.now_ms
-        topics = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+        now_ms = self._turn.now_ms
+        topics = _decode_answer(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
         configs, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
         # Mappings before topics: without its mapping a static topic would be read as a normal one.
-        self._errands.effects += self._copied_mappings.adopt(mapped)
+        self._turn.effects += self._replica_mappings.adopt_java(mapped)
         changed = [config for name, config in configs.items() if self._topics.find(name) != config]
         if changed:
             self._topics.put_all(changed, now_ms)
@@ -244,47 +246,49 @@ class ReplicaSync:
             self._store.delete_topic(name)
             self._offsets.forget_topic(name)
             self._topics.delete(name, now_ms)
-        groups = _read(Groups, (yield _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
-        self._their_groups = set(groups.subscription_group_table)
+        groups = _decode_answer(Groups, (yield _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
+        self._master_groups = set(groups.subscription_group_table)
         known = self._groups.all()
         new = [config for name, config in groups.subscription_group_table.items() if known.get(name) != config]
         if new:
             self._groups.put_all(new, now_ms)
         for name in [name for name in known if name not in groups.subscription_group_table]:
-            if not self._has_own(name):
+            if not self._has_commits(name):
                 self._groups.delete(name, now_ms)
         return mapped
 
-    def _has_own(self, group: str) -> bool:
-        return any(key.partition("@")[2] == group for key in self._offsets.own or ())
+    def _has_commits(self, group: str) -> bool:
+        return any(key.partition("@")[2] == group for key in self._offsets.unsent_commits or ())
 
-    def _ask_queues(self, address: str) -> Procedure[None]:
+    def _fetch_mappings(self, address: str) -> Procedure[None]:
         """Fetch the mappings whose records the log may no longer have, once per master."""
-        if self._mapped_by == address:
+        if self._mapping_master == address:
             return
         answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
         if answer.code == ResponseCode.SUCCESS:
-            self._copied_mappings.take_over(decode_body(answer.body, MappingSnapshot))
-        self._is_java = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        self._mapped_by = address
+            self._replica_mappings.apply_snapshot(decode_body(answer.body, MappingSnapshot))
+        self._is_java_master = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        self._mapping_master = address
 
     # Offsets.
 
-    def _carry_back(self, address: str) -> Procedure[None]:
+    def _send_commits(self, address: str) -> Procedure[None]:
         """Send the master the offsets that were committed here while it was away."""
-        own = self._offsets.own
+        own = self._offsets.unsent_commits
         if not own:
             return
-        theirs = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))).offset_table
+        master_offsets = _decode_answer(
+            Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
+        ).offset_table
         count = 0
         for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
             topic, _, group = key.partition("@")
             config = self._groups.find(group)
-            if config is not None and group not in self._their_groups:  # The group was created here.
+            if config is not None and group not in self._master_groups:  # The group was created here.
                 create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
                 yield PeerCall(address, create)
             for queue_id, offset in queues.items():
-                if offset > theirs.get(key, {}).get(queue_id, -1):
+                if offset > master_offsets.get(key, {}).get(queue_id, -1):
                     fields = UpdateOffsetFields(
                         consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
                     )
@@ -295,23 +299,23 @@ class ReplicaSync:
             if not own.get(key, True):
                 del own[key]
         if count:
-            self._errands.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
+            self._turn.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
 
     def _apply_offsets(self, effects: list[Effect]) -> None:
         """Apply the master's offsets, once the log here has reached the master's end of that sync."""
         self.catch_up.reached(self._store.confirmed)
-        if self._waiting is not None and self._waiting[0] <= self._store.confirmed:
-            _, offsets, delays = self._waiting
-            self._waiting = None
-            self._offsets.take_over(offsets)
-            self._delays.take_over(delays, effects)
+        if self._pending_offsets is not None and self._pending_offsets[0] <= self._store.confirmed:
+            _, offsets, delays = self._pending_offsets
+            self._pending_offsets = None
+            self._offsets.merge_master(offsets)
+            self._delays.replace_offsets(delays, effects)
 
 
 def _call(address: str, code: RequestCode) -> PeerCall:
     return PeerCall(address, Command(code=code))
 
 
-def _read(kind: type[_T], answer: Command) -> _T:
+def _decode_answer(kind: type[_T], answer: Command) -> _T:
     """Return the decoded body of an answer.
 
     Raises:

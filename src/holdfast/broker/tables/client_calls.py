@@ -23,64 +23,70 @@ TIMER: Final = "relays"
 TIMEOUT_MS: Final = 10_000
 WAITING_MAX: Final = 10_000
 
-Reply = Callable[[Command | None], Answer]
+AnswerBuilder = Callable[[Command | None], Answer]
 """Builds the answer for the requester from that of the client; the argument is None if the client did not answer."""
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _PendingCall(msgspec.Struct, frozen=True):
     request: Request
-    reply: Reply
+    build_answer: AnswerBuilder
     deadline_ms: int
 
 
-class Relays:
+class ClientCalls:
     """Requests in flight to clients."""
 
     def __init__(self) -> None:
-        self._number = 0
-        self._waiting: dict[tuple[ChannelId, int], _Waiting] = {}
+        self._last_opaque = 0
+        self._pending: dict[tuple[ChannelId, int], _PendingCall] = {}
 
-    def ask(
-        self, request: Request, client: Client, command: Command, reply: Reply, *, timeout_ms: int = TIMEOUT_MS
+    def call(
+        self,
+        request: Request,
+        client: Client,
+        command: Command,
+        build_answer: AnswerBuilder,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Send *command* to *client*; *reply* turns the client's answer into the answer to *request*."""
-        self._number = (self._number + 1) & 0x7FFFFFFF
-        command.opaque = self._number
+        self._last_opaque = (self._last_opaque + 1) & 0x7FFFFFFF
+        command.opaque = self._last_opaque
         command.serializer = client.serializer
         deadline_ms = request.now_ms + timeout_ms
-        if not self._waiting:
+        if not self._pending:
             request.effects.append(SetTimer(TIMER, deadline_ms))
-        if len(self._waiting) >= WAITING_MAX:
-            oldest = next(iter(self._waiting))
-            request.effects += _finish(self._waiting.pop(oldest), None)
-        self._waiting[client.channel, self._number] = _Waiting(request, reply, deadline_ms)
+        if len(self._pending) >= WAITING_MAX:
+            oldest = next(iter(self._pending))
+            request.effects += _finish(self._pending.pop(oldest), None)
+        self._pending[client.channel, self._last_opaque] = _PendingCall(request, build_answer, deadline_ms)
         request.effects.append(SendBytes(client.channel, [encode_command(command)]))
 
-    def answered(self, channel: ChannelId, command: Command) -> list[Effect]:
+    def handle_response(self, channel: ChannelId, command: Command) -> list[Effect]:
         """Answer the request that waits for this answer of a client."""
-        waiting = self._waiting.pop((channel, command.opaque), None)
-        return [] if waiting is None else _finish(waiting, command)
+        pending = self._pending.pop((channel, command.opaque), None)
+        return [] if pending is None else _finish(pending, command)
 
-    def closed(self, channel: ChannelId) -> list[Effect]:
+    def channel_closed(self, channel: ChannelId) -> list[Effect]:
         """Answer the requests that wait for a client whose channel closed."""
         effects: list[Effect] = []
-        for key in [key for key in self._waiting if key[0] == channel]:
-            effects += _finish(self._waiting.pop(key), None)
+        for key in [key for key in self._pending if key[0] == channel]:
+            effects += _finish(self._pending.pop(key), None)
         return effects
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Answer the requests whose deadline has passed."""
         assert name == TIMER
-        for key, waiting in list(self._waiting.items()):
-            if waiting.deadline_ms <= now_ms:
-                effects += _finish(self._waiting.pop(key), None)
-        if self._waiting:
-            effects.append(SetTimer(TIMER, min(waiting.deadline_ms for waiting in self._waiting.values())))
+        for key, pending in list(self._pending.items()):
+            if pending.deadline_ms <= now_ms:
+                effects += _finish(self._pending.pop(key), None)
+        if self._pending:
+            effects.append(SetTimer(TIMER, min(pending.deadline_ms for pending in self._pending.values())))
 
 
-def _finish(waiting: _Waiting, answer: Command | None) -> list[Effect]:
-    request = waiting.request
-    result = waiting.reply(answer)
+def _finish(pending: _PendingCall, answer: Command | None) -> list[Effect]:
+    request = pending.request
+    result = pending.build_answer(answer)
     if isinstance(result, Refusal):
         result = response(request.command, result.code, result.remark)
     if result is None or request.command.is_one_way:

@@ -27,7 +27,7 @@ from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 from holdfast.wire.frames.fields import from_fields, to_fields
 from holdfast.wire.requests.heartbeat import (
     CAPABILITIES_FIELD,
-    KEEPS_BATCHES_WHOLE,
+    INNER_BATCH_CAPABILITY,
     ClientConfigCheck,
     ConsumerData,
     ConsumerGroupFields,
@@ -40,9 +40,9 @@ from holdfast.wire.requests.heartbeat import (
 
 TIMER: Final = "clients"
 SCAN_INTERVAL_MS: Final = 10_000
-DOUBTED_TIMEOUT_MS: Final = 40_000
+SHORT_TIMEOUT_MS: Final = 40_000
 """Heartbeat timeout after a unit was closed. Clients of every kind send a heartbeat every 30 s."""
-DOUBT_MS: Final = 90_000
+SHORT_TIMEOUT_PERIOD_MS: Final = 90_000
 """How long the short timeout applies. A client may learn only after 30 s that it must use another broker."""
 
 
@@ -94,13 +94,13 @@ class Membership(msgspec.Struct, kw_only=True):
         self.consume_type = consumer.consume_type
         self.message_model = consumer.message_model
         self.consume_from_where = consumer.consume_from_where
-        wanted = {subscription.topic: subscription for subscription in consumer.subscription_data_set}
-        changed = wanted.keys() != self.subscriptions.keys()
-        for topic, subscription in wanted.items():
+        received = {subscription.topic: subscription for subscription in consumer.subscription_data_set}
+        changed = received.keys() != self.subscriptions.keys()
+        for topic, subscription in received.items():
             known = self.subscriptions.get(topic)
             if known is not None and known.sub_version > subscription.sub_version:
-                wanted[topic] = known  # This member still reports an older subscription.
-        self.subscriptions = wanted
+                received[topic] = known  # This member still reports an older subscription.
+        self.subscriptions = received
         return changed
 
 
@@ -108,26 +108,26 @@ class ClientTable:
     """Producers and consumers by group and by channel.
 
     Attributes:
-        note_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
+        record_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
         on_change: Called with each consumer group whose members or topics changed.
-        far_subscription: Returns a group's subscription to a topic if its members are connected to other brokers.
+        remote_subscription: Returns a group's subscription to a topic if its members are connected to other brokers.
     """
 
     def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
         self._timeout_ms = options.client_timeout_ms
-        self._is_doubted = False
-        self._doubt_end_ms = 0
+        self._is_short_timeout_due = False
+        self._short_timeout_end_ms = 0
         self._topics = topics
         self._groups = groups
-        self.note_consumer: Callable[[str, str], None] = lambda _group, _topic: None
+        self.record_consumer: Callable[[str, str], None] = lambda _group, _topic: None
         self.on_change: Callable[[str], None] = lambda _group: None
-        self.far_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
+        self.remote_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
         self._producers: dict[str, dict[ChannelId, Client]] = {}
         self._consumers: dict[str, Membership] = {}
         # By client id: request-reply addresses the requester by it.
-        self._producing: dict[str, Client] = {}
+        self._producers_by_id: dict[str, Client] = {}
         # (producer groups, consumer groups) of each channel, so that closing it needs no search.
-        self._of_channel: dict[ChannelId, tuple[set[str], set[str]]] = {}
+        self._groups_by_channel: dict[ChannelId, tuple[set[str], set[str]]] = {}
 
     def handlers(self) -> Handlers:
         """Return the handlers of this component, by request code."""
@@ -144,7 +144,7 @@ class ClientTable:
         """Return the subscription of *group* to *topic*, or None."""
         membership = self._consumers.get(group)
         found = None if membership is None else membership.subscriptions.get(topic)
-        return self.far_subscription(group, topic) if found is None else found
+        return self.remote_subscription(group, topic) if found is None else found
 
     def has_group(self, group: str) -> bool:
         """Return whether a consumer of *group* is connected."""
@@ -173,12 +173,12 @@ class ClientTable:
 
     def find_producer(self, client_id: str) -> Client | None:
         """Return the producer *client_id* on its newest channel, or None."""
-        return self._producing.get(client_id)
+        return self._producers_by_id.get(client_id)
 
-    def counts(self) -> tuple[int, int]:
+    def count_channels(self) -> tuple[int, int]:
         """Return (number of producing channels, number of consuming channels)."""
-        produce = sum(1 for producing, _ in self._of_channel.values() if producing)
-        consume = sum(1 for _, consuming in self._of_channel.values() if consuming)
+        produce = sum(1 for producing, _ in self._groups_by_channel.values() if producing)
+        consume = sum(1 for _, consuming in self._groups_by_channel.values() if consuming)
         return produce, consume
 
     # Handlers.
@@ -195,16 +195,16 @@ class ClientTable:
             serializer=request.command.serializer,
             seen_ms=request.now_ms,
         )
-        producing, consuming = self._of_channel.setdefault(request.channel, (set(), set()))
+        producing, consuming = self._groups_by_channel.setdefault(request.channel, (set(), set()))
         for producer in beat.producer_data_set:
             self._producers.setdefault(producer.group_name, {})[request.channel] = client
             producing.add(producer.group_name)
-            self._producing[client.client_id] = client
-        known = [self._groups.ensure(consumer.group_name, request.now_ms) for consumer in beat.consumer_data_set]
+            self._producers_by_id[client.client_id] = client
+        configs = [self._groups.ensure(consumer.group_name, request.now_ms) for consumer in beat.consumer_data_set]
         self._topics.ensure_all(
             {
                 retry_topic(config.group_name): config.retry_queue_nums
-                for config in known
+                for config in configs
                 if not isinstance(config, Refusal) and config.retry_queue_nums > 0
             },
             request.now_ms,
@@ -212,10 +212,10 @@ class ClientTable:
         for consumer in beat.consumer_data_set:
             if self._join(consumer, client, beat, request):
                 consuming.add(consumer.group_name)
-        refusals = [config for config in known if isinstance(config, Refusal)]
+        refusals = [config for config in configs if isinstance(config, Refusal)]
         # SYSTEM_BUSY: the next heartbeat creates the remaining groups. Other refusals do not fail the heartbeat.
-        late = next((refusal for refusal in refusals if refusal.code == ResponseCode.SYSTEM_BUSY), None)
-        return late or request.answer(fields={CAPABILITIES_FIELD: KEEPS_BATCHES_WHOLE})
+        busy = next((refusal for refusal in refusals if refusal.code == ResponseCode.SYSTEM_BUSY), None)
+        return busy or request.answer(fields={CAPABILITIES_FIELD: INNER_BATCH_CAPABILITY})
 
     def unregister(self, request: Request) -> Answer:
         """Answer 35: the client leaves a group but may stay connected."""
@@ -253,32 +253,34 @@ class ClientTable:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Expire silent clients, and set the timer for the next scan."""
         assert name == TIMER
-        if self._is_doubted:
-            self._is_doubted, self._doubt_end_ms = False, now_ms + DOUBT_MS
+        if self._is_short_timeout_due:
+            self._is_short_timeout_due, self._short_timeout_end_ms = False, now_ms + SHORT_TIMEOUT_PERIOD_MS
         effects += self.expire(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
 
-    def close(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - a common signature
+    def remove_channel(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - a common signature
         """Remove a closed channel, and notify the members that shared groups with it."""
         effects: list[Effect] = []
-        producing, consuming = self._of_channel.get(channel, (set(), set()))
+        producing, consuming = self._groups_by_channel.get(channel, (set(), set()))
         for group in sorted(producing):
             self._leave_producers(group, channel)
         for group in sorted(consuming):
             self._leave_consumers(group, channel, effects)
-        self._of_channel.pop(channel, None)
+        self._groups_by_channel.pop(channel, None)
         return effects
 
-    def doubt(self) -> None:
+    def shorten_timeout(self) -> None:
         """Use the short heartbeat timeout for a while: clients may move to another broker and keep the connection."""
-        self._is_doubted = True
+        self._is_short_timeout_due = True
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Remove and disconnect every client without a recent heartbeat."""
         effects: list[Effect] = []
-        timeout_ms = min(DOUBTED_TIMEOUT_MS, self._timeout_ms) if now_ms < self._doubt_end_ms else self._timeout_ms
+        timeout_ms = (
+            min(SHORT_TIMEOUT_MS, self._timeout_ms) if now_ms < self._short_timeout_end_ms else self._timeout_ms
+        )
         for channel in self._silent_channels(now_ms - timeout_ms):
-            effects += self.close(channel, now_ms)
+            effects += self.remove_channel(channel, now_ms)
             effects.append(CloseChannel(channel))
         return effects
 
@@ -305,7 +307,7 @@ class ClientTable:
         if not membership.is_broadcast:
             for topic in membership.subscriptions:
                 if self._topics.find(topic) is not None:
-                    self.note_consumer(name, topic)
+                    self.record_consumer(name, topic)
         if changed and config.notify_consumer_ids_changed_enable:
             _notify(name, membership, request.effects)
         if changed:
@@ -317,14 +319,14 @@ class ClientTable:
         client = clients.pop(channel, None)
         if not clients:
             self._producers.pop(group, None)
-        groups_left = self._of_channel.get(channel, (set(), set()))[0]
-        groups_left.discard(group)
-        newest = self._producing.get(client.client_id) if client is not None else None
-        if newest is not None and newest.channel == channel and not groups_left:
-            del self._producing[newest.client_id]
+        remaining_groups = self._groups_by_channel.get(channel, (set(), set()))[0]
+        remaining_groups.discard(group)
+        newest = self._producers_by_id.get(client.client_id) if client is not None else None
+        if newest is not None and newest.channel == channel and not remaining_groups:
+            del self._producers_by_id[newest.client_id]
 
     def _leave_consumers(self, group: str, channel: ChannelId, effects: list[Effect]) -> None:
-        self._of_channel.get(channel, (set(), set()))[1].discard(group)
+        self._groups_by_channel.get(channel, (set(), set()))[1].discard(group)
         membership = self._consumers.get(group)
         if membership is None or membership.members.pop(channel, None) is None:
             return

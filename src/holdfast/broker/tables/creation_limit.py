@@ -15,12 +15,12 @@ class CreationLimit:
     """Counts the creations that have the same time."""
 
     def __init__(self) -> None:
-        self._when_ms = 0
+        self._last_ms = 0
         self._count = 0
 
-    def take(self, now_ms: int) -> bool:
+    def try_acquire(self, now_ms: int) -> bool:
         """Count one creation at *now_ms*; return whether it is within the limit."""
-        if now_ms != self._when_ms:
-            self._when_ms, self._count = now_ms, 0
+        if now_ms != self._last_ms:
+            self._last_ms, self._count = now_ms, 0
         self._count += 1
         return self._count <= CREATED_AT_ONCE_MAX

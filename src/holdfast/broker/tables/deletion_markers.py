@@ -17,20 +17,20 @@ import msgspec
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.config_store import load_config, write_config
 from holdfast.machine.effects import Effect
-from holdfast.model.deletion import Deletions, Marker, is_marked_when_deleted
+from holdfast.model.deletion import DeletionMarker, Deletions, is_marked_when_deleted
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 NAME: Final = "holdfastDeletions.json"
-HOLD_MS: Final = 10_000
+BLOCK_MS: Final = 10_000
 """How long sends cannot recreate a topic after 215: tools delete it at all brokers before they send 216."""
 
 
 class _Saved(msgspec.Struct, frozen=True):
     """Content of the file."""
 
-    markers: list[Marker] = []
+    markers: list[DeletionMarker] = []
 
 
 class DeletionMarkers:
@@ -46,15 +46,15 @@ class DeletionMarkers:
         self._has_name_servers = bool(options.namesrv)
         saved = load_config(disk, NAME, _Saved) or _Saved()
         self._deletions = Deletions(saved.markers)
-        self._held: dict[str, int] = {}  # topic -> time when a deletion without a marker expires
-        self.text = encode_markers(self._deletions.all())
+        self._blocked: dict[str, int] = {}  # topic -> time when a deletion without a marker expires
+        self.encoded = encode_markers(self._deletions.all())
         self.on_change: Callable[[list[Effect]], None] = lambda _: None
 
     def is_deleted(self, topic: str, now_ms: int) -> bool:
         """Return whether *topic* must not be created for a send."""
-        return self._held.get(topic, 0) > now_ms or self._deletions.is_deleted(topic, self._cluster)
+        return self._blocked.get(topic, 0) > now_ms or self._deletions.is_deleted(topic, self._cluster)
 
-    def hear(self, text: str | None, effects: list[Effect]) -> None:
+    def merge(self, text: str | None, effects: list[Effect]) -> None:
         """Merge the markers that a name server sent."""
         if not text:
             return
@@ -66,19 +66,19 @@ class DeletionMarkers:
             self._save(effects)
             self.on_change(effects)
 
-    def hold(self, topic: str, now_ms: int) -> None:
-        """Block creation of deleted *topic* by sends for `HOLD_MS`; its marker follows if it is deleted everywhere."""
+    def block_creation(self, topic: str, now_ms: int) -> None:
+        """Block creation of deleted *topic* by sends for `BLOCK_MS`; its marker follows if it is deleted everywhere."""
         if self._has_name_servers and is_marked_when_deleted(topic):
-            self._held = {name: until_ms for name, until_ms in self._held.items() if until_ms > now_ms}
-            self._held[topic] = now_ms + HOLD_MS
+            self._blocked = {name: until_ms for name, until_ms in self._blocked.items() if until_ms > now_ms}
+            self._blocked[topic] = now_ms + BLOCK_MS
 
     def lift(self, topic: str, now_ms: int, effects: list[Effect]) -> None:
         """Remove the marker of *topic*, which was explicitly created. The next registration notifies name servers."""
-        self._held.pop(topic, None)
+        self._blocked.pop(topic, None)
         if self._deletions.lift(topic, self._cluster, now_ms):
             self._save(effects)
 
     def _save(self, effects: list[Effect]) -> None:
         markers = self._deletions.all()
-        self.text = encode_markers(markers)
+        self.encoded = encode_markers(markers)
         effects += write_config(self._disk, NAME, _Saved(markers))

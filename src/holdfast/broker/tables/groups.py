@@ -55,7 +55,7 @@ class GroupTable:
         self._forbidden = saved.forbidden_table
         self.data_version = saved.data_version
         self._creations = CreationLimit()
-        self._is_kept = True
+        self._is_saved = True
 
     def find(self, group: str) -> GroupConfig | None:
         """Return the configuration of *group*, or None if it does not exist."""
@@ -83,7 +83,7 @@ class GroupTable:
             return Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist; create it first"
             )
-        if not self._creations.take(now_ms):
+        if not self._creations.try_acquire(now_ms):
             return Refusal(
                 ResponseCode.SYSTEM_BUSY, "too many consumer groups are created at once; try again in a moment"
             )
@@ -97,19 +97,19 @@ class GroupTable:
     def put_all(self, configs: list[GroupConfig], now_ms: int) -> None:
         """Create or replace the groups of *configs*, with one write."""
         self._change(configs, now_ms)
-        self.keep()
+        self.save()
 
     def delete(self, group: str, now_ms: int) -> None:
         """Delete *group*, if it exists."""
         if self._groups.pop(group, None) is not None:
             self._change([], now_ms)
-            self.keep()
+            self.save()
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Persist the table if it changed since the last write."""
-        if not self._is_kept:
+        if not self._is_saved:
             save_config(self._disk, NAME, self.to_wire())
-            self._is_kept = True
+            self._is_saved = True
 
     def _change(self, configs: list[GroupConfig], now_ms: int) -> None:
         self._groups |= {config.group_name: config for config in configs}
@@ -117,4 +117,4 @@ class GroupTable:
         self.data_version = DataVersion(
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
         )
-        self._is_kept = False
+        self._is_saved = False

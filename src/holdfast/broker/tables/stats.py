@@ -70,11 +70,11 @@ class Counter:
 
     def sample(self, now_ms: int) -> None:
         """Append the present value to every row whose interval has passed."""
-        taken = (now_ms, self.value, self.times)
-        self._minute.append(taken)
+        entry = (now_ms, self.value, self.times)
+        self._minute.append(entry)
         for row, interval_ms in ((self._hour, _HOUR_SAMPLE_MS), (self._day, _DAY_SAMPLE_MS)):
             if not row or now_ms - row[-1][0] >= interval_ms:
-                row.append(taken)
+                row.append(entry)
 
     def rates(self) -> Rates:
         """Return the rates of the last minute, hour and day, from the samples."""

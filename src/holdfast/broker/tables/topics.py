@@ -95,7 +95,7 @@ class TopicTable:
         self.data_version = saved.data_version
         self.changed: set[str] = set()
         self._creations = CreationLimit()
-        self._is_kept = True
+        self._is_saved = True
 
     def find(self, name: str) -> TopicConfig | None:
         """Return the configuration of *name*, or None if this broker does not have the topic."""
@@ -127,8 +127,8 @@ class TopicTable:
 
     def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
         """Create or replace the topics of *configs*, with one write."""
-        self._host(configs, now_ms)
-        self.keep()
+        self._add(configs, now_ms)
+        self.save()
         if self._store is not None:
             for config in configs:
                 if config.has_batch_index:
@@ -143,13 +143,13 @@ class TopicTable:
         if known is not None:
             if known.has_batch_index == config.has_batch_index:
                 return None
-            wanted = "batch" if config.has_batch_index else "simple"
+            current = "batch" if config.has_batch_index else "simple"
             return (
                 f"{QUEUE_TYPE} of topic {name} cannot become {kind} while it is served: stop the broker and run "
-                f"`holdfast index convert {name} --to {wanted} --store DIR` on its folder"
+                f"`holdfast index convert {name} --to {current} --store DIR` on its folder"
             )
-        left = None if self._store is None else self._store.find_kind(name)
-        if left is not None and left != config.has_batch_index:
+        leftover = None if self._store is None else self._store.is_batched(name)
+        if leftover is not None and leftover != config.has_batch_index:
             return f"queues of an earlier topic {name} with another {QUEUE_TYPE} still exist: delete it first"
         return None
 
@@ -186,7 +186,7 @@ class TopicTable:
         base = self._topics.get(template)
         if base is None or not base.permission & Permission.INHERIT:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
-        if not self._creations.take(now_ms):
+        if not self._creations.try_acquire(now_ms):
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many topics are created at once; try again in a moment")
         count = max(1, min(queues, base.write_queues))
         created = TopicConfig(
@@ -196,7 +196,7 @@ class TopicTable:
             permission=int(base.permission & ~Permission.INHERIT),
             filter_type=base.filter_type,
         )
-        self._host([created], now_ms)
+        self._add([created], now_ms)
         return created
 
     def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
@@ -205,7 +205,7 @@ class TopicTable:
         if known is not None:
             return known
         created = TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission)
-        self._host([created], now_ms)
+        self._add([created], now_ms)
         return created
 
     def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
@@ -216,37 +216,37 @@ class TopicTable:
             if name not in self._topics
         ]
         if created:
-            self._host(created, now_ms)
+            self._add(created, now_ms)
 
     def delete(self, name: str, now_ms: int) -> None:
         """Delete *name*, if it exists."""
         if self._topics.pop(name, None) is not None:
             self.changed.discard(name)
-            self._host([], now_ms)
-            self.keep()
+            self._add([], now_ms)
+            self.save()
 
-    def take_changed(self) -> dict[str, TopicConfig]:
+    def drain_changed(self) -> dict[str, TopicConfig]:
         """Return the topics that changed since the last call, and clear the set."""
-        taken = {name: self._topics[name] for name in self.changed if name in self._topics}
+        drained = {name: self._topics[name] for name in self.changed if name in self._topics}
         self.changed = set()
-        return taken
+        return drained
 
-    def touch(self, name: str, now_ms: int) -> None:
+    def mark_changed(self, name: str, now_ms: int) -> None:
         """Mark *name* for registration: something beside its configuration changed that name servers need to know."""
         self.changed.add(name)
         self._bump(now_ms)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Persist the table if it changed since the last write."""
-        if not self._is_kept:
+        if not self._is_saved:
             save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
-            self._is_kept = True
+            self._is_saved = True
 
-    def _host(self, configs: list[TopicConfig], now_ms: int) -> None:
+    def _add(self, configs: list[TopicConfig], now_ms: int) -> None:
         self._topics |= {config.name: config for config in configs}
         self.changed |= {config.name for config in configs}
         self._bump(now_ms)
-        self._is_kept = False
+        self._is_saved = False
 
     def _bump(self, now_ms: int) -> None:
         version = self.data_version
@@ -260,9 +260,9 @@ def find_topic_fault(config: TopicConfig) -> str | None:
     fault = find_name_fault(config.name)
     if fault is not None:
         return fault
-    for what, count in (("read", config.read_queues), ("write", config.write_queues)):
+    for label, count in (("read", config.read_queues), ("write", config.write_queues)):
         if not 0 <= count <= QUEUES_MAX:
-            return f"{count} {what} queues are outside 0..{QUEUES_MAX}"
+            return f"{count} {label} queues are outside 0..{QUEUES_MAX}"
     if not 0 <= config.permission <= _INHERITED:
         return f"the permission {config.permission} is outside 0..{_INHERITED}"
     return None

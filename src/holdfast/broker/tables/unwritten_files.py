@@ -21,7 +21,7 @@ class UnwrittenFiles:
     def __contains__(self, path: str) -> bool:
         return path in self._paths
 
-    def failed(self, path: str, reason: str) -> list[Effect]:
+    def write_failed(self, path: str, reason: str) -> list[Effect]:
         """Record that *path* could not be written; log it if it is the first such file."""
         is_first = not self._paths
         self._paths.add(path)
@@ -30,7 +30,7 @@ class UnwrittenFiles:
         hint = "free space; the write is retried, and sends are still accepted while the log and its index have space"
         return [Log("error", "no space for configuration files", {"file": path, "reason": reason, "hint": hint})]
 
-    def written(self, path: str) -> list[Effect]:
+    def write_succeeded(self, path: str) -> list[Effect]:
         """Record that *path* was written; log it if no other file is left."""
         if path not in self._paths:
             return []

@@ -93,7 +93,7 @@ async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figur
         if own_queues is not None:
             await admin.topics.apply(load.topic, await admin.topics.plan(load.topic, queues=own_queues))
         else:
-            await admin.reach.get_route(load.topic)
+            await admin.access.get_route(load.topic)
         try:
             # A new topic is read from its beginning, so that no message is missed while consumers join.
             return await _measure(session, load, start="latest" if own_queues is None else "earliest")
@@ -104,38 +104,38 @@ async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figur
                     await admin.groups.delete(GROUP)
 
 
-class _Consumed:
+class _ConsumedCounter:
     """Counts the messages that the consumers receive."""
 
     def __init__(self) -> None:
         self.count = 0
         self.last_s = time.monotonic()
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
 
-    async def take(self, message: ReceivedMessage) -> None:
+    async def count_message(self, message: ReceivedMessage) -> None:
         """Count one message; the listener of the consumers."""
         del message
         self.count += 1
         self.last_s = time.monotonic()
-        self._came.set()
+        self._arrived.set()
 
     async def wait_for(self, count: int) -> None:
         """Return once *count* messages arrived, or when none arrived for a while."""
         while self.count < count:
-            self._came.clear()
+            self._arrived.clear()
             try:
                 async with asyncio.timeout(_SILENCE_S):
-                    await self._came.wait()
+                    await self._arrived.wait()
             except TimeoutError:
                 return
 
 
 async def _measure(session: Session, load: Load, *, start: Start) -> Figures:
-    consumed = _Consumed()
+    consumed = _ConsumedCounter()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(load.consumers):
             consumer = PushConsumer(
-                session.namesrv, GROUP, listener=consumed.take, start=start, concurrency=64, unit=session.unit
+                session.namesrv, GROUP, listener=consumed.count_message, start=start, concurrency=64, unit=session.unit
             )
             consumer.subscribe(load.topic)
             await stack.enter_async_context(consumer)

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.admin.cluster import BrokerStatus
 from holdfast.admin.cluster_access import NotAllowed
-from holdfast.admin.draining import Hold, Home, hold_text, latest
+from holdfast.admin.draining import DrainedSegment, RemovalBlocker, blocker_text, latest_end_ms
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Printable, Table, left, names, right, spare, time_text, whole
@@ -30,11 +30,13 @@ from holdfast.cli.move_output import (
     split_names,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
-from holdfast.model.leader_planning import count_leads
+from holdfast.model.leader_planning import count_led_queues
 from holdfast.wire.frames.versions import version_name
 
 # Figures that only apply to a broker with thread pools, or that the first table already shows.
-_NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")
+_HIDDEN_FIGURES: Final = re.compile(
+    "ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax"
+)
 
 _LINES_MAX: Final = 5
 
@@ -59,11 +61,11 @@ def list_brokers(session: Session) -> None:
         statuses = await admin.cluster.statuses()
         if all(status.leads is None for status in statuses):
             return statuses, {}
-        view = await admin.static.read()
-        counts = count_leads(view.leaders)
-        return statuses, {name: counts.get(name, 0) for name in view.lost}
+        view = await admin.static_topics.read()
+        counts = count_led_queues(view.leaders)
+        return statuses, {name: counts.get(name, 0) for name in view.lost_brokers}
 
-    statuses, lost = session.ask(work)
+    statuses, lost = session.execute(work)
     session.show({"brokers": statuses, "down": lost}, status_table(statuses), *map(_down_text, lost, lost.values()))
 
 
@@ -77,11 +79,11 @@ def describe(
 
     Example: holdfast broker describe broker-a
     """
-    found = session.ask(lambda admin: admin.cluster.describe_broker(broker))
+    found = session.execute(lambda admin: admin.cluster.describe_broker(broker))
     parts: list[Printable] = []
     for each in found:
         parts.append(status_table([each.status]))
-        figures = {key: value for key, value in each.runtime.items() if not _NOISE.search(key)}
+        figures = {key: value for key, value in each.runtime.items() if not _HIDDEN_FIGURES.search(key)}
         parts.append(Table(left("KEY", "VALUE", "MEANING"), figure_rows(figures), title="Figures"))
         parts.append(Table([*left("KEY", "VALUE"), *names("MEANING")], setting_rows(each.config), title="Settings"))
     session.show({"brokers": found}, *parts)
@@ -104,46 +106,46 @@ def drain(
     """
     groups = split_names(discard_consumed)
 
-    async def look(admin: Admin) -> MovePlan:
+    async def make_plan(admin: Admin) -> MovePlan:
         for group in groups:
             await admin.groups.check_exists(group)
         return await admin.moves.plan_drain(broker)
 
-    plan = session.ask(look)
+    plan = session.execute(make_plan)
     if dry_run:
-        dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups, dry_run=True))
-        show_plan(session, plan, what=f"{broker} leads nothing", dry_run=True)
+        discarded, kept = session.execute(lambda admin: admin.draining.discard_consumed(broker, groups, dry_run=True))
+        show_plan(session, plan, goal=f"{broker} leads nothing", dry_run=True)
         if groups:
-            session.note(f"old messages in {count_text(len(dropped), 'segment')} would be discarded")
+            session.note(f"old messages in {count_text(len(discarded), 'segment')} would be discarded")
             _note_kept(session, kept)
         return
-    session.ask(lambda admin: admin.draining.mark(broker, draining=True))
-    made = follow(session, session.ask(lambda admin: admin.moves.start(plan)))
-    failed = [move for move in made if move.state != "done"]
+    session.execute(lambda admin: admin.draining.set_draining(broker, draining=True))
+    moves = follow(session, session.execute(lambda admin: admin.moves.start(plan)))
+    failed = [move for move in moves if move.state != "done"]
     if failed:
-        show_outcome(session, plan, made)
-    dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups))
+        show_outcome(session, plan, moves)
+    discarded, kept = session.execute(lambda admin: admin.draining.discard_consumed(broker, groups))
     _note_kept(session, kept)
     if wait:
-        dropped += _wait(session, broker, groups)
-    holds = session.ask(lambda admin: admin.draining.holds(broker))
-    moved = sum(len(move.queues) for move in made)
-    text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved{copied_text(made)}"
-    if dropped:
-        text += f"; old messages in {count_text(len(dropped), 'segment')} discarded"
+        discarded += _wait_until_removable(session, broker, groups)
+    blockers = session.execute(lambda admin: admin.draining.find_blockers(broker))
+    moved = sum(len(move.queues) for move in moves)
+    text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved{copied_text(moves)}"
+    if discarded:
+        text += f"; old messages in {count_text(len(discarded), 'segment')} discarded"
     session.show(
         {
             "broker": broker,
-            "moves": made,
-            "discarded": dropped,
+            "moves": moves,
+            "discarded": discarded,
             "kept": [] if wait else kept,
-            "holds": holds,
-            "removable": not holds,
-            "bytes_copied": count_copied(made),
+            "holds": blockers,
+            "removable": not blockers,
+            "bytes_copied": count_copied(moves),
         },
         text,
         f"it gets no new logical queues until `holdfast broker spread {broker}` gives it its share again",
-        *hold_parts(broker, holds),
+        *blocker_parts(broker, blockers),
     )
 
 
@@ -159,13 +161,13 @@ def spread(
     async def plan(admin: Admin) -> MovePlan:
         planned = await admin.moves.plan_spread(broker)
         if not dry_run:
-            await admin.draining.mark(broker, draining=False)
+            await admin.draining.set_draining(broker, draining=False)
         return planned
 
     carry_out(
         session,
         plan,
-        what=f"{broker} leads its share",
+        goal=f"{broker} leads its share",
         dry_run=dry_run,
         no_wait=no_wait,
     )
@@ -192,8 +194,8 @@ def evacuate(
         )
     carry_out(
         session,
-        lambda admin: admin.forcing.plan_evacuation(broker, even_if_alive=even_if_alive),
-        what=f"{broker} leads nothing",
+        lambda admin: admin.forced_moves.plan_evacuation(broker, even_if_alive=even_if_alive),
+        goal=f"{broker} leads nothing",
         dry_run=dry_run,
         forced=True,
         yes=yes,
@@ -214,46 +216,47 @@ def remove(
     Example: holdfast broker remove broker-a
     """
     if dry_run:
-        holds = session.ask(lambda admin: admin.draining.holds(broker))
-        value = {"broker": broker, "dry_run": True, "removable": not holds, "holds": holds}
-        session.show(value, *hold_parts(broker, holds))
+        blockers = session.execute(lambda admin: admin.draining.find_blockers(broker))
+        value = {"broker": broker, "dry_run": True, "removable": not blockers, "holds": blockers}
+        session.show(value, *blocker_parts(broker, blockers))
         return
     session.confirm(f"Remove {broker} from all other servers?", yes=yes)
-    forgot = session.ask(lambda admin: admin.draining.remove(broker, force=force))
+    other_brokers = session.execute(lambda admin: admin.draining.remove(broker, force=force))
     session.show(
-        {"broker": broker, "dry_run": False, "removed": True, "forgotten_by": forgot},
-        f"{', '.join(forgot)} and the name servers removed {broker}; stop its process now, or it registers again",
+        {"broker": broker, "dry_run": False, "removed": True, "forgotten_by": other_brokers},
+        f"{', '.join(other_brokers)} and the name servers removed {broker}; stop its process now, or it registers "
+        "again",
     )
 
 
-def _note_kept(session: Session, kept: list[Home]) -> None:
+def _note_kept(session: Session, kept: list[DrainedSegment]) -> None:
     """Print why some old messages were kept although the user asked to discard them."""
-    for home in kept[:_LINES_MAX]:
-        session.note(f"kept: queue {home.queue} of {home.topic} up to {home.last}, {home.kept_for}")
+    for segment in kept[:_LINES_MAX]:
+        session.note(f"kept: queue {segment.queue} of {segment.topic} up to {segment.last}, {segment.kept_for}")
     if len(kept) > _LINES_MAX:
         session.note(f"and {len(kept) - _LINES_MAX} more")
 
 
-def _wait(session: Session, broker: str, groups: list[str]) -> list[Home]:
+def _wait_until_removable(session: Session, broker: str, groups: list[str]) -> list[DrainedSegment]:
     """Wait until *broker* can be removed; print changes on standard error. Return the segments discarded meanwhile."""
 
-    def tell(holds: Sequence[Hold]) -> None:
-        if holds:
-            until = time_text(latest(holds))
-            session.note(f"waiting: {'; '.join(map(hold_text, holds))}{f' (until {until})' if until else ''}")
+    def on_change(blockers: Sequence[RemovalBlocker]) -> None:
+        if blockers:
+            until = time_text(latest_end_ms(blockers))
+            session.note(f"waiting: {'; '.join(map(blocker_text, blockers))}{f' (until {until})' if until else ''}")
 
     try:
-        return session.ask(lambda admin: admin.draining.wait(broker, tell, groups=groups))
+        return session.execute(lambda admin: admin.draining.wait_until_removable(broker, on_change, groups=groups))
     except KeyboardInterrupt:
         session.note(f"{broker} stays drained; wait again with `holdfast broker drain {broker} --wait`")
         raise
 
 
-def hold_parts(broker: str, holds: Sequence[Hold]) -> list[Printable]:
+def blocker_parts(broker: str, blockers: Sequence[RemovalBlocker]) -> list[Printable]:
     """Return a table of the reasons why a broker is still needed, and the remedies."""
-    if not holds:
+    if not blockers:
         return [f"{broker} is no longer needed: remove it with `holdfast broker remove {broker}`"]
-    rows = [(hold_text(hold), time_text(hold.until_ms), hold.remedy) for hold in holds]
+    rows = [(blocker_text(blocker), time_text(blocker.until_ms), blocker.remedy) for blocker in blockers]
     return [
         Table([*left("STILL NEEDED"), *whole("UNTIL"), *left("REMEDY")], rows, title=f"Why {broker} is still needed")
     ]
@@ -304,8 +307,8 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
 def _down_text(name: str, leads: int) -> str:
     """Return the text for a broker that is down and has segments of logical queues."""
     if leads:
-        what = f"{name} is down and leads {count_text(leads, 'logical queue')}"
-        return f"{what}: start it, or `holdfast broker evacuate {name} --force`"
+        problem = f"{name} is down and leads {count_text(leads, 'logical queue')}"
+        return f"{problem}: start it, or `holdfast broker evacuate {name} --force`"
     return f"{name} is down and has older messages: they cannot be read until it returns"
 
 

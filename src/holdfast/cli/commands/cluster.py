@@ -12,7 +12,7 @@ from holdfast.cli.commands.broker import status_table
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.move_output import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
-from holdfast.wire.cluster.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
+from holdfast.wire.cluster.push_state import UNKNOWN, Percent, ReportedLinkCapacity, ReportedReadings
 
 app = typer.Typer(no_args_is_help=True, help="Inspect the whole cluster, and rebalance its logical queues.")
 
@@ -28,7 +28,7 @@ def describe(session: Session) -> None:
 
     Example: holdfast cluster describe
     """
-    found = session.ask(lambda admin: admin.cluster.describe())
+    found = session.execute(lambda admin: admin.cluster.describe())
     facts: list[tuple[str, str | int | float | None]] = [
         ("name servers", ", ".join(found.name_servers)),
         *((f"cluster {name}", ", ".join(brokers)) for name, brokers in found.clusters.items()),
@@ -42,10 +42,10 @@ def describe(session: Session) -> None:
 
 def link_facts(statuses: list[RoutePushStatus]) -> list[tuple[str, str]]:
     """Return the link capacity of every name server that pushes routes, with its source."""
-    return [(f"link of {each.address}", _link(each.link_capacity)) for each in statuses if each.link_capacity]
+    return [(f"link of {each.address}", _capacity_text(each.link_capacity)) for each in statuses if each.link_capacity]
 
 
-def _link(capacity: LinkCapacityTold) -> str:
+def _capacity_text(capacity: ReportedLinkCapacity) -> str:
     if capacity.mbit == UNKNOWN:
         return "unknown: the back-off ignores the network; set link_capacity_mbit"
     return f"{capacity.mbit} Mbit/s ({capacity.source})"
@@ -64,9 +64,9 @@ def push_table(statuses: list[RoutePushStatus]) -> Table:
 
 def _push_row(status: RoutePushStatus) -> tuple[Cell, ...]:
     if not status.pushes:
-        does = "does not push" if status.fault is None else f"unknown: {status.fault}"
-        return (status.address, None, None, None, does, None, None, None)
-    readings = status.readings or ReadingsTold()
+        push_text = "does not push" if status.fault is None else f"unknown: {status.fault}"
+        return (status.address, None, None, None, push_text, None, None, None)
+    readings = status.readings or ReportedReadings()
     return (
         status.address,
         status.watching_clients,
@@ -98,7 +98,7 @@ def rebalance(
     carry_out(
         session,
         lambda admin: admin.moves.plan_rebalance(topic),
-        what="every broker leads its share",
+        goal="every broker leads its share",
         dry_run=dry_run,
         no_wait=no_wait,
     )

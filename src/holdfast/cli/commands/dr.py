@@ -10,7 +10,7 @@ from holdfast.admin.tables import Printable, Table, left, right, time_text, whol
 from holdfast.admin.units import DisasterStatus, ServerSwitch, SwitchChange, UnitStatus
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.session import DryRunOption, Session, cluster_command
-from holdfast.model.dr_switch import EVERY_UNIT, Opening
+from holdfast.model.dr_switch import EVERY_UNIT, UnitOpening
 from holdfast.model.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="After the loss of a site: let consumers of other units read its queues.")
@@ -42,9 +42,9 @@ def open_unit(
 
     Example: holdfast dr open --unit east
     """
-    opening = _read(session, every=every, topic=topic, group=group)
-    change = session.ask(lambda admin: admin.units.open(opening, dry_run=dry_run))
-    _show(session, change, f"{opening} {_be(every=every, dry_run=dry_run)} open to the consumers of all units")
+    opening = _read_opening(session, every=every, topic=topic, group=group)
+    change = session.execute(lambda admin: admin.units.open(opening, dry_run=dry_run))
+    _show(session, change, f"{opening} {_verb(every=every, dry_run=dry_run)} open to the consumers of all units")
 
 
 @cluster_command(app, "close")
@@ -60,9 +60,9 @@ def close_unit(
 
     Example: holdfast dr close --unit east
     """
-    opening = _read(session, every=every, topic=topic, group=group)
-    change = session.ask(lambda admin: admin.units.close(opening, dry_run=dry_run))
-    _show(session, change, f"{opening} {_be(every=every, dry_run=dry_run)} closed: every unit reads its own")
+    opening = _read_opening(session, every=every, topic=topic, group=group)
+    change = session.execute(lambda admin: admin.units.close(opening, dry_run=dry_run))
+    _show(session, change, f"{opening} {_verb(every=every, dry_run=dry_run)} closed: every unit reads its own")
 
 
 @cluster_command(app, "status")
@@ -71,7 +71,7 @@ def status(session: Session) -> None:
 
     Example: holdfast dr status
     """
-    found = session.ask(lambda admin: admin.units.status())
+    found = session.execute(lambda admin: admin.units.status())
     if not found.is_equal:
         session.warn(
             "name servers disagree: clients may see different queues until brokers have brought them up to date"
@@ -81,14 +81,14 @@ def status(session: Session) -> None:
         found,
         _server_table(found),
         _unit_table(units),
-        *(part for unit in units if unit.openings for part in _left_parts(unit)),
+        *(part for unit in units if unit.openings for part in _backlog_parts(unit)),
     )
 
 
-def _read(session: Session, *, every: bool, topic: str | None, group: str | None) -> Opening:
-    if every and session.is_unit_said:
+def _read_opening(session: Session, *, every: bool, topic: str | None, group: str | None) -> UnitOpening:
+    if every and session.is_unit_explicit:
         raise ConfigError("--unit NAME means one unit, --all every unit: give one of them")
-    if not every and not session.is_unit_said:
+    if not every and not session.is_unit_explicit:
         # HOLDFAST_UNIT does not count: it names the user's own unit, and this command is about the lost one.
         raise ConfigError("give the unit with --unit NAME, or --all")
     for option, value in (("--topic", topic), ("--group", group)):
@@ -97,10 +97,10 @@ def _read(session: Session, *, every: bool, topic: str | None, group: str | None
     unit = EVERY_UNIT if every else session.unit or ""
     if unit == EVERY_UNIT and not every:
         raise ConfigError("--unit '*' is not a unit: use --all for every unit")
-    return Opening(unit, topic or "", group or "")
+    return UnitOpening(unit, topic or "", group or "")
 
 
-def _be(*, every: bool, dry_run: bool) -> str:
+def _verb(*, every: bool, dry_run: bool) -> str:
     return "would be" if dry_run else "are" if every else "is"
 
 
@@ -127,18 +127,18 @@ def _unit_table(units: list[UnitStatus]) -> Printable:
     return Table([*left("UNIT"), *right("BROKERS"), *left("OPEN")], rows, title="Units")
 
 
-def _left_parts(unit: UnitStatus) -> list[Printable]:
+def _backlog_parts(unit: UnitStatus) -> list[Printable]:
     """Return the backlog of an open unit, and the queues that cannot be read."""
     lags = [(each.group, each.lag, each.unknown or None) for each in unit.backlogs]
     columns = [*left("GROUP"), *right("MESSAGES", "QUEUES NOT COUNTED")]
-    nothing = "nothing" if unit.brokers else "unknown: none of its brokers is up"
-    parts: list[Printable] = [Table(columns, lags, title=f"Left to read in {unit.name}", empty=nothing)]
+    empty_text = "nothing" if unit.brokers else "unknown: none of its brokers is up"
+    parts: list[Printable] = [Table(columns, lags, title=f"Left to read in {unit.name}", empty=empty_text)]
     if unit.unreadable:
         rows = [(each.topic, len(each.queues), each.broker) for each in unit.unreadable]
         columns = [*left("TOPIC"), *right("LOGICAL QUEUES"), *left("BROKER THAT IS DOWN")]
-        gone = ", ".join(sorted({each.broker for each in unit.unreadable}))
+        down_brokers = ", ".join(sorted({each.broker for each in unit.unreadable}))
         parts += [
             Table(columns, rows, title=f"Unreadable in {unit.name}"),
-            f"start {gone} on its disk, anywhere, or wait until it is back: docs/scope.md",
+            f"start {down_brokers} on its disk, anywhere, or wait until it is back: docs/scope.md",
         ]
     return parts

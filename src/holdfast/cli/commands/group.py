@@ -42,7 +42,7 @@ def list_groups(
 
     Example: holdfast group list
     """
-    groups = session.ask(lambda admin: admin.groups.summaries(with_system=everything))
+    groups = session.execute(lambda admin: admin.groups.summaries(with_system=everything))
     rows = [(group.name, group.members, group.kind, group.model, ", ".join(group.topics) or None) for group in groups]
     columns = [*left("GROUP"), *right("MEMBERS"), *spare(1, left("KIND", "MODEL")), *left("TOPICS")]
     empty = "no groups yet; a group appears when its first consumer starts"
@@ -55,7 +55,7 @@ def describe(session: Session, *, group: GroupArgument) -> None:
 
     Example: holdfast group describe billing
     """
-    found = session.ask(lambda admin: admin.groups.describe(group))
+    found = session.execute(lambda admin: admin.groups.describe(group))
     facts: list[tuple[str, str | int | float | None]] = [
         ("group", found.name),
         ("brokers", ", ".join(found.brokers)),
@@ -92,7 +92,7 @@ def create(
         consume_enable=consume,
         consume_broadcast_enable=broadcast,
     )
-    brokers = session.ask(lambda admin: admin.groups.put(config, cluster=cluster))
+    brokers = session.execute(lambda admin: admin.groups.put(config, cluster=cluster))
     session.show({"group": group, "brokers": brokers}, f"group {group} is on {', '.join(brokers)}")
 
 
@@ -110,17 +110,17 @@ def delete(
 
     Example: holdfast group delete billing --yes
     """
-    found = session.ask(lambda admin: admin.groups.describe(group))
+    found = session.execute(lambda admin: admin.groups.describe(group))
     if found.members and not force:
         raise NotAllowed(f"group {group!r} has {len(found.members)} members online; stop them first, or add --force")
-    what = f"group {group} on {', '.join(found.brokers)}"
+    description = f"group {group} on {', '.join(found.brokers)}"
     if not dry_run:
         lag_text = "an unknown lag" if found.lag is None else f"a lag of {found.lag:,} messages"
-        session.confirm(f"Delete {what}, with {lag_text}?", yes=yes)
-        session.ask(lambda admin: admin.groups.delete(group, keep_offsets=keep_offsets))
+        session.confirm(f"Delete {description}, with {lag_text}?", yes=yes)
+        session.execute(lambda admin: admin.groups.delete(group, keep_offsets=keep_offsets))
     session.show(
         {"group": group, "deleted": not dry_run, "dry_run": dry_run, "brokers": found.brokers},
-        f"would delete {what}" if dry_run else f"deleted {what}",
+        f"would delete {description}" if dry_run else f"deleted {description}",
     )
 
 
@@ -137,7 +137,7 @@ def lag(
 
     Example: holdfast group lag billing
     """
-    found = _shown(session.ask(lambda admin: admin.groups.lag(group, topic)))
+    found = _with_shown_brokers(session.execute(lambda admin: admin.groups.lag(group, topic)))
     facts: list[tuple[str, str | int | float | None]] = [
         ("group", found.group),
         ("lag", "unknown" if found.lag is None else found.lag),
@@ -200,14 +200,14 @@ def reset(
 
     async def plan(admin: Admin) -> list[OffsetChange]:
         await admin.groups.check_exists(group)
-        of = to_wire_broker(broker) if broker else None
-        found = await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=of)
+        wire_broker = to_wire_broker(broker) if broker else None
+        found = await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=wire_broker)
         return [msgspec.structs.replace(change, broker=to_shown_broker(change.broker)) for change in found]
 
-    changes = session.ask(plan)
+    changes = session.execute(plan)
     if not dry_run:
         session.confirm(f"Move {group} in {len(changes)} queues of {topic} to {to}?", yes=yes)
-        session.ask(lambda admin: admin.offsets.apply_reset(group, target, changes))
+        session.execute(lambda admin: admin.offsets.apply_reset(group, target, changes))
     rows = [(change.broker, change.queue, change.before, change.after, change.end, change.lag) for change in changes]
     columns = [*left("BROKER"), *right("QUEUE", "BEFORE", "AFTER", "END", "LAG")]
     session.show(
@@ -217,13 +217,13 @@ def reset(
     )
 
 
-def _shown(lag: GroupLag) -> GroupLag:
+def _with_shown_brokers(lag: GroupLag) -> GroupLag:
     """Return a lag with the broker names that users see."""
 
-    def shown(queues: Sequence[QueueLag]) -> list[QueueLag]:
+    def with_shown_broker(queues: Sequence[QueueLag]) -> list[QueueLag]:
         return [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in queues]
 
-    return msgspec.structs.replace(lag, queues=shown(lag.queues), retries=shown(lag.retries))
+    return msgspec.structs.replace(lag, queues=with_shown_broker(lag.queues), retries=with_shown_broker(lag.retries))
 
 
 def _member_table(members: list[Member]) -> Table:

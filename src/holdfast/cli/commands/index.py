@@ -12,10 +12,10 @@ import typer
 from holdfast.admin import tables
 from holdfast.cli.progress import show_progress
 from holdfast.model.errors import ConfigError
-from holdfast.runtime.folder_lock import hold_store
+from holdfast.runtime.folder_lock import lock_store
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion
-from holdfast.store.recovery.conversion_plan import QueueFigures, Target
+from holdfast.store.recovery.conversion_plan import IndexKind, QueueFigures
 
 app = typer.Typer(no_args_is_help=True, help="Work on the indexes of a stopped broker.")
 
@@ -26,11 +26,11 @@ def register(root: typer.Typer) -> None:
 
 
 @app.callback()
-def _nouns() -> None:
+def _keep_verb() -> None:
     """Make Typer keep `convert` as a verb although it is the only one."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ConversionReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run.
 
     Attributes:
@@ -53,7 +53,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def convert(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     *,
-    to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+    to: Annotated[IndexKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
     store: Annotated[Path, typer.Option(metavar="DIR", help="The store folder of a stopped broker.")],
     queue: Annotated[
         int | None,
@@ -69,18 +69,18 @@ def convert(
     Example: holdfast index convert orders --to batch --store holdfast-data/broker-a
     """
     del debug  # `main` reads it.
-    began_s = time.monotonic()
-    with hold_store(store) as disk:
+    started_s = time.monotonic()
+    with lock_store(store) as disk:
         conversion = IndexConversion(disk, topic, to, options=StoreOptions())
-        report = Report(topic=topic, to=to, store=str(store), switched=True, resumed=conversion.is_resumed)
+        report = ConversionReport(topic=topic, to=to, store=str(store), switched=True, resumed=conversion.is_resumed)
         if conversion.plan is not None:
             if queue is not None and queue not in conversion.plan.spans:
-                conversion.give_up()
+                conversion.remove_if_unstarted()
                 raise ConfigError(f"queue {queue} of {topic} has no message, only {sorted(conversion.plan.spans)} have")
-            left = conversion.left(queue)
-            total = sum(piece.end - piece.start for piece in left)
+            remaining = conversion.remaining_pieces(queue)
+            total = sum(piece.end - piece.start for piece in remaining)
             with show_progress("converting, entries", total, quiet=as_json) as advance:
-                for piece in left:
+                for piece in remaining:
                     conversion.convert(piece)
                     advance(piece.end - piece.start)
             if queue is None:
@@ -89,13 +89,13 @@ def convert(
                 report,
                 switched=queue is None,
                 converted=total,
-                seconds=round(time.monotonic() - began_s, 3),
+                seconds=round(time.monotonic() - started_s, 3),
                 queues=[each for each in conversion.plan.figures() if queue in {None, each.queue}],
             )
     show_report(report, as_json=as_json)
 
 
-def show_report(report: Report, *, as_json: bool) -> None:
+def show_report(report: ConversionReport, *, as_json: bool) -> None:
     """Print the result of a run."""
     if as_json:
         tables.print_json(report)
@@ -106,14 +106,14 @@ def show_report(report: Report, *, as_json: bool) -> None:
     if not report.queues and not report.converted:
         tables.print_all([f"{report.topic} has an index {kind}"])
         return
-    again = f"`holdfast index convert {report.topic} --to {report.to} --store {report.store}`"
+    next_command = f"`holdfast index convert {report.topic} --to {report.to} --store {report.store}`"
     result = (
         f"{report.topic} has an index {kind} now"
         if report.switched
-        else f"ready, but not yet in use: {again} converts the other queues and switches"
+        else f"ready, but not yet in use: {next_command} converts the other queues and switches"
     )
     rate = report.converted / report.seconds if report.seconds else 0.0
-    done = (
+    summary = (
         f"{report.converted:,} entries in {report.seconds:,.1f} s, {rate:,.0f} a second, each compared with its record"
     )
-    tables.print_all([result, done, tables.Table(columns, rows)])
+    tables.print_all([result, summary, tables.Table(columns, rows)])

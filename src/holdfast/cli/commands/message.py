@@ -8,7 +8,7 @@ import typer
 
 from holdfast.admin.messages import FoundMessage, Origin
 from holdfast.admin.operations import Admin
-from holdfast.admin.tables import Facts, Printable, Table, cut, left, right, size_text, spare, time_text, whole
+from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, spare, time_text, truncated, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.message_text import body_text, origin_text, to_object
 from holdfast.cli.queue_position_text import local_now, parse_time
@@ -27,7 +27,7 @@ def register(root: typer.Typer) -> None:
 
 
 @app.callback()
-def _nouns() -> None:
+def _keep_verb() -> None:
     """Make Typer keep `query` as a verb although it is the only one."""
 
 
@@ -60,7 +60,7 @@ def query(
             found = await admin.messages.by_key(topic, key, start_ms=start_ms, end_ms=end_ms, count_max=count)
         return found, [await admin.messages.find_origin(each.message) for each in found]
 
-    found, origins = session.ask(find)
+    found, origins = session.execute(find)
     objects = [
         to_object(each.message, origin) | {"broker": to_shown_broker(each.queue_broker), "stored_on": each.broker}
         for each, origin in zip(found, origins, strict=True)
@@ -94,7 +94,7 @@ def _printed(found: list[FoundMessage], origins: list[Origin | None], empty: str
         *spare(1, whole("STORED")),
         *spare(2, left("TAG")),
         *spare(3, right("SIZE")),
-        *([*left("FROM"), *spare(4, cut("BODY"))] if has_origin else cut("BODY")),
+        *([*left("FROM"), *spare(4, truncated("BODY"))] if has_origin else truncated("BODY")),
     ]
     return [Table(columns, rows, empty=empty)]
 

@@ -30,7 +30,7 @@ def list_moves(
 
     Example: holdfast move list
     """
-    found = session.ask(lambda admin: admin.moves.list())
+    found = session.execute(lambda admin: admin.moves.list())
     shown = [move for move in found if everything or move.state not in {"done", "cancelled"}]
     session.show({"moves": shown}, move_table(shown, empty="no moves" if everything else "no moves are in progress"))
 
@@ -41,7 +41,7 @@ def cancel(session: Session, *, move: MoveArgument) -> None:
 
     Example: holdfast move cancel broker-a.19a8f3.1
     """
-    ended = session.ask(lambda admin: admin.moves.cancel(move))
+    ended = session.execute(lambda admin: admin.moves.cancel(move))
     session.show({"move": ended}, f"move {ended.id} is {ended.state}: {ended.source} still leads", move_table([ended]))
 
 
@@ -51,8 +51,8 @@ def resume(session: Session, *, move: MoveArgument, no_wait: NoWaitOption = Fals
 
     Example: holdfast move resume broker-a.19a8f3.1
     """
-    begun = session.ask(lambda admin: admin.moves.resume(move))
-    (ended,) = follow(session, [begun], no_wait=no_wait)
+    resumed = session.execute(lambda admin: admin.moves.resume(move))
+    (ended,) = follow(session, [resumed], no_wait=no_wait)
     session.show({"move": ended}, f"move {ended.id} is {ended.state}", move_table([ended]))
     if ended.state in FINISHED - {"done"}:
         raise typer.Exit(1)

@@ -26,10 +26,10 @@ from holdfast.cli.progress import show_progress
 from holdfast.cli.shared_options import command_with, flag_of
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.extras import describe_missing
-from holdfast.store.recovery.conversion_plan import Target
+from holdfast.store.recovery.conversion_plan import IndexKind
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.reports.report import Report
+    from holdfast.pipeline.reports.report import JobReport
     from holdfast.pipeline.scan.tasks import Progress, Tasks
 
 app = typer.Typer(no_args_is_help=True, help="Jobs over the stored log, on Spark.")
@@ -53,7 +53,7 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="pipeline")
 
 
-class Run:
+class JobRun:
     """One run of a job: where its tasks run, and where its progress and result go."""
 
     def __init__(self, *, master: str | None, as_json: bool, page: Path | None) -> None:
@@ -72,7 +72,7 @@ class Run:
         try:
             from holdfast.pipeline.scan.tasks import InProcess  # noqa: PLC0415 - needs numpy, an extra
         except ImportError as error:
-            raise _missing(error) from error
+            raise _missing_extra(error) from error
         with self._bar:
             if self._master == NO_SPARK:
                 yield InProcess()
@@ -81,7 +81,7 @@ class Run:
                 from holdfast.pipeline.scan.spark_tasks import LEAN, SparkTasks  # noqa: PLC0415 - so is Spark
                 from holdfast.spark import session  # noqa: PLC0415
             except ImportError as error:
-                raise _missing(error) from error
+                raise _missing_extra(error) from error
             self.show("starting Spark", 1)
             config = None if name == BACKFILL else LEAN
             spark = session(f"holdfast pipeline {name}", master=self._master, config=config)
@@ -92,19 +92,19 @@ class Run:
                 self._bar.close()
                 spark.stop()
 
-    def show(self, what: str, count: int) -> Progress:
+    def show(self, label: str, count: int) -> Progress:
         """Replace the progress bar by one for the step that begins now."""
         self._bar.close()
-        return self._bar.enter_context(show_progress(what, count, quiet=self._as_json))
+        return self._bar.enter_context(show_progress(label, count, quiet=self._as_json))
 
-    def tell(self, value: object, report: Report, folders: Sequence[str]) -> None:
+    def print_result(self, value: object, report: JobReport, folders: Sequence[str]) -> None:
         """Print the result of a job on *folders* as JSON or as tables, and write the HTML page."""
         if self._page is not None:
             try:
-                from holdfast.pipeline.reports.report_page import Origin, to_page  # noqa: PLC0415 - draws with matplotlib
+                from holdfast.pipeline.reports.report_page import PageOrigin, to_page  # noqa: PLC0415 - draws with matplotlib
             except ImportError as error:
-                raise _missing(error) from error
-            origin = Origin(made=datetime.now(UTC), version=version("holdfast"), folders=folders)
+                raise _missing_extra(error) from error
+            origin = PageOrigin(made=datetime.now(UTC), version=version("holdfast"), folders=folders)
             self._page.write_text(to_page(report, origin), encoding="utf-8")
         if self._as_json:
             print_json(value)
@@ -114,7 +114,7 @@ class Run:
                 sys.stderr.write(f"written to {self._page}\n")
 
 
-def _missing(error: ImportError) -> ConfigError:
+def _missing_extra(error: ImportError) -> ConfigError:
     return ConfigError(describe_missing("holdfast pipeline", error, "spark"))
 
 
@@ -139,24 +139,24 @@ def _common_options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
     ] = False,
-) -> Run:
+) -> JobRun:
     """Return the run for the common options. `main`, which catches failures, reads `--debug`."""
     del debug
-    return Run(master=master, as_json=as_json, page=page)
+    return JobRun(master=master, as_json=as_json, page=page)
 
 
 def pipeline_command(name: str, **settings: Any) -> Callable[[_Function], _Function]:
-    """Register a function as a job. Its first parameter is a `Run`, the others are the job's own options."""
+    """Register a function as a job. Its first parameter is a `JobRun`, the others are the job's own options."""
     return command_with(_common_options, app, name, **settings)
 
 
 @app.callback()
-def _jobs() -> None:
+def _keep_verbs() -> None:
     """Make Typer keep every job as a verb."""
 
 
 @pipeline_command("audit")
-def audit(run: Run, *, stores: StoresArgument) -> None:
+def audit(run: JobRun, *, stores: StoresArgument) -> None:
     """Check that every record has exactly one index entry and a valid checksum, and that mappings match the files.
 
     Exit status 0 if everything is right, 1 if not. It changes nothing. In folders of live brokers it checks only data
@@ -168,14 +168,14 @@ def audit(run: Run, *, stores: StoresArgument) -> None:
         from holdfast.pipeline.audit import audit_job as job  # noqa: PLC0415
 
         found = job.audit(tasks, stores, show=run.show)
-    run.tell(found, job.to_report(found), stores)
-    if not found.is_right:
+    run.print_result(found, job.to_report(found), stores)
+    if not found.is_clean:
         raise typer.Exit(_FAULTY)
 
 
 @pipeline_command("stats")
 def stats(
-    run: Run,
+    run: JobRun,
     *,
     stores: StoresArgument,
     hot: Annotated[int, typer.Option(min=1, help="How many keys and tags to report.")] = 20,
@@ -188,16 +188,16 @@ def stats(
         from holdfast.pipeline.stats import stats_job as job  # noqa: PLC0415
 
         found = job.stats(tasks, stores, hot_max=hot, show=run.show)
-    run.tell(found, job.to_report(found), stores)
+    run.print_result(found, job.to_report(found), stores)
 
 
 @pipeline_command("convert-index")
 def convert_index(
-    run: Run,
+    run: JobRun,
     *,
     stores: StoresArgument,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="The topic.")],
-    to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+    to: Annotated[IndexKind, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
 ) -> None:
     """Convert the index of a topic to the other kind, in folders of stopped brokers or in copies of them.
 
@@ -211,12 +211,12 @@ def convert_index(
 
         paths = [store.partition("=")[2] or store for store in stores]
         found = job.convert_index(tasks, paths, topic, to, show=run.show)
-    run.tell(found, job.to_report(found), stores)
+    run.print_result(found, job.to_report(found), stores)
 
 
 @pipeline_command("archive")
 def archive(
-    run: Run,
+    run: JobRun,
     *,
     stores: StoresArgument,
     target: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive; created if it does not exist.")],
@@ -239,8 +239,8 @@ def archive(
         from holdfast.pipeline.archive import archive_job as job  # noqa: PLC0415
 
         found = job.archive(tasks, stores, target, topics=topics or (), holds=hold, show=run.show)
-    run.tell(found, job.to_report(found), stores)
-    if not found.is_whole or found.stuck:
+    run.print_result(found, job.to_report(found), stores)
+    if not found.is_complete or found.stuck:
         raise typer.Exit(_FAULTY)
 
 
@@ -250,15 +250,15 @@ def release(stores: StoresArgument) -> None:
 
     Example: holdfast pipeline release /data/broker-a
     """
-    from holdfast.pipeline.archive.retention_hold import release_log  # noqa: PLC0415 - only this command needs it
+    from holdfast.pipeline.archive.retention_hold import release_retention  # noqa: PLC0415 - only this command needs it
 
     for store in stores:
-        release_log(store.partition("=")[2] or store)
+        release_retention(store.partition("=")[2] or store)
 
 
 @pipeline_command("backfill")
 def backfill(
-    run: Run,
+    run: JobRun,
     *,
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="ARCHIVE", help="An archive, or a table with its columns.")],
@@ -292,4 +292,4 @@ def backfill(
         found = job.backfill(
             frame, address, topic, state, source=source, where=where, rows_per_piece=rows, show=run.show
         )
-    run.tell(found, job.to_report(found), [source])
+    run.print_result(found, job.to_report(found), [source])

@@ -19,7 +19,7 @@ def register(root: typer.Typer) -> None:
 
 
 @app.callback()
-def _nouns() -> None:
+def _keep_verb() -> None:
     """Make Typer keep `list` as a verb although it is the only one."""
 
 

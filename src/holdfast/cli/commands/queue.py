@@ -11,7 +11,7 @@ from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.tables import Facts, Printable, Table, left, right, spare, time_text, whole
-from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan, unled_queues
+from holdfast.admin.topic_plans import RepairPlan, TopicPlan, assign_plan, leaderless_queues, repair_plan
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.move_output import (
@@ -24,7 +24,7 @@ from holdfast.cli.move_output import (
     preview_parts,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
-from holdfast.model.mapping import LogicalQueue, table
+from holdfast.model.mapping import LogicalQueue, mapping_rows
 from holdfast.model.scope import shown_broker, to_shown_scope
 from holdfast.model.segment import Segment
 
@@ -54,15 +54,15 @@ def list_queues(
     """
 
     async def work(admin: Admin) -> ClusterMappings:
-        return await admin.static.read(topic=topic)
+        return await admin.static_topics.read(topic=topic)
 
-    view = session.ask(work)
+    view = session.execute(work)
     found = view.get_topic(topic)
     queues = [queue for _, queue in sorted(found.merged.queues.items())]
-    shown = mapping_table(table(queues)) if by_broker else home_table(queues)
+    shown = mapping_table(mapping_rows(queues)) if by_broker else segment_table(queues)
     moves = [move for move in view.moves if move.topic == topic]
-    value = {"topic": topic, "mapping": found.merged, "rows": table(queues), "moves": moves}
-    session.show(value, static_facts(found), shown, *trouble(view, found))
+    value = {"topic": topic, "mapping": found.merged, "rows": mapping_rows(queues), "moves": moves}
+    session.show(value, static_facts(found), shown, *find_problems(view, found))
 
 
 @cluster_command(app, "migrate")
@@ -87,11 +87,11 @@ def migrate(
     carry_out(
         session,
         lambda admin: (
-            admin.forcing.plan_queue(topic, queue, to, even_if_alive=even_if_alive)
+            admin.forced_moves.plan_queue(topic, queue, to, even_if_alive=even_if_alive)
             if force
             else admin.moves.plan_queue(topic, queue, to)
         ),
-        what=f"{to} leads it",
+        goal=f"{to} leads it",
         dry_run=dry_run,
         forced=force,
         yes=yes,
@@ -118,14 +118,14 @@ def abandon(
 
     Example: holdfast queue abandon orders 3
     """
-    plan = session.ask(lambda admin: admin.forcing.plan_abandon(topic, queue, end=end))
-    what = f"messages of {topic} {queue} from offset {plan.end} on that {plan.broker} may still have"
+    plan = session.execute(lambda admin: admin.forced_moves.plan_abandon(topic, queue, end=end))
+    description = f"messages of {topic} {queue} from offset {plan.end} on that {plan.broker} may still have"
     if not dry_run:
-        session.confirm(f"Give up {what}? Consumers cannot read them even if {plan.broker} returns.", yes=yes)
-        session.ask(lambda admin: admin.forcing.abandon(plan))
+        session.confirm(f"Give up {description}? Consumers cannot read them even if {plan.broker} returns.", yes=yes)
+        session.execute(lambda admin: admin.forced_moves.abandon(plan))
     session.show(
         {"dry_run": dry_run, "abandoned": plan},
-        f"would give up {what}" if dry_run else f"gave up {what}; consumers continue",
+        f"would give up {description}" if dry_run else f"gave up {description}; consumers continue",
     )
 
 
@@ -160,11 +160,11 @@ def set_queue(
     """
 
     async def make_plan(admin: Admin) -> tuple[TopicPlan, list[str]]:
-        await admin.static.require_support()
-        view = await admin.static.read()
+        await admin.static_topics.require_support()
+        view = await admin.static_topics.read()
         found = view.get_topic(topic)
-        start = (await admin.changes.find_starts(view, found, [queue]))[queue]
-        plan = set_plan(
+        start = (await admin.static_changes.find_starts(view, found, [queue]))[queue]
+        plan = assign_plan(
             view,
             found,
             queue,
@@ -177,19 +177,21 @@ def set_queue(
         )
         return plan, start.silent
 
-    plan, silent = session.ask(make_plan)
-    (home,) = next(each for each in plan.after if each.queue == queue).segments
+    plan, silent = session.execute(make_plan)
+    (segment,) = next(each for each in plan.after if each.queue == queue).segments
     if not dry_run:
         if silent:
             session.confirm(
-                f"Open logical queue {queue} of {topic} at offset {home.first}, though {', '.join(silent)} does not"
+                f"Open logical queue {queue} of {topic} at offset {segment.first}, though {', '.join(silent)} does not"
                 " answer? It must be dead for good.",
                 yes=yes,
             )
-        session.ask(lambda admin: admin.changes.apply(plan))
+        session.execute(lambda admin: admin.static_changes.apply(plan))
     preview = preview_queues(topic, plan.before, plan.after)
-    text = f"{broker} {'would lead' if dry_run else 'leads'} logical queue {queue} of {topic}, from offset {home.first}"
-    session.show({"dry_run": dry_run, "tables": [preview], "first": home.first}, text, *preview_parts([preview]))
+    text = (
+        f"{broker} {'would lead' if dry_run else 'leads'} logical queue {queue} of {topic}, from offset {segment.first}"
+    )
+    session.show({"dry_run": dry_run, "tables": [preview], "first": segment.first}, text, *preview_parts([preview]))
 
 
 @cluster_command(app, "unset")
@@ -206,22 +208,22 @@ def unset_queue(
     Example: holdfast queue unset orders 3 --dry-run
     """
 
-    async def look(admin: Admin) -> tuple[ClusterMappings, StaticTopic, int]:
-        view = await admin.static.read(topic=topic)
+    async def read_queue(admin: Admin) -> tuple[ClusterMappings, StaticTopic, int]:
+        view = await admin.static_topics.read(topic=topic)
         get_leader(view, topic, queue)
         found = view.get_topic(topic)
-        start = (await admin.changes.find_starts(view, found, [queue]))[queue]
+        start = (await admin.static_changes.find_starts(view, found, [queue]))[queue]
         return view, found, start.floor.offset
 
-    view, found, floor = session.ask(look)
+    view, found, floor = session.execute(read_queue)
     queues = found.merged.queues.values()
     preview = preview_queues(topic, queues, [each for each in queues if each.queue != queue])
     if not dry_run:
         session.confirm(f"Forget logical queue {queue} of {topic}? Its messages become unreachable.", yes=yes)
-        session.ask(lambda admin: admin.changes.unset(view, found, queue))
+        session.execute(lambda admin: admin.static_changes.unset(view, found, queue))
     text = f"{'would forget' if dry_run else 'forgot'} logical queue {queue} of {topic}"
-    set_it = f"`holdfast queue set {topic} {queue} --broker BROKER`"
-    hint = f"give it a new leader with {set_it}; it continues there at offset {floor} or above"
+    set_command = f"`holdfast queue set {topic} {queue} --broker BROKER`"
+    hint = f"give it a new leader with {set_command}; it continues there at offset {floor} or above"
     session.show({"dry_run": dry_run, "tables": [preview], "floor": floor}, text, hint, *preview_parts([preview]))
 
 
@@ -242,24 +244,24 @@ def repair(
     Example: holdfast queue repair orders --dry-run
     """
 
-    async def look(admin: Admin) -> tuple[ClusterMappings, RepairPlan]:
-        await admin.static.require_support()
-        view = await admin.static.read()
+    async def make_plan(admin: Admin) -> tuple[ClusterMappings, RepairPlan]:
+        await admin.static_topics.require_support()
+        view = await admin.static_topics.read()
         found = view.get_topic(topic)
-        starts = await admin.changes.find_starts(view, found, unled_queues(found))
+        starts = await admin.static_changes.find_starts(view, found, leaderless_queues(found))
         return view, repair_plan(view, found, starts=starts, force=force, now_ms=now_ms())
 
-    view, plan = session.ask(look)
+    view, plan = session.execute(make_plan)
     if plan.is_needed and not dry_run:
         if force:
             session.confirm(
                 f"Repair {topic} although some of its brokers do not answer? They must be dead for good.", yes=yes
             )
-        session.ask(lambda admin: admin.changes.repair(plan, view))
+        session.execute(lambda admin: admin.static_changes.repair(plan, view))
     value = {
         "topic": topic,
         "dry_run": dry_run,
-        "given_homes": plan.given,
+        "given_homes": plan.opened_queues,
         "brought_up": sorted(plan.stamps),
         "faults": plan.faults,
     }
@@ -271,10 +273,10 @@ def repair(
 def _repair_parts(plan: RepairPlan, *, dry_run: bool) -> list[Printable]:
     """Return the repairs that were made, or would be, and the problems that remain."""
     parts: list[Printable] = []
-    if plan.homes is not None:
+    if plan.new_segments is not None:
         verb = "would give" if dry_run else "gave"
-        parts.append(f"{verb} a leader to {count_text(len(plan.given), 'queue')} that had none")
-        parts += preview_parts([preview_queues(plan.topic, plan.homes.before, plan.homes.after)])
+        parts.append(f"{verb} a leader to {count_text(len(plan.opened_queues), 'queue')} that had none")
+        parts += preview_parts([preview_queues(plan.topic, plan.new_segments.before, plan.new_segments.after)])
     if plan.stamps:
         parts.append(f"{'would bring' if dry_run else 'brought'} up to date: {', '.join(sorted(plan.stamps))}")
     if not plan.is_needed and not plan.faults:
@@ -293,27 +295,27 @@ def static_facts(topic: StaticTopic) -> Facts:
             ("scope", to_shown_scope(merged.scope)),
             ("shown to clients as", shown_broker(merged.scope)),
             ("leaders", ", ".join(sorted(set(merged.leaders.values()))) or "none"),
-            ("whole", merged.complete),
+            ("whole", merged.is_complete),
         ]
     )
 
 
-def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
+def segment_table(queues: list[LogicalQueue], title: str = "") -> Table:
     """Return a table with every segment of every queue, the oldest first."""
     rows = [
         (
             queue.queue,
-            home.generation,
-            home.broker,
-            home.queue_id,
-            home.first if home.is_decided else None,
-            home.last,
-            str(queue.status_of(home)),
-            time_text(home.last_ms),
-            _note(queue, home),
+            segment.generation,
+            segment.broker,
+            segment.queue_id,
+            segment.first if segment.is_decided else None,
+            segment.logical_end,
+            str(queue.status_of(segment)),
+            time_text(segment.last_ms),
+            _note(queue, segment),
         )
         for queue in queues
-        for home in queue.segments
+        for segment in queue.segments
     ]
     columns = [
         *right("QUEUE"),
@@ -328,40 +330,40 @@ def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
     return Table(columns, rows, title=title, empty="no logical queues")
 
 
-def trouble(view: ClusterMappings, topic: StaticTopic) -> list[str]:
+def find_problems(view: ClusterMappings, topic: StaticTopic) -> list[str]:
     """Return the problems of a static topic and their remedies, one line each."""
     merged = topic.merged
-    lines = [f"contradiction: {text}" for text in _some(merged.contradictions)]
-    repair_it = f"run `holdfast queue repair {topic.name}`"
+    lines = [f"contradiction: {text}" for text in _first_lines(merged.contradictions)]
+    repair_command = f"run `holdfast queue repair {topic.name}`"
     if merged.unled:
-        lines.append(f"no broker leads {count_text(len(merged.unled), 'queue')}: {repair_it}")
+        lines.append(f"no broker leads {count_text(len(merged.unled), 'queue')}: {repair_command}")
     elif len({record.total for record in topic.records.values()}) > 1:
-        lines.append(f"not every broker knows the current number of queues: {repair_it}")
+        lines.append(f"not every broker knows the current number of queues: {repair_command}")
     lines += [
         f"{name} has older messages and reported no record: they cannot be read until it returns"
         for name in merged.missing
     ]
     for name in sorted(set(merged.leaders.values())):
-        holder = view.holders.get(name)
-        if holder is None or holder.fault is not None:
+        mappings = view.brokers.get(name)
+        if mappings is None or mappings.fault is not None:
             lines.append(
                 f"{name} leads queues and does not answer: start it, or `holdfast broker evacuate {name} --force`"
             )
-    return lines + _some(merged.superseded)
+    return lines + _first_lines(merged.superseded)
 
 
-def _some(texts: list[str]) -> list[str]:
+def _first_lines(texts: list[str]) -> list[str]:
     """Return the first few texts, and a line with the number of the others."""
     return texts if len(texts) <= _LINES_MAX else [*texts[:_LINES_MAX], f"and {len(texts) - _LINES_MAX} more like it"]
 
 
-def _note(queue: LogicalQueue, home: Segment) -> str | None:
-    if not home.is_decided:
+def _note(queue: LogicalQueue, segment: Segment) -> str | None:
+    if not segment.is_decided:
         return "prepared, accepts no writes"
-    if home.forced and not home.is_sealed:
-        return f"end unknown: wait for {home.broker}, or `holdfast queue abandon`"
-    if home.forced:
+    if segment.forced and not segment.is_sealed:
+        return f"end unknown: wait for {segment.broker}, or `holdfast queue abandon`"
+    if segment.forced:
         return "a gap of offsets follows"
-    if home != queue.leader and not home.is_sealed and not home.expired:
+    if segment != queue.leader and not segment.is_sealed and not segment.expired:
         return "end not recorded"
-    return "messages before it are gone" if home.cut else None
+    return "messages before it are gone" if segment.is_detached else None

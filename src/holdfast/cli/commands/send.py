@@ -60,40 +60,42 @@ def send(
     extra = parse_pairs(properties or [], option="--property")
     base = Message(topic, b"", tag, key, (), delay_level, 0, extra)
     messages, total = _messages(base, body, file, lines=lines, separator=key_separator, count=count)
-    existed = session.ask(lambda admin: _exists(admin, topic))
+    existed = session.execute(lambda admin: _exists(admin, topic))
     started_s = time.monotonic()
     results = session.run(_send_all(session, messages, total))
     seconds = time.monotonic() - started_s
     if results and not existed:
-        session.note(session.ask(lambda admin: _created_text(admin, topic)))
+        session.note(session.execute(lambda admin: _created_text(admin, topic)))
     session.show(
         {
             "topic": topic,
             "created": bool(results) and not existed,
             "sent": len(results),
             "seconds": round(seconds, 3),
-            "messages": [_place(result) for result in results],
+            "messages": [_result_fields(result) for result in results],
         },
-        _said(results, seconds),
+        _result_text(results, seconds),
     )
 
 
 async def _exists(admin: Admin, topic: str) -> bool:
     """Return whether the topic exists. If no cluster is reachable, this fails with a clear error before any send."""
-    return await admin.reach.find_route_and_rows(topic) is not None
+    return await admin.access.find_route_and_reports(topic) is not None
 
 
 async def _created_text(admin: Admin, topic: str) -> str:
     """Return the note about a topic that the first message created: its name may be a typing error."""
-    found = await admin.reach.find_route_and_rows(topic)  # other brokers may register it a moment later
+    found = await admin.access.find_route_and_reports(topic)  # other brokers may register it a moment later
     queues = (
         ""
         if found is None
         else ", ".join(f"{data.write_queues} on {data.broker_name}" for data in found[0].queue_datas)
     )
-    others = {name for name in await admin.topics.names() if name != topic and kind_of(name, set()) == "normal"}
-    meant = closest(topic, others)
-    hint = "" if meant is None else f". If you meant {meant}: `holdfast topic delete {topic}` removes it"
+    other_topics = {name for name in await admin.topics.names() if name != topic and kind_of(name, set()) == "normal"}
+    similar_topic = closest(topic, other_topics)
+    hint = (
+        "" if similar_topic is None else f". If you meant {similar_topic}: `holdfast topic delete {topic}` removes it"
+    )
     return f"topic {topic} did not exist and was created{f', queues so far: {queues}' if queues else ''}{hint}"
 
 
@@ -134,8 +136,8 @@ def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iter
                 continue
             key, found, body = body.partition(separator.encode())
             if not found:
-                said = key[:40].decode("utf-8", "replace")
-                raise ConfigError(f"line {said!r} has no {separator!r} between key and message")
+                excerpt = key[:40].decode("utf-8", "replace")
+                raise ConfigError(f"line {excerpt!r} has no {separator!r} between key and message")
             yield msgspec.structs.replace(base, body=body, key=key.decode("utf-8", "replace"))
 
 
@@ -172,7 +174,7 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
     return results
 
 
-def _place(result: SendResult) -> dict[str, str | int]:
+def _result_fields(result: SendResult) -> dict[str, str | int]:
     return {
         "id": result.message_id,
         "broker": to_shown_broker(result.queue.broker_name),
@@ -183,9 +185,11 @@ def _place(result: SendResult) -> dict[str, str | int]:
     }
 
 
-def _said(results: list[SendResult], seconds: float) -> str:
+def _result_text(results: list[SendResult], seconds: float) -> str:
     if len(results) == 1:
         result = results[0]
-        place = f"{to_shown_broker(result.queue.broker_name)} queue {result.queue.queue_id} offset {result.offset}"
-        return f"sent {result.message_id} to {place}"
+        destination = (
+            f"{to_shown_broker(result.queue.broker_name)} queue {result.queue.queue_id} offset {result.offset}"
+        )
+        return f"sent {result.message_id} to {destination}"
     return f"sent {len(results):,} messages in {seconds:.2f} s ({len(results) / max(seconds, 1e-9):,.0f}/s)"

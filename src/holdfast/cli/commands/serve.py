@@ -31,9 +31,9 @@ app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
 
 _Options = TypeVar("_Options", bound=msgspec.Struct)
 
-_COLLECT_EVERY: Final = 20_000  # objects created and not freed since the last collection
+_COLLECT_THRESHOLD: Final = 20_000  # objects created and not freed since the last collection
 
-_NEEDED: Final = ("fdatasync", "posix_fallocate")
+_REQUIRED_CALLS: Final = ("fdatasync", "posix_fallocate")
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 ConfigOption = Annotated[
@@ -92,7 +92,7 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
         """Start logging; return a function that writes log lines, each with the fields *bound*."""
         flags = {"level": self.log_level, "json": self.log_json}
         options = load("log", LogOptions, Sources(file=self.file, environment=os.environ, flags=flags))
-        emit = start_logging(level=options.level, json=options.json, bound=bound or None)
+        emit = start_logging(level=options.level, json=options.json, bound_fields=bound or None)
         if not self.with_parent:  # a parent has the same environment and has already warned
             warn_of_variables(emit)
         return emit
@@ -114,7 +114,7 @@ def _require_linux() -> None:
     Raises:
         ConfigError: it lacks one.
     """
-    missing = [name for name in _NEEDED if not hasattr(os, name)]
+    missing = [name for name in _REQUIRED_CALLS if not hasattr(os, name)]
     if missing:
         raise ConfigError(
             f"servers run on Linux: this system has no {' and no '.join(missing)}, which they need to keep data safe."
@@ -285,7 +285,7 @@ async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, 
         # need not scan the objects of one turn: a pull of 1 MiB creates a view for every record, and took 7 % longer.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_COLLECT_EVERY)
+        gc.set_threshold(_COLLECT_THRESHOLD)
         if as_json:
             line = msgspec.json.encode({**announced, "address": service.address}).decode()
             sys.stdout.write(line + "\n")
@@ -298,7 +298,7 @@ async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
     """Set *stopping* when standard input ends. The parent has its other end, so this also works if it is killed."""
 
-    def look() -> None:
+    def on_input() -> None:
         with contextlib.suppress(BlockingIOError):
             if not os.read(sys.stdin.fileno(), 1024):
                 loop.remove_reader(sys.stdin.fileno())
@@ -306,4 +306,4 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> N
 
     os.set_blocking(sys.stdin.fileno(), False)
     with contextlib.suppress(PermissionError):  # standard input is a file, not a pipe from a parent
-        loop.add_reader(sys.stdin.fileno(), look)
+        loop.add_reader(sys.stdin.fileno(), on_input)

@@ -13,7 +13,7 @@ from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
 from holdfast.admin.static_changes import NotShown
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
-from holdfast.admin.topic_plans import TopicPlan, convert_plan, create_plan, grow_plan, share_of_keys_that_stay
+from holdfast.admin.topic_plans import TopicPlan, convert_plan, create_plan, grow_plan, stable_key_share
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.move_output import EvenIfAliveOption, ForceOption, NoWaitOption, carry_out, preview_parts, split_names
@@ -56,24 +56,24 @@ def create_static(
     """Create a static topic: its number of logical queues does not depend on brokers."""
 
     async def work(admin: Admin) -> TopicPlan | None:
-        await admin.static.require_support()
-        fixed = to_wire_scope(scope)
-        await _require_new(admin, config.name, None if fixed == GLOBAL else fixed)
-        view = await admin.static.read()
-        for known in view.find(config.name):
-            if known.merged.scope == fixed:
+        await admin.static_topics.require_support()
+        wire_scope = to_wire_scope(scope)
+        await _require_new(admin, config.name, None if wire_scope == GLOBAL else wire_scope)
+        view = await admin.static_topics.read()
+        for existing in view.find(config.name):
+            if existing.merged.scope == wire_scope:
                 if not exist_ok:
-                    raise _exists(known)
-                _refuse_other_index(known, config.attributes.get(QUEUE_TYPE))
+                    raise _exists_error(existing)
+                _refuse_index_change(existing, config.attributes.get(QUEUE_TYPE))
                 return None
-        plan = create_plan(view, config, total, targets=brokers, scope=fixed, now_ms=now_ms())
+        plan = create_plan(view, config, total, targets=brokers, scope=wire_scope, now_ms=now_ms())
         if not dry_run:
-            await admin.changes.apply(plan)
+            await admin.static_changes.apply(plan)
         return plan
 
     if fault := find_name_fault(config.name):
         raise ConfigError(fault)
-    plan = session.ask(work)
+    plan = session.execute(work)
     if plan is None:
         value = {"topic": config.name, "created": False, "dry_run": dry_run}
         session.show(value, f"static topic {config.name} exists already")
@@ -84,24 +84,24 @@ def create_static(
     _show(session, plan, text, created=not dry_run, dry_run=dry_run)
 
 
-def other_index(topic: str, broker: str, wanted: str) -> NotAllowed:
+def wrong_index_error(topic: str, broker: str, requested_type: str) -> NotAllowed:
     """Return the error for a topic whose kind of index differs from the wanted one, with the remedy."""
-    to = "batch" if wanted == BATCH_QUEUE else "simple"
+    to = "batch" if requested_type == BATCH_QUEUE else "simple"
     return NotAllowed(
         f"the kind of a topic's index cannot change while it is served: stop {broker} and run "
         f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
     )
 
 
-def _refuse_other_index(topic: StaticTopic, wanted: str | None) -> None:
+def _refuse_index_change(topic: StaticTopic, requested_type: str | None) -> None:
     """Check that an existing topic has the *wanted* kind of index; None accepts every kind.
 
     Raises:
         NotAllowed: it has another kind.
     """
     for broker, config in sorted(topic.configs.items()):
-        if wanted is not None and config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
-            raise other_index(topic.name, broker, wanted)
+        if requested_type is not None and config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != requested_type:
+            raise wrong_index_error(topic.name, broker, requested_type)
 
 
 def grow(
@@ -121,21 +121,22 @@ def grow(
     """
 
     async def work(admin: Admin) -> TopicPlan:
-        await admin.static.require_support()
-        view = await admin.static.read()
+        await admin.static_topics.require_support()
+        view = await admin.static_topics.read()
         plan = grow_plan(view, view.get_topic(topic), logical_queues, targets=split_names(brokers), now_ms=now_ms())
         if not dry_run:
-            await admin.changes.apply(plan)
+            await admin.static_changes.apply(plan)
         return plan
 
-    plan = session.ask(work)
-    stay = share_of_keys_that_stay(len(plan.before), plan.total)
+    plan = session.execute(work)
+    stable_share = stable_key_share(len(plan.before), plan.total)
     text = f"{topic} {'would have' if dry_run else 'has'} {plan.total} logical queues, {len(plan.before)} before"
-    order = (
-        f"order per key: {stay:.0%} of all keys keep their queue. Older messages of the other keys stay in their old"
+    order_note = (
+        f"order per key: {stable_share:.0%} of all keys keep their queue. Older messages of the other keys stay in "
+        "their old"
         " queue while new messages go to another: let consumers catch up first if order matters"
     )
-    _show(session, plan, text, order, grown=not dry_run, dry_run=dry_run)
+    _show(session, plan, text, order_note, grown=not dry_run, dry_run=dry_run)
 
 
 def make_static(
@@ -157,10 +158,12 @@ def make_static(
 
     Example: holdfast topic make-static orders --dry-run
     """
-    job = session.ask(lambda admin: _plan_conversion(admin, topic, logical_queues, find_scope(session, scope)))
-    plan = job.plan
-    writable = sum(config.write_queues for config in job.configs.values())
-    order = (
+    conversion = session.execute(
+        lambda admin: _plan_conversion(admin, topic, logical_queues, find_scope(session, scope))
+    )
+    plan = conversion.plan
+    writable = sum(config.write_queues for config in conversion.configs.values())
+    order_note = (
         f"order per key: a key went to one of {writable} queues of the brokers, and now goes to one of {plan.total}"
         " logical queues by its hash, often a different one. Consumers that catch up during the pause see every key in"
         " order"
@@ -168,10 +171,10 @@ def make_static(
     if not dry_run:
         session.confirm(f"Stop writing to {topic} for {pause:g} s and make it static?", yes=yes)
         session.note(f"sends to {topic} are refused now; its logical queues open in {pause:g} s")
-        _convert(session, job, pause)
+        _convert(session, conversion, pause)
     text = f"{topic} {'would become' if dry_run else 'is'} static: {plan.total} logical queues, no message copied"
-    would = f"sends would be refused for {pause:g} s" if dry_run else f"sends were refused for {pause:g} s"
-    _show(session, plan, text, would, order, converted=not dry_run, dry_run=dry_run, pause_s=pause)
+    pause_text = f"sends would be refused for {pause:g} s" if dry_run else f"sends were refused for {pause:g} s"
+    _show(session, plan, text, pause_text, order_note, converted=not dry_run, dry_run=dry_run, pause_s=pause)
 
 
 def move(
@@ -197,11 +200,11 @@ def move(
     carry_out(
         session,
         lambda admin: (
-            admin.forcing.plan_topic(topic, targets, even_if_alive=even_if_alive)
+            admin.forced_moves.plan_topic(topic, targets, even_if_alive=even_if_alive)
             if force
             else admin.moves.plan_topic(topic, targets)
         ),
-        what=f"{to} leads {topic} already",
+        goal=f"{to} leads {topic} already",
         dry_run=dry_run,
         forced=force,
         yes=yes,
@@ -220,9 +223,9 @@ class _Conversion(msgspec.Struct, frozen=True):
 
 
 async def _plan_conversion(admin: Admin, topic: str, total: int | None, scope: str) -> _Conversion:
-    await admin.static.require_support()
-    view = await admin.static.read()
-    if any(overlap(known.merged.scope, to_wire_scope(scope)) for known in view.find(topic)):
+    await admin.static_topics.require_support()
+    view = await admin.static_topics.read()
+    if any(overlap(existing.merged.scope, to_wire_scope(scope)) for existing in view.find(topic)):
         raise NotAllowed(f"{topic} is static already; `holdfast topic grow` gives it more logical queues")
     described = await admin.topics.describe(topic)
     if described.kind != "normal":
@@ -237,47 +240,47 @@ async def _plan_conversion(admin: Admin, topic: str, total: int | None, scope: s
     return _Conversion(plan, view, {name: hosts[name] for name in configs}, configs, described.groups)
 
 
-def _convert(session: Session, job: _Conversion, pause_s: float) -> None:
-    session.ask(lambda admin: admin.changes.withdraw_writes(job.hosts, job.configs))
+def _convert(session: Session, conversion: _Conversion, pause_s: float) -> None:
+    session.execute(lambda admin: admin.static_changes.withdraw_writes(conversion.hosts, conversion.configs))
     try:
         _pause(session, pause_s)
 
         async def enable(admin: Admin) -> None:
-            committed = await admin.changes.read_committed(job.plan, job.view, job.groups)
-            await admin.topics.forget_order(job.plan.topic)
-            late: NotShown | None = None
+            committed = await admin.static_changes.read_committed(conversion.plan, conversion.view, conversion.groups)
+            await admin.topics.forget_order(conversion.plan.topic)
+            not_shown: NotShown | None = None
             try:
-                await admin.changes.apply(job.plan)
+                await admin.static_changes.apply(conversion.plan)
             except NotShown as error:
-                late = error
-            await admin.changes.write_committed(job.plan, job.view, committed)
-            if late is not None:
-                raise late
+                not_shown = error
+            await admin.static_changes.write_committed(conversion.plan, conversion.view, committed)
+            if not_shown is not None:
+                raise not_shown
 
-        session.ask(enable)
+        session.execute(enable)
     except (PartlyDone, NotShown):
         raise  # It is static on the brokers that applied the change: restoring is impossible, a repair completes it.
     except (HoldfastError, KeyboardInterrupt):
-        session.ask(lambda admin: admin.changes.restore(job.hosts, job.configs))
-        session.note(f"{job.plan.topic} is a normal topic as before, and accepts sends again")
+        session.execute(lambda admin: admin.static_changes.restore(conversion.hosts, conversion.configs))
+        session.note(f"{conversion.plan.topic} is a normal topic as before, and accepts sends again")
         raise
 
 
 def _pause(session: Session, seconds: float) -> None:
     async def wait() -> None:
         with show_progress("waiting for clients", int(seconds), quiet=session.as_json) as advance:
-            left = seconds
-            while left > 0:
-                step = min(1.0, left)
+            remaining_s = seconds
+            while remaining_s > 0:
+                step = min(1.0, remaining_s)
                 await asyncio.sleep(step)
-                left -= step
+                remaining_s -= step
                 advance(1)
 
     session.run(wait())
 
 
-def _exists(topic: StaticTopic) -> NotAllowed:
-    if topic.merged.complete:
+def _exists_error(topic: StaticTopic) -> NotAllowed:
+    if topic.merged.is_complete:
         return NotAllowed(f"static topic {topic.name!r} exists already; `holdfast topic grow` adds queues")
     return NotAllowed(
         f"static topic {topic.name!r} exists already, but is incomplete: `holdfast queue repair {topic.name}` completes"
@@ -292,7 +295,7 @@ async def _require_new(admin: Admin, topic: str, unit: str | None) -> None:
         NotAllowed: a normal topic has it.
     """
     try:
-        found = await admin.reach.find_route_and_rows(topic, unit=unit)
+        found = await admin.access.find_route_and_reports(topic, unit=unit)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.SYSTEM_BUSY:
             raise

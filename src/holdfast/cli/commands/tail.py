@@ -37,7 +37,7 @@ class _Selection(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str] | None
     count_max: int | None
 
-    def wants(self, message: ReceivedMessage) -> bool:
+    def matches(self, message: ReceivedMessage) -> bool:
         if self.pattern is None:
             return True
         texts = (message.body.decode("utf-8", "replace"), *message.keys, *message.user_properties.values())
@@ -83,21 +83,23 @@ def tail(
     Example: holdfast tail orders --from 10m --filter 'customer-1[0-9]' --follow
     """
     selection = _Selection(_compile(pattern), count)
-    place = _place(start, last, count, follow=follow)
+    start_text = _resolve_start(start, last, count, follow=follow)
 
     async def print_all(admin: Admin) -> list[dict[str, Any]]:
         collected = []
         wire_broker = to_wire_broker(broker) if broker else None
-        readable = await admin.offsets.readable(topic, queue=queue, broker=wire_broker)
+        readable = await admin.offsets.find_readable(topic, queue=queue, broker=wire_broker)
         if readable.down:
             session.warn(f"{describe_down(topic, readable.down)}: their messages are not shown")
         for reason in readable.refused:
             session.warn(f"{reason}: its messages are not shown")
         ranges = readable.ranges
         shown = 0
-        async with contextlib.aclosing(_read(admin, ranges, place, selection, tag, follow=follow)) as messages:
+        async with contextlib.aclosing(
+            _read_messages(admin, ranges, start_text, selection, tag, follow=follow)
+        ) as messages:
             async for message in messages:
-                if not selection.wants(message):
+                if not selection.matches(message):
                     continue
                 origin = await admin.messages.find_origin(message)
                 if session.as_json and not follow:
@@ -109,12 +111,12 @@ def tail(
                     break
         return collected
 
-    collected = session.ask(print_all)
+    collected = session.execute(print_all)
     if session.as_json and not follow:
         print_json({"topic": topic, "messages": collected})
 
 
-def _place(start: str | None, last: int | None, count: int | None, *, follow: bool) -> str:
+def _resolve_start(start: str | None, last: int | None, count: int | None, *, follow: bool) -> str:
     """Return the place to begin, in the syntax of `--from`, or `-N` for the newest N.
 
     Raises:
@@ -129,17 +131,19 @@ def _place(start: str | None, last: int | None, count: int | None, *, follow: bo
     return f"-{last}"
 
 
-async def _read(
-    admin: Admin, ranges: Sequence[QueueRange], place: str, selection: _Selection, tag: str, *, follow: bool
+async def _read_messages(
+    admin: Admin, ranges: Sequence[QueueRange], start_text: str, selection: _Selection, tag: str, *, follow: bool
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    reader = Reader(admin.reach, tag)
-    if last := _LAST_N.fullmatch(place):
-        for message in await reader.newest(ranges, int(last[1]), selection.wants):
+    reader = Reader(admin.access, tag)
+    if last := _LAST_N.fullmatch(start_text):
+        for message in await reader.newest(ranges, int(last[1]), selection.matches):
             yield message
     else:
-        target = parse_target(place, local_now())
-        starts = [await admin.offsets.find(held, target) for held in ranges]
-        history = [msgspec.structs.replace(held, start=start) for held, start in zip(ranges, starts, strict=True)]
+        target = parse_target(start_text, local_now())
+        starts = [await admin.offsets.find_offset(queue_range, target) for queue_range in ranges]
+        history = [
+            msgspec.structs.replace(queue_range, start=start) for queue_range, start in zip(ranges, starts, strict=True)
+        ]
         async with contextlib.aclosing(reader.history(history)) as messages:
             async for message in messages:
                 yield message

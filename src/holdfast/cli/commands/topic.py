@@ -25,8 +25,8 @@ from holdfast.admin.topics import (
 )
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.commands import static_topic
-from holdfast.cli.commands.queue import home_table, static_facts, trouble
-from holdfast.cli.commands.static_topic import ScopeOption, create_static, find_scope, other_index
+from holdfast.cli.commands.queue import find_problems, segment_table, static_facts
+from holdfast.cli.commands.static_topic import ScopeOption, create_static, find_scope, wrong_index_error
 from holdfast.cli.move_output import split_names
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
@@ -96,8 +96,8 @@ def create(
             )
         config = TopicConfig(name=topic, permission=permission_from(permission or "rw"), attributes=attributes)
         names = split_names(brokers)
-        fixed = find_scope(session, scope)
-        create_static(session, config, logical_queues, scope=fixed, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
+        scope = find_scope(session, scope)
+        create_static(session, config, logical_queues, scope=scope, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
         return
     if scope is not None:
         raise ConfigError("--scope is for static topics: add --logical-queues N")
@@ -105,8 +105,8 @@ def create(
 
     async def work(admin: Admin) -> tuple[list[TopicChange], bool]:
         # Topics with this name in other clusters do not matter here.
-        there = admin.reach.within(cluster or admin.reach.unit)
-        existed = await there.find_route(topic) is not None
+        unit_access = admin.access.for_unit(cluster or admin.access.unit)
+        existed = await unit_access.find_route(topic) is not None
         if existed and not exist_ok:
             raise NotAllowed(f"topic {topic!r} exists already; change it with `holdfast topic update {topic}`")
         changes = await admin.topics.plan(
@@ -119,18 +119,18 @@ def create(
             brokers=split_names(brokers),
         )
         if existed:
-            _refuse_other_index(topic, changes)
+            _refuse_index_change(topic, changes)
         elif not dry_run:
-            await Topics(there).apply(topic, changes)
+            await Topics(unit_access).apply(topic, changes)
         return changes, existed
 
-    changes, existed = session.ask(work)
+    changes, existed = session.execute(work)
     total = sum(change.after.write_queues for change in changes)
     verb = "exists already" if existed else "would be created" if dry_run else "created"
-    where = ", ".join(change.broker for change in changes)
+    broker_names = ", ".join(change.broker for change in changes)
     session.show(
-        {"topic": topic, "created": not existed and not dry_run, "dry_run": dry_run, "hosts": _afters(changes)},
-        f"topic {topic} {verb}: {count} queues on each of {where} ({total} in all)"
+        {"topic": topic, "created": not existed and not dry_run, "dry_run": dry_run, "hosts": _hosts_after(changes)},
+        f"topic {topic} {verb}: {count} queues on each of {broker_names} ({total} in all)"
         if not existed
         else f"topic {topic} {verb}",
     )
@@ -148,7 +148,7 @@ def list_topics(
 
     Example: holdfast topic list
     """
-    topics = session.ask(lambda admin: admin.topics.summaries(with_system=everything))
+    topics = session.execute(lambda admin: admin.topics.summaries(with_system=everything))
     rows = [
         (topic.name, _kind_text(topic), topic.queues, topic.permission, ", ".join(topic.brokers)) for topic in topics
     ]
@@ -163,12 +163,12 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic describe orders
     """
-    found, view = session.ask(lambda admin: _look(admin, topic))
+    found, view = session.execute(lambda admin: _read_topic(admin, topic))
     messages = sum(state.messages for state in found.queues)
     if view is not None:
         static = view.get_topic(topic)
         facts = static_facts(static)
-        more: list[tuple[str, str | int | float | None]] = [
+        extra_facts: list[tuple[str, str | int | float | None]] = [
             ("batches", "kept whole" if found.batches else "split"),
             ("messages", messages),
             ("groups", ", ".join(found.groups) or "none"),
@@ -176,10 +176,10 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
         queues = [queue for _, queue in sorted(static.merged.queues.items())]
         session.show(
             {**msgspec.to_builtins(found), "kind": "static", "mapping": static.merged},
-            Facts([*facts.pairs, *more]),
-            home_table(queues, title="Logical queues by segment"),
+            Facts([*facts.pairs, *extra_facts]),
+            segment_table(queues, title="Logical queues by segment"),
             _queue_table(found.queues, title="Physical queues"),
-            *trouble(view, static),
+            *find_problems(view, static),
         )
         return
     facts = Facts(
@@ -199,7 +199,7 @@ def route(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic route orders
     """
-    found = session.ask(lambda admin: admin.reach.get_told_route(topic))
+    found = session.execute(lambda admin: admin.access.get_client_route(topic))
     addresses = {data.broker_name: data for data in found.broker_datas}
     rows = [
         (
@@ -233,7 +233,7 @@ def stats(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic stats orders
     """
-    found = session.ask(lambda admin: admin.topics.stats(topic))
+    found = session.execute(lambda admin: admin.topics.stats(topic))
     facts: list[tuple[str, str | int | float | None]] = [
         ("topic", found.name),
         ("messages", found.messages),
@@ -261,7 +261,7 @@ def update(
     """
 
     async def work(admin: Admin) -> list[TopicChange]:
-        if queues is not None and await admin.reach.find_rows(topic):
+        if queues is not None and await admin.access.find_route_reports(topic):
             raise NotAllowed(
                 f"{topic} is static: `holdfast topic grow {topic} --logical-queues N` gives it more queues"
             )
@@ -274,14 +274,14 @@ def update(
             attributes=parse_pairs(attribute or [], option="--attribute"),
             brokers=names,
         )
-        _refuse_other_index(topic, changes)
+        _refuse_index_change(topic, changes)
         if not dry_run:
             await admin.topics.apply(topic, changes)
         return changes
 
     if queues is None and permission is None and order is None and not attribute:
         raise ConfigError("nothing to change: give --queues, --permission, --order or --attribute")
-    changes = session.ask(work)
+    changes = session.execute(work)
     session.show(
         {"topic": topic, "dry_run": dry_run, "changes": changes},
         f"topic {topic} {'would change' if dry_run else 'changed'}",
@@ -304,29 +304,29 @@ def delete(
 
     Example: holdfast topic delete orders --yes
     """
-    found, view = session.ask(lambda admin: _look(admin, topic))
+    found, view = session.execute(lambda admin: _read_topic(admin, topic))
     hosts, messages = [host.broker for host in found.hosts], sum(state.messages for state in found.queues)
     consumed = f", consumed by {', '.join(found.groups)}," if found.groups else ""
-    what = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
+    description = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
     if not dry_run:
-        session.confirm(f"Delete {what}?", yes=yes)
-        session.ask(lambda admin: _delete(admin, topic, view, force=force))
+        session.confirm(f"Delete {description}?", yes=yes)
+        session.execute(lambda admin: _delete(admin, topic, view, force=force))
     session.show(
         {"topic": topic, "deleted": not dry_run, "dry_run": dry_run, "messages": messages, "brokers": hosts},
-        f"would delete {what}" if dry_run else f"deleted {what}",
+        f"would delete {description}" if dry_run else f"deleted {description}",
     )
 
 
-async def _look(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
+async def _read_topic(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
     """Return a topic, and the mappings if it is static, even if the name server withholds or has forgotten it."""
-    view = await admin.static.read(topic=topic)
+    view = await admin.static_topics.read(topic=topic)
     if not view.find(topic):
         return await admin.topics.describe(topic), None
     records = view.get_topic(topic).records
     hosts = [
-        Broker(holder.name, holder.cluster, MASTER_ID, holder.address)
-        for holder in view.holders.values()
-        if topic in holder.topics and holder.name in records
+        Broker(mappings.name, mappings.cluster, MASTER_ID, mappings.address)
+        for mappings in view.brokers.values()
+        if topic in mappings.topics and mappings.name in records
     ]
     return await admin.topics.describe(topic, hosts=hosts), view
 
@@ -336,19 +336,19 @@ async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, for
     if view is None:
         await admin.topics.delete(topic)
     else:
-        await admin.changes.delete(view, view.get_topic(topic), force=force)
+        await admin.static_changes.delete(view, view.get_topic(topic), force=force)
 
 
-def _refuse_other_index(topic: str, changes: Sequence[TopicChange]) -> None:
+def _refuse_index_change(topic: str, changes: Sequence[TopicChange]) -> None:
     """Check that a topic keeps its kind of index: before a broker refuses the change, and also in a dry run.
 
     Raises:
         NotAllowed: the changes would give it another kind.
     """
     for change in changes:
-        wanted = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
-        if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
-            raise other_index(topic, change.broker, wanted)
+        requested_type = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
+        if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != requested_type:
+            raise wrong_index_error(topic, change.broker, requested_type)
 
 
 def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:
@@ -364,7 +364,7 @@ def _kind_text(topic: TopicSummary | TopicDescription) -> str:
     return f"{topic.kind}, batches" if topic.batches else topic.kind
 
 
-def _afters(changes: Sequence[TopicChange]) -> list[TopicHost]:
+def _hosts_after(changes: Sequence[TopicChange]) -> list[TopicHost]:
     return [change.after for change in changes]
 
 
@@ -416,15 +416,17 @@ def _queue_table(states: Sequence[QueueState], title: str = "") -> Printable:
 def _change_table(changes: Sequence[TopicChange]) -> Printable:
     rows = []
     for change in changes:
-        before = [None] * 4 if change.before is None else _shown(change.before)
-        rows.append((change.broker, *(_arrow(*pair) for pair in zip(before, _shown(change.after), strict=True))))
+        before = [None] * 4 if change.before is None else _host_cells(change.before)
+        rows.append(
+            (change.broker, *(_change_text(*pair) for pair in zip(before, _host_cells(change.after), strict=True)))
+        )
     return Table(left("BROKER", "QUEUES", "ALLOWS", "ORDER", "ATTRIBUTES"), rows)
 
 
-def _shown(host: TopicHost) -> list[str]:
+def _host_cells(host: TopicHost) -> list[str]:
     attributes = ", ".join(f"{name}={value}" for name, value in host.attributes.items())
     return [str(host.write_queues), host.permission, "yes" if host.order else "no", attributes or "none"]
 
 
-def _arrow(before: str | None, after: str) -> str:
+def _change_text(before: str | None, after: str) -> str:
     return after if before == after else f"{before or 'none'} -> {after}"

@@ -88,8 +88,8 @@ def up(
     # One log line per registration helps an operator, but only disturbs a user who tries Holdfast out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
     folder = Path(options.data).resolve()
-    with lock_folder(folder), contextlib.ExitStack() as held_ports:
-        plan = plan_cluster(options, folder, held_ports)
+    with lock_folder(folder), contextlib.ExitStack() as reserved_ports:
+        plan = plan_cluster(options, folder, reserved_ports)
         extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
         extra += ["--config", str(config)] if config is not None else []
         broker_extra = [word for pair in settings or () for word in ("--set", pair)]
@@ -157,7 +157,7 @@ def _announce(plan: ClusterPlan, *, as_json: bool) -> None:
 
 def _greeting(plan: ClusterPlan) -> str:
     width = max(len("name server"), *(len(broker.name) for broker in plan.brokers))
-    where = "" if plan.namesrv == "127.0.0.1:9876" else f" --namesrv {plan.namesrv}"
+    namesrv_option = "" if plan.namesrv == "127.0.0.1:9876" else f" --namesrv {plan.namesrv}"
     return "\n".join(
         [
             f"Holdfast is up. Messages are kept in {plan.folder}.",
@@ -166,8 +166,8 @@ def _greeting(plan: ClusterPlan) -> str:
             *(f"  {broker.name:{width}}  {broker.address}{_metrics_text(broker.metrics)}" for broker in plan.brokers),
             "",
             "In another terminal:",
-            f'  holdfast send hello "first message"{where}',
-            f"  holdfast tail hello --from earliest{where}",
+            f'  holdfast send hello "first message"{namesrv_option}',
+            f"  holdfast tail hello --from earliest{namesrv_option}",
             "",
             "Stop with Ctrl-C; the same command starts it again with everything that was sent.",
         ]

@@ -29,14 +29,14 @@ from typing import Any, Final, Self
 
 from holdfast.client.cluster.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
 from holdfast.client.messages.arguments import check_seconds, check_text
-from holdfast.client.routes.name_server_session import NameServerLink, describe
-from holdfast.client.routes.route_refresher import RouteKeeper
+from holdfast.client.routes.name_server_session import NameServerSession, client_fields
+from holdfast.client.routes.route_refresher import RouteRefresher
 from holdfast.client.routes.route_table import TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.fork import register_after_fork
 from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
 from holdfast.wire.cluster.route import ClusterInfo
 from holdfast.wire.cluster.watch import ROUTES_CHANGED
@@ -46,7 +46,7 @@ from holdfast.wire.frames.command import Command, response
 from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD
 
 REQUEST_TIMEOUT_S: Final = 3.0
-_PARTING_S: Final = 1.0
+_UNIT_CLOSE_PAUSE_S: Final = 1.0
 _NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
 
 log = logging.getLogger("holdfast.client")
@@ -111,7 +111,7 @@ class ClusterClient:
         check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
         check_text("unit", unit, optional=True)
         self.random = Random()
-        in_forked_child(self.random.seed)  # Otherwise all children of one parent would make the same choices.
+        register_after_fork(self.random.seed)  # Otherwise all children of one parent would make the same choices.
         self.timeout_s = timeout_s
         self.client_id = ""
         self.local_address = "127.0.0.1"
@@ -128,19 +128,19 @@ class ClusterClient:
             is_wanted=self._is_wanted,
             chance=self.random,
         )
-        self._name_servers = NameServerLink(
+        self._name_servers = NameServerSession(
             namesrv,
             pool=self._pool,
             random=self.random,
             timeout_s=timeout_s,
             refresh_s=name_server_refresh_s,
             spawn=self.spawn,
-            moved=self._refresh_all,
-            about=describe(unit, group),
+            watches_lost=self._refresh_all,
+            request_fields=client_fields(unit, group),
         )
-        self._keeper = RouteKeeper(
+        self._refresher = RouteRefresher(
             self._name_servers,
-            ask=self.invoke,
+            invoke=self.invoke,
             spawn=self.spawn,
             now_ms=monotonic_ms,
             changed=self._report_change,
@@ -149,7 +149,7 @@ class ClusterClient:
             forgotten=topics_forgotten,
         )
         self.unit = unit
-        self.routes = self._keeper.table
+        self.routes = self._refresher.table
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
         self._versions: dict[str, int] = {}  # of brokers, by address
@@ -176,7 +176,7 @@ class ClusterClient:
         self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
         if self.unit is not None:
             self.client_id += f"@{self.unit}"  # As in Java's clients: it shows operators where a member is.
-        self.spawn(self._keeper.poll_forever())
+        self.spawn(self._refresher.poll_forever())
         if self._heartbeat is not None:
             self.spawn(self._beat_forever())
 
@@ -200,12 +200,12 @@ class ClusterClient:
         await self.stop_tasks()
         if self._goodbyes is not None:
             for command in self._goodbyes():
-                await asyncio.gather(*(self._notify(address, command) for address in self.connected_brokers()))
+                await asyncio.gather(*(self._try_invoke(address, command) for address in self.connected_brokers()))
         await self._pool.close()
 
     async def stop_tasks(self) -> None:
         """Cancel all background work; requests can still be made."""
-        tasks = [*self._tasks, *self._keeper.tasks()]
+        tasks = [*self._tasks, *self._refresher.tasks()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -269,7 +269,7 @@ class ClusterClient:
         Raises:
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        return await self._name_servers.ask(command, timeout_s)
+        return await self._name_servers.request(command, timeout_s)
 
     async def every_name_server(self, command: Command) -> None:
         """Send *command* to every name server, as changes of their state require.
@@ -311,7 +311,7 @@ class ClusterClient:
             ConnectionLost, RequestTimeout: no name server answered.
         """
         self.check_process()
-        return await self._wait_for(self._keeper.route(topic, refresh=refresh))
+        return await self._wait_for(self._refresher.route(topic, refresh=refresh))
 
     async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
         """Return the route to send to *topic*; if the topic does not exist, that of the brokers that would create it.
@@ -325,7 +325,7 @@ class ClusterClient:
         self.check_process()
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._wait_for(self._keeper.publish_route(topic, refresh=refresh))
+                return await self._wait_for(self._refresher.publish_route(topic, refresh=refresh))
         except TimeoutError:
             raise RequestTimeout(f"no name server returned the route of {topic!r} in time") from None
 
@@ -346,17 +346,17 @@ class ClusterClient:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._keeper.recheck(topic)
+                await self._refresher.recheck(topic)
         except TimeoutError:
             raise RequestTimeout(f"no name server returned the route of {topic!r} in time") from None
 
     def doubt(self, topic: str) -> None:
         """Look up the route of *topic* again soon: it seems to be out of date."""
-        self._keeper.doubt(topic)
+        self._refresher.mark_stale(topic)
 
     def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
         """Store the leader of a logical queue, if a broker that relayed a request reported it."""
-        if leader is not None and self.routes.learn(queue, leader):
+        if leader is not None and self.routes.update_leader(queue, leader):
             self._report_change(queue.topic)
 
     async def refresh_leaders(self, topic: str) -> None:
@@ -364,7 +364,7 @@ class ClusterClient:
 
         Concurrent callers share the same requests. If no name server answers, the known leaders stay.
         """
-        await self._keeper.refresh_leaders(topic)
+        await self._refresher.refresh_leaders(topic)
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every cluster and broker that the name server knows.
@@ -402,9 +402,9 @@ class ClusterClient:
     async def beat_one(self, address: str) -> None:
         """Send a heartbeat to one broker now. If it does not answer, that is logged."""
         if self._heartbeat is not None:
-            answer = await self._notify(address, self._heartbeat())
+            answer = await self._try_invoke(address, self._heartbeat())
             if answer is not None:
-                self._note_capabilities(address, answer)
+                self._store_capabilities(address, answer)
 
     def capabilities_of(self, address: str) -> frozenset[str]:
         """Return the optional capabilities that the broker at *address* reported last."""
@@ -427,16 +427,16 @@ class ClusterClient:
 
     async def _leave_closed_units(self) -> None:
         """Unregister at brokers of other units: until then, they see a member that owns queues but reads none."""
-        await asyncio.sleep(_PARTING_S)  # Let requests in flight finish.
+        await asyncio.sleep(_UNIT_CLOSE_PAUSE_S)  # Let requests in flight finish.
         for address in self._find_unrouted():
             for command in () if self._goodbyes is None else self._goodbyes():
-                await self._notify(address, command)
+                await self._try_invoke(address, command)
             connection = self._pool.find(address)
             if connection is not None:
                 await connection.close("its unit is no longer open")
 
     def _refresh_all(self) -> None:
-        self._keeper.doubt_all()
+        self._refresher.mark_all_stale()
 
     # Heartbeats and requests from brokers.
 
@@ -445,14 +445,14 @@ class ClusterClient:
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             await self.beat()
 
-    async def _notify(self, address: str, command: Command) -> Command | None:
+    async def _try_invoke(self, address: str, command: Command) -> Command | None:
         try:
             return await self.invoke(address, command)
         except HoldfastError as error:
             log.warning("broker %s did not confirm %s: %s", address, RequestCode(command.code).name, error)
             return None
 
-    def _note_capabilities(self, address: str, answer: Command) -> None:
+    def _store_capabilities(self, address: str, answer: Command) -> None:
         """Store the version and the capabilities that the answer to a heartbeat reports."""
         self._versions[address] = answer.version
         text = answer.fields.get(CAPABILITIES_FIELD)
@@ -472,17 +472,17 @@ class ClusterClient:
         if self._name_servers.is_name_server(connection.address):
             self._name_servers.opened(connection.address)
             return
-        self.routes.trust(connection.address)
+        self.routes.trust_broker(connection.address)
         if self._heartbeat is not None:
             self.spawn(self._await_heartbeat(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
 
-    async def _await_heartbeat(self, address: str, heard: Awaitable[Command]) -> None:
+    async def _await_heartbeat(self, address: str, pending_answer: Awaitable[Command]) -> None:
         try:
-            answer = await heard
+            answer = await pending_answer
         except (ConnectionLost, RequestTimeout) as error:
             log.warning("broker %s did not answer the heartbeat: %s", address, error)
         else:
-            self._note_capabilities(address, answer)
+            self._store_capabilities(address, answer)
             if self._broker_up is not None:
                 await self._broker_up(address)
 
@@ -492,7 +492,7 @@ class ClusterClient:
             return
         self._capabilities.pop(connection.address, None)
         self._versions.pop(connection.address, None)
-        self._keeper.doubt_broker(connection.address)
+        self._refresher.suspect_broker(connection.address)
         if self._broker_down is not None:
             self._broker_down(connection.address)
 
@@ -500,7 +500,7 @@ class ClusterClient:
         if command.code == ROUTES_CHANGED and self._name_servers.is_name_server(connection.address):
             topics = self._name_servers.changed_topics(connection.address, command)
             if topics:
-                self.spawn(self._keeper.take_notice(topics))
+                self.spawn(self._refresher.handle_notice(topics))
             return
         self.spawn(self._answer(connection, command))
 
@@ -524,9 +524,9 @@ class ClusterClient:
             log.error("a background task of the client failed", exc_info=error)
 
 
-def _local_address(towards: str) -> str:
+def _local_address(remote: str) -> str:
     """Return the address of the local interface that leads to *towards*."""
-    host, _, port = towards.rpartition(":")
+    host, _, port = remote.rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

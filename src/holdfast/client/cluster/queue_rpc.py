@@ -22,8 +22,8 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from holdfast.client.cluster.cluster_client import ClusterClient, monotonic_ms, now_ms
-from holdfast.client.cluster.send_plan import backoff_ms, is_moved
-from holdfast.client.messages.retry_message import Retry, retry_of
+from holdfast.client.cluster.send_plan import backoff_ms, is_not_leader
+from holdfast.client.messages.retry_message import RetryMessage, retry_of
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
 from holdfast.model.message import ReceivedMessage, SendStatus
@@ -37,7 +37,7 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
 from holdfast.wire.records.inner_batch import is_inner_batch
-from holdfast.wire.requests.heartbeat import KEEPS_BATCHES_WHOLE, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.requests.heartbeat import INNER_BATCH_CAPABILITY, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
 from holdfast.wire.requests.offsets import (
     LockAnswer,
     LockBody,
@@ -54,7 +54,7 @@ log = logging.getLogger("holdfast.client")
 
 SEND_BACK_TIMEOUT_S: Final = 5.0
 TO_DEAD_LETTER: Final = -1
-_SEND_AGAIN_MAX: Final = 3
+_RETRY_BROKERS_MAX: Final = 3
 _STORED: Final = frozenset(SendStatus)
 
 Start = Literal["earliest", "latest"] | datetime
@@ -84,7 +84,7 @@ class LockOutcome(msgspec.Struct, frozen=True):
     refused: frozenset[MessageQueue] = frozenset()
 
 
-class QueueCalls:
+class QueueRpc:
     """The calls of one consumer group.
 
     Args:
@@ -120,7 +120,7 @@ class QueueCalls:
         """Return the offset that the group committed, or None if it never did."""
         fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
-            answer = await self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+            answer = await self._call(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -133,7 +133,7 @@ class QueueCalls:
         fields = UpdateOffsetFields(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        await self._call(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def offset_min(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message."""
@@ -175,13 +175,15 @@ class QueueCalls:
             HoldfastError: no broker answered.
         """
         route = await self._client.route(topic)
-        up = {broker.broker_name: route.any_address_of(broker.broker_name) for broker in route.reach.broker_datas}
+        up = {
+            broker.broker_name: route.any_address_of(broker.broker_name) for broker in route.extended_route.broker_datas
+        }
         addresses = {name: address for name, address in up.items() if address is not None}
         brokers = {queue.broker_name for queue in route.readable} & addresses.keys() or set(addresses)
         if not brokers:
             raise RouteNotFound(f"no broker of {topic!r} is up")
-        asked = (self._members_at(addresses[name]) for name in sorted(brokers))
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        queries = (self._members_at(addresses[name]) for name in sorted(brokers))
+        answers = await asyncio.gather(*queries, return_exceptions=True)
         lists = [answer for answer in answers if not isinstance(answer, BaseException)]
         for failure in answers:
             if isinstance(failure, BaseException) and not (lists and isinstance(failure, HoldfastError)):
@@ -191,7 +193,9 @@ class QueueCalls:
     async def lock(self, queues: Iterable[MessageQueue]) -> LockOutcome:
         """Request the exclusive right to consume *queues*."""
         by_address = self._by_address(queues)
-        outcomes = await asyncio.gather(*(self._lock_at(address, mine) for address, mine in by_address.items()))
+        outcomes = await asyncio.gather(
+            *(self._lock_at(address, broker_queues) for address, broker_queues in by_address.items())
+        )
         return LockOutcome(
             frozenset[MessageQueue]().union(*(outcome.granted for outcome in outcomes)),
             frozenset[MessageQueue]().union(*(outcome.refused for outcome in outcomes)),
@@ -200,7 +204,9 @@ class QueueCalls:
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release the locks of *queues*. If a broker does not answer, its locks expire."""
         by_address = self._by_address(queues)
-        await asyncio.gather(*(self._unlock_at(address, mine) for address, mine in by_address.items()))
+        await asyncio.gather(
+            *(self._unlock_at(address, broker_queues) for address, broker_queues in by_address.items())
+        )
 
     async def send_back(self, message: ReceivedMessage, delay_level: int, retries_max: int | None) -> None:
         """Send a message back: its broker redelivers it later, or dead-letters it after too many deliveries.
@@ -214,8 +220,8 @@ class QueueCalls:
             HoldfastError: no broker accepted the message.
         """
         address = None if is_mock_broker(message.queue.broker_name) else self.address(message.queue)
-        if address is None or not self._can_return(message, address):
-            await self._send_again(retry_of(message, self._group, delay_level, retries_max))
+        if address is None or not self._can_send_back(message, address):
+            await self._send_retry(retry_of(message, self._group, delay_level, retries_max))
             return
         fields = SendBackFields(
             offset=message.position,
@@ -229,19 +235,19 @@ class QueueCalls:
         command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields) | bname)
         await self._invoke(address, command, SEND_BACK_TIMEOUT_S)
 
-    def _can_return(self, message: ReceivedMessage, address: str) -> bool:
+    def _can_send_back(self, message: ReceivedMessage, address: str) -> bool:
         """Return whether the broker at *address* can find a message by its position and its id."""
         if not is_inner_batch(message.sys_flag):
             return True
-        is_named = names.UNIQUE_KEY in message.properties
-        return is_named and KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address)
+        has_id = names.UNIQUE_KEY in message.properties
+        return has_id and INNER_BATCH_CAPABILITY in self._client.capabilities_of(address)
 
-    async def _send_again(self, retry: Retry) -> None:
+    async def _send_retry(self, retry: RetryMessage) -> None:
         """Send a message to the retry topic of the group, on the first of its brokers that accepts it."""
         route = await self._client.publish_route(retry.topic)
         queues = self._client.random.sample(route.publishable, len(route.publishable))
         failure: HoldfastError = RouteNotFound(f"no broker accepts messages for the topic {retry.topic!r} now")
-        for queue in queues[:_SEND_AGAIN_MAX]:
+        for queue in queues[:_RETRY_BROKERS_MAX]:
             try:
                 command = retry.command(queue, now_ms())
                 answer = await self._client.ask(self.address(queue), command, SEND_BACK_TIMEOUT_S)
@@ -253,7 +259,7 @@ class QueueCalls:
             failure = BrokerRefused(answer.code, answer.remark or "", address=self.address(queue))
         raise failure
 
-    async def _ask(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
+    async def _call(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
         """Ask the broker that serves *queue*. If the queue has moved, ask its new leader, within one timeout."""
         deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
         command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
@@ -264,7 +270,7 @@ class QueueCalls:
             try:
                 answer = await self._invoke(self.address(queue), command)
             except BrokerRefused as refusal:
-                if not is_moved(refusal) or monotonic_ms() >= deadline_ms:
+                if not is_not_leader(refusal) or monotonic_ms() >= deadline_ms:
                     raise
             else:
                 self._client.learn_leader(queue, leader_in(answer))
@@ -283,7 +289,7 @@ class QueueCalls:
         return await self._client.invoke(address, command, timeout_s)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
-        return _read(await self._ask(queue, code, fields), OffsetAnswer).offset
+        return _read(await self._call(queue, code, fields), OffsetAnswer).offset
 
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         found: dict[str, list[MessageQueue]] = {}
@@ -310,7 +316,7 @@ class QueueCalls:
             granted = frozenset(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
         except HoldfastError as error:
             log.warning("queues %s could not be locked: %s", queues, error)
-            if is_moved(error):
+            if is_not_leader(error):
                 for topic in {queue.topic for queue in queues}:
                     await self._client.refresh_leaders(topic)
             return LockOutcome()

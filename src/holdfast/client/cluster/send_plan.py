@@ -91,7 +91,7 @@ def is_route_stale(error: HoldfastError) -> bool:
     return not isinstance(error, BrokerRefused) or error.code in STALE_ROUTE_CODES
 
 
-def is_moved(error: HoldfastError) -> bool:
+def is_not_leader(error: HoldfastError) -> bool:
     """Return whether a broker refused because it does not lead the logical queue: another broker must be asked."""
     return isinstance(error, BrokerRefused) and error.code == ResponseCode.NOT_LEADER_FOR_QUEUE
 
@@ -101,14 +101,16 @@ def is_topic_unknown(error: HoldfastError) -> bool:
     return isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def only_time_helps(error: HoldfastError, *, has_queue: bool, had_left: bool, stays: bool, is_static: bool) -> bool:
+def only_time_helps(
+    error: HoldfastError, *, has_queue: bool, maybe_sent: bool, is_queue_fixed: bool, is_static: bool
+) -> bool:
     """Return whether waiting is the only remedy for *error*. While time is left, such a failure costs no attempt.
 
     Args:
         error: The error that ended the attempt.
         has_queue: Whether a queue had been chosen.
-        had_left: Whether the message may have reached the broker.
-        stays: Whether the message is bound to one queue.
+        maybe_sent: Whether the message may have reached the broker.
+        is_queue_fixed: Whether the message is bound to one queue.
         is_static: Whether the queue is a logical queue: its leader comes back, or another broker takes over.
     """
     if isinstance(error, BrokerRefused):
@@ -116,7 +118,7 @@ def only_time_helps(error: HoldfastError, *, has_queue: bool, had_left: bool, st
         return not has_queue and error.code == ResponseCode.SYSTEM_BUSY
     if not has_queue or isinstance(error, RequestTimeout):
         return False
-    return is_static or (stays and not had_left)
+    return is_static or (is_queue_fixed and not maybe_sent)
 
 
 def backoff_ms(attempt: int) -> int:

@@ -22,68 +22,68 @@ from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
 
 # How long a left offset overrides the broker's. Later, an operator may have reset the group to an earlier offset.
-LEFT_MS_MAX: Final = 60_000
+RELEASED_MS_MAX: Final = 60_000
 
 
-class OffsetBook:
+class CommittedOffsets:
     """The offsets of one consumer."""
 
     def __init__(self) -> None:
-        self._known: dict[MessageQueue, int] = {}
+        self._consumed: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
-        self._left: dict[MessageQueue, tuple[int, int]] = {}  # offset, when
+        self._released: dict[MessageQueue, tuple[int, int]] = {}  # offset, when
 
     def record(self, queue: MessageQueue, offset: int) -> None:
         """Record that everything before *offset* is done."""
-        self._known[queue] = offset
+        self._consumed[queue] = offset
 
     def find(self, queue: MessageQueue) -> int | None:
         """Return the offset before which *queue* is done, or None if it is unknown."""
-        return self._known.get(queue)
+        return self._consumed.get(queue)
 
     def begin(self, queue: MessageQueue, offset: int) -> None:
         """Record the offset at which *queue* begins. The broker has the same, so there is nothing to commit."""
-        self._known[queue] = self._committed[queue] = offset
+        self._consumed[queue] = self._committed[queue] = offset
 
-    def take_over(self, queue: MessageQueue, offset: int, now_ms: int) -> int:
+    def resume(self, queue: MessageQueue, offset: int, now_ms: int) -> int:
         """Record and return the offset at which to continue *queue*, for which the broker has *offset*.
 
         The result is higher if we gave the queue up a moment ago and could not commit its last offset then.
         """
-        left, left_ms = self._left.pop(queue, (offset, now_ms))
+        released, released_ms = self._released.pop(queue, (offset, now_ms))
         self.begin(queue, offset)
-        if now_ms - left_ms < LEFT_MS_MAX:
-            self._known[queue] = max(offset, left)
-        return self._known[queue]
+        if now_ms - released_ms < RELEASED_MS_MAX:
+            self._consumed[queue] = max(offset, released)
+        return self._consumed[queue]
 
-    def untold(self) -> dict[MessageQueue, int]:
+    def uncommitted(self) -> dict[MessageQueue, int]:
         """Return the offsets that differ from the last commit."""
-        return {queue: offset for queue, offset in self._known.items() if self._committed.get(queue) != offset}
+        return {queue: offset for queue, offset in self._consumed.items() if self._committed.get(queue) != offset}
 
-    def tell(self, queue: MessageQueue, offset: int) -> None:
+    def mark_committed(self, queue: MessageQueue, offset: int) -> None:
         """Record that *offset* was committed at the broker."""
-        if queue in self._known:
+        if queue in self._consumed:
             self._committed[queue] = offset
 
-    def distrust(self, queue: MessageQueue) -> None:
+    def mark_uncommitted(self, queue: MessageQueue) -> None:
         """Record that the broker may have lost the last commit: commit again."""
         self._committed.pop(queue, None)
 
-    def leave(self, queue: MessageQueue, now_ms: int) -> None:
+    def release(self, queue: MessageQueue, now_ms: int) -> None:
         """Forget a queue, but keep an uncommitted offset: the queue may be assigned to us again, see `take_over`."""
-        offset = self._known.get(queue)
+        offset = self._consumed.get(queue)
         if offset is not None and offset != self._committed.get(queue):
-            self._left[queue] = (offset, now_ms)
+            self._released[queue] = (offset, now_ms)
         self.forget(queue)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget a queue that belongs to another member now."""
-        self._known.pop(queue, None)
+        self._consumed.pop(queue, None)
         self._committed.pop(queue, None)
 
     def snapshot(self) -> dict[MessageQueue, int]:
         """Return all known offsets."""
-        return dict(self._known)
+        return dict(self._consumed)
 
 
 class _OffsetTable(msgspec.Struct):

@@ -17,13 +17,13 @@ from holdfast.client.consume.listener import ListenerCall
 from holdfast.client.consume.queue_reader import Delivery, QueueReader
 from holdfast.client.messages.in_flight import InFlight
 
-_AGAIN_S: Final = 5.0
+_RETRY_PAUSE_S: Final = 5.0
 
 OnFailure = Callable[[Delivery, Exception], Awaitable[bool]]
 """Handles a message whose listener raised. Returns False if it could not; then the message is retried here."""
 
 
-class ConcurrentWork:
+class ConcurrentDelivery:
     """The workers of one consumer.
 
     Args:
@@ -45,14 +45,14 @@ class ConcurrentWork:
 
     def start(self) -> None:
         """Start the workers."""
-        self._tasks = [spawn(self._work()) for _ in range(self._concurrency)]
+        self._tasks = [spawn(self._run_worker()) for _ in range(self._concurrency)]
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Queue messages for the next free worker."""
         for delivery in deliveries:
             self._inbox.put_nowait(delivery)
 
-    async def leave(self, reader: QueueReader) -> None:
+    async def release(self, reader: QueueReader) -> None:
         """Do nothing: the next owner begins at our committed offset, whatever still runs here."""
 
     async def stop(self, timeout_s: float) -> list[Delivery]:
@@ -64,17 +64,17 @@ class ConcurrentWork:
             self._inbox.get_nowait()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._in_flight.ended()
+                await self._in_flight.wait_until_idle()
         except TimeoutError:
             pass  # The calls that still run are returned below.
-        left = [delivery for delivery in self._running if delivery.is_current]
+        unfinished = [delivery for delivery in self._running if delivery.is_current]
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._call.close()
-        return left
+        return unfinished
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             delivery = await self._inbox.get()
             if not delivery.is_current or self._is_stopped:
@@ -91,19 +91,19 @@ class ConcurrentWork:
             await self._call(delivery.message)
         except Exception as error:  # noqa: BLE001 - application code: whatever it raises, the message is redelivered
             if not await self._on_failure(delivery, error):
-                self._later(delivery)
+                self._retry_later(delivery)
                 return
         delivery.finish()
 
-    def _later(self, delivery: Delivery) -> None:
+    def _retry_later(self, delivery: Delivery) -> None:
         if self._is_stopped:
             return
 
-        def again() -> None:
+        def redeliver() -> None:
             self._timers.discard(timer)
             self._inbox.put_nowait(delivery)
 
-        timer = asyncio.get_running_loop().call_later(_AGAIN_S, again)
+        timer = asyncio.get_running_loop().call_later(_RETRY_PAUSE_S, redeliver)
         self._timers.add(timer)
 
 

@@ -17,8 +17,8 @@ from holdfast.client.cluster.cluster_client import Handler, now_ms
 from holdfast.client.consume.committed_offsets import decode_offsets
 from holdfast.client.consume.group_member import GroupMember
 from holdfast.client.consume.listener import ListenerCall, RetryLater
-from holdfast.client.consume.lock_renewal import LockKeeper
-from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.lock_renewal import LockRenewal
+from holdfast.client.consume.offset_store import OffsetStore
 from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.client.consume.running_info import (
     DirectOutcome,
@@ -36,13 +36,13 @@ from holdfast.wire.requests.heartbeat import ConsumeType, MessageModel
 _MIB = 1024 * 1024
 
 
-class ConsumerDesk:
+class ConsumerRequests:
     """The request handlers of one consumer.
 
     Args:
         member: The membership.
         readers: The readers of the queues assigned to us now.
-        keeper: The offsets.
+        offset_store: The offsets.
         call: The listener, if there is one.
         locks: The locks, if the consumer needs them.
         is_ordered: Whether it consumes in order.
@@ -52,15 +52,15 @@ class ConsumerDesk:
         self,
         member: GroupMember,
         readers: Mapping[MessageQueue, QueueReader],
-        keeper: OffsetKeeper,
+        offset_store: OffsetStore,
         call: ListenerCall | None,
-        locks: LockKeeper | None,
+        locks: LockRenewal | None,
         *,
         is_ordered: bool,
     ) -> None:
         self._member = member
         self._readers = readers
-        self._keeper = keeper
+        self._offset_store = offset_store
         self._call = call
         self._locks = locks
         self._is_ordered = is_ordered
@@ -82,8 +82,8 @@ class ConsumerDesk:
             reader = self._readers.get(queue)
             if reader is not None and queue.topic == command.fields.get("topic"):
                 reader.reset(offset)
-                self._keeper.book.record(queue, offset)
-        await self._keeper.save()
+                self._offset_store.offsets.record(queue, offset)
+        await self._offset_store.save()
         return response(command)
 
     async def _status(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask

@@ -19,7 +19,7 @@ from typing import Final
 
 from holdfast.client.cluster.cluster_client import ClusterClient, Handler, monotonic_ms, now_ms
 from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command, unregister_command
-from holdfast.client.cluster.queue_rpc import QueueCalls, Start, start_code
+from holdfast.client.cluster.queue_rpc import QueueRpc, Start, start_code
 from holdfast.client.consume.rebalance import AssignmentChange, allocate_average, plan_change
 from holdfast.client.messages.arguments import check_name, check_start, check_text
 from holdfast.client.messages.namespace import with_namespace
@@ -35,11 +35,11 @@ from holdfast.wire.frames.command import Command
 log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
-_AGAIN_S: Final = 1.0
+_RETRY_PAUSE_S: Final = 1.0
 # The longest pause while one of our queues cannot be taken over yet, usually because its owner has not released it.
-_HANDOVER_S_MAX: Final = 4.0
+_PENDING_PAUSE_S_MAX: Final = 4.0
 # Longer than the longest pause between two dials of a client: by then all live members have reconnected.
-_REUNION_S: Final = 5.0
+_RECONNECT_WINDOW_S: Final = 5.0
 
 OnChange = Callable[[AssignmentChange], Awaitable[bool]]
 """Gives up and takes over queues. Returns False if one could not be taken over yet; then it is called again soon."""
@@ -100,14 +100,14 @@ class GroupMember:
         self._on_route_change = route_changed
         self._members: dict[str, set[str]] = {}  # by topic, as of the last round
         self._missing: set[str] = set()  # topics that do not exist, which was logged
-        self._reunion_until_ms = 0
+        self._reconnecting_until_ms = 0
         self._wake = asyncio.Event()
         self._is_started = False
-        self._is_taking_over = False
-        self._turn = asyncio.Lock()
+        self._has_pending_queues = False
+        self._rebalance_lock = asyncio.Lock()
         self.client = ClusterClient(
             namesrv,
-            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._notified, **(handlers or {})},
+            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed, **(handlers or {})},
             heartbeat=self._heartbeat,
             goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
             routes_changed=self._route_changed,
@@ -117,7 +117,7 @@ class GroupMember:
             unit=unit,
             group=self.group,
         )
-        self.calls = QueueCalls(self.client, self.group)
+        self.rpc = QueueRpc(self.client, self.group)
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Subscribe to *topic*: to all messages, or to those with one of the tags `tag || tag || ...`.
@@ -164,7 +164,7 @@ class GroupMember:
         if self.client.is_inherited:
             return
         self._is_started = False
-        async with self._turn:  # let a change in progress finish
+        async with self._rebalance_lock:  # let a change in progress finish
             await self.client.stop_tasks()
 
     async def close(self) -> None:
@@ -177,23 +177,23 @@ class GroupMember:
 
     async def rebalance(self) -> bool:
         """Compute our queues, and have the consumer change to them. Return False if that could not be completed."""
-        async with self._turn:
-            wanted: set[MessageQueue] = set()
+        async with self._rebalance_lock:
+            target: set[MessageQueue] = set()
             is_complete = True
             for topic in list(self.subscriptions):
-                ours = await self._ours(topic)
-                if ours is None:
+                allocated = await self._allocate(topic)
+                if allocated is None:
                     is_complete = False
-                    ours = [queue for queue in self._assigned() if queue.topic == topic]
-                wanted.update(ours)
-            change = plan_change(self._assigned(), wanted)
-            self._is_taking_over = False
+                    allocated = [queue for queue in self._assigned() if queue.topic == topic]
+                target.update(allocated)
+            change = plan_change(self._assigned(), target)
+            self._has_pending_queues = False
             if change:
                 log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
-                self._is_taking_over = not await self._on_change(change)
-            return is_complete and not self._is_taking_over
+                self._has_pending_queues = not await self._on_change(change)
+            return is_complete and not self._has_pending_queues
 
-    async def _ours(self, topic: str) -> list[MessageQueue] | None:
+    async def _allocate(self, topic: str) -> list[MessageQueue] | None:
         """Return our queues of *topic*, or None if they cannot be determined now."""
         try:
             route = await self._find_route(topic)
@@ -218,12 +218,12 @@ class GroupMember:
         Raises:
             HoldfastError: no broker answered.
         """
-        members = await self.calls.members(topic)
+        members = await self.rpc.members(topic)
         if self.client.client_id not in members:
             # The brokers lost our registration, or have not received it yet.
             await self.client.beat()
-            members = await self.calls.members(topic)
-        if monotonic_ms() < self._reunion_until_ms:
+            members = await self.rpc.members(topic)
+        if monotonic_ms() < self._reconnecting_until_ms:
             members |= self._members.get(topic, set())
         self._members[topic] = members
         return members
@@ -236,13 +236,13 @@ class GroupMember:
     async def _reconnected(self, address: str) -> None:
         """Notify the consumer that *address* is back, and rebalance once all members may have reconnected."""
         if any(self._members.values()):
-            self._reunion_until_ms = monotonic_ms() + int(_REUNION_S * 1000)
+            self._reconnecting_until_ms = monotonic_ms() + int(_RECONNECT_WINDOW_S * 1000)
             self.client.spawn(self._wake_later())
         if self._broker_up is not None:
             await self._broker_up(address)
 
     async def _wake_later(self) -> None:
-        await asyncio.sleep(_REUNION_S)
+        await asyncio.sleep(_RECONNECT_WINDOW_S)
         self.wake()
 
     async def _rebalance_forever(self) -> None:
@@ -250,9 +250,9 @@ class GroupMember:
         while True:
             self._wake.clear()
             failures = 0 if await self.rebalance() else failures + 1
-            pause_s = _HANDOVER_S_MAX if self._is_taking_over else REBALANCE_INTERVAL_S
+            pause_s = _PENDING_PAUSE_S_MAX if self._has_pending_queues else REBALANCE_INTERVAL_S
             if failures:
-                pause_s = min(_AGAIN_S * 2 ** min(failures - 1, 9), pause_s)
+                pause_s = min(_RETRY_PAUSE_S * 2 ** min(failures - 1, 9), pause_s)
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
@@ -318,5 +318,5 @@ class GroupMember:
         )
         return heartbeat_command(self.client.client_id, consumer=consumer)
 
-    async def _notified(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may notify us
+    async def _members_changed(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may notify us
         self.wake()

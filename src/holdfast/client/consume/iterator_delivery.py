@@ -19,7 +19,7 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 
 
-class IterationWork:
+class IteratorDelivery:
     """The messages delivered to loops.
 
     Args:
@@ -31,7 +31,7 @@ class IterationWork:
         self._locks = locks
         self._check_process = check_process
         self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
-        self._in_hand: dict[tuple[MessageQueue, int], Delivery] = {}
+        self._delivered: dict[tuple[MessageQueue, int], Delivery] = {}
         self._loops = 0
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class IterationWork:
         for delivery in deliveries:
             self._inbox.put_nowait(delivery)
 
-    async def leave(self, reader: QueueReader) -> None:
+    async def release(self, reader: QueueReader) -> None:
         """Do nothing: a message that a loop holds is done when the loop continues."""
 
     async def stop(self, timeout_s: float) -> list[Delivery]:  # noqa: ARG002 - loops belong to the application
@@ -61,7 +61,7 @@ class IterationWork:
         try:
             while (delivery := await self._next()) is not None:
                 message = delivery.message
-                self._in_hand[message.queue, message.offset] = delivery
+                self._delivered[message.queue, message.offset] = delivery
                 yield message
                 self._check_process()
                 self.ack(message)
@@ -70,13 +70,13 @@ class IterationWork:
 
     def ack(self, message: ReceivedMessage) -> None:
         """Record that *message* is done. Idempotent."""
-        delivery = self.take(message)
+        delivery = self.pop(message)
         if delivery is not None:
             delivery.finish()
 
-    def take(self, message: ReceivedMessage) -> Delivery | None:
+    def pop(self, message: ReceivedMessage) -> Delivery | None:
         """Remove and return the delivery of a message that a loop holds, or None if there is none."""
-        return self._in_hand.pop((message.queue, message.offset), None)
+        return self._delivered.pop((message.queue, message.offset), None)
 
     async def _next(self) -> Delivery | None:
         while True:
@@ -85,6 +85,6 @@ class IterationWork:
                 self._inbox.put_nowait(None)  # for the other loops
                 return None
             if self._locks is not None and delivery.is_current:
-                await self._locks.hold_lock(delivery.reader)
+                await self._locks.acquire_lock(delivery.reader)
             if delivery.is_current:
                 return delivery

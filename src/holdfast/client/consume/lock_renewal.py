@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from holdfast.client.cluster.cluster_client import monotonic_ms
-from holdfast.client.cluster.queue_rpc import QueueCalls
-from holdfast.client.consume.queue_locks import RENEW_INTERVAL_S, QueueLocks
+from holdfast.client.cluster.queue_rpc import QueueRpc
+from holdfast.client.consume.queue_locks import RENEW_INTERVAL_S, HeldLocks
 from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.model.queue import MessageQueue
 
@@ -28,7 +28,7 @@ _PAUSE_S: Final = 1.0
 class ReaderLocks(Protocol):
     """Access to the locks of queues."""
 
-    async def hold_lock(self, reader: QueueReader) -> None:
+    async def acquire_lock(self, reader: QueueReader) -> None:
         """Return once this consumer holds the lock of the reader's queue, or no longer consumes it with this reader."""
         ...
 
@@ -40,7 +40,7 @@ class ReaderLocks(Protocol):
 class NoLocks:
     """For consumers without locks: every queue may always be consumed."""
 
-    async def hold_lock(self, reader: QueueReader) -> None:
+    async def acquire_lock(self, reader: QueueReader) -> None:
         """Return at once."""
 
     def has_lock(self, reader: QueueReader) -> bool:  # noqa: ARG002 - of any
@@ -48,25 +48,25 @@ class NoLocks:
         return True
 
 
-class LockKeeper:
+class LockRenewal:
     """The locks of one consumer.
 
     Args:
-        calls: The brokers.
+        rpc: The brokers.
         readers: The readers of the queues assigned to us now.
         on_refused: Called with queues whose lock another member holds.
     """
 
     def __init__(
         self,
-        calls: QueueCalls,
+        rpc: QueueRpc,
         readers: Mapping[MessageQueue, QueueReader],
         on_refused: Callable[[Iterable[MessageQueue]], None],
     ) -> None:
-        self._calls = calls
+        self._rpc = rpc
         self._readers = readers
         self._on_refused = on_refused
-        self._locks = QueueLocks()
+        self._locks = HeldLocks()
         self._suspended: set[MessageQueue] = set()
         self._granted = asyncio.Event()
 
@@ -74,7 +74,7 @@ class LockKeeper:
         """Return whether this consumer holds the lock of the reader's queue, as far as it can know."""
         return self._locks.is_held(reader.queue, monotonic_ms())
 
-    async def hold_lock(self, reader: QueueReader) -> None:
+    async def acquire_lock(self, reader: QueueReader) -> None:
         """Return once this consumer holds the lock of the reader's queue, or no longer consumes it with this reader."""
         queue = reader.queue
         while not self.has_lock(reader) and self._readers.get(queue) is reader:
@@ -85,9 +85,9 @@ class LockKeeper:
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Request the locks of *queues* and return the granted ones. If a broker is silent, nothing changes."""
-        asked_ms = monotonic_ms()
-        outcome = await self._calls.lock(queues)
-        self._locks.grant(outcome.granted, asked_ms)
+        requested_ms = monotonic_ms()
+        outcome = await self._rpc.lock(queues)
+        self._locks.grant(outcome.granted, requested_ms)
         self._locks.drop(outcome.refused)
         self._suspended -= outcome.granted
         self._wake()
@@ -99,7 +99,7 @@ class LockKeeper:
         """Release the locks of *queues*."""
         queues = list(queues)
         self._forget(queues)
-        await self._calls.unlock(queues)
+        await self._rpc.unlock(queues)
 
     def suspend(self, queues: Iterable[MessageQueue]) -> None:
         """Treat these locks as lost: the connection to their broker broke."""
@@ -124,6 +124,6 @@ class LockKeeper:
         self._suspended.difference_update(queues)
 
     def _wake(self) -> None:
-        """Let all waiting `hold_lock` calls check again."""
+        """Let all waiting `acquire_lock` calls check again."""
         self._granted.set()
         self._granted = asyncio.Event()

@@ -16,77 +16,77 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.client.cluster.cluster_client import monotonic_ms
-from holdfast.client.cluster.queue_rpc import QueueCalls, Start
-from holdfast.client.consume.committed_offsets import OffsetBook, decode_offsets, encode_offsets
+from holdfast.client.cluster.queue_rpc import QueueRpc, Start
+from holdfast.client.consume.committed_offsets import CommittedOffsets, decode_offsets, encode_offsets
 from holdfast.model.errors import ConfigError, HoldfastError, ProtocolError
 from holdfast.model.queue import MessageQueue
 
 log = logging.getLogger("holdfast.client")
 
 
-class OffsetKeeper:
+class OffsetStore:
     """The offsets of one consumer.
 
     Args:
-        calls: The brokers.
+        rpc: The brokers.
         start: Where to begin with a queue that has no saved offset.
         file: Save all offsets here instead of at brokers.
     """
 
-    def __init__(self, calls: QueueCalls, start: Start, file: Path | None = None) -> None:
-        self.book = OffsetBook()
-        self._calls = calls
+    def __init__(self, rpc: QueueRpc, start: Start, file: Path | None = None) -> None:
+        self.offsets = CommittedOffsets()
+        self._rpc = rpc
         self._start = start
         self._file = file
-        self._filed: dict[MessageQueue, int] | None = None
+        self._saved: dict[MessageQueue, int] | None = None
 
-    async def first(self, queue: MessageQueue) -> int:
+    async def load(self, queue: MessageQueue) -> int:
         """Return the offset at which to begin with *queue*, and record it.
 
         Raises:
             HoldfastError: the offset could not be determined. Any other offset would skip or repeat messages.
         """
-        kept = await self._find(queue)
-        offset = await self._calls.first_offset(queue, self._start) if kept is None else kept
-        offset = self.book.take_over(queue, offset, monotonic_ms())
-        if not kept:
+        saved = await self._find(queue)
+        offset = await self._rpc.first_offset(queue, self._start) if saved is None else saved
+        offset = self.offsets.resume(queue, offset, monotonic_ms())
+        if not saved:
             # Save it next time although nothing was consumed. A consumer that begins at the end of the queue must not
             # begin at a later end after a restart and skip the messages in between. Brokers answer 0 for a queue that
             # still has its first message if nothing was committed.
-            self.book.distrust(queue)
+            self.offsets.mark_uncommitted(queue)
         return offset
 
     async def _find(self, queue: MessageQueue) -> int | None:
         """Return the saved offset of *queue*."""
         if self._file is None:
-            return await self._calls.committed(queue)
-        if self._filed is None:
-            self._filed = await asyncio.to_thread(_read, self._file)
-        return self._filed.get(queue)
+            return await self._rpc.committed(queue)
+        if self._saved is None:
+            self._saved = await asyncio.to_thread(_read, self._file)
+        return self._saved.get(queue)
 
-    def leave(self, queue: MessageQueue) -> None:
+    def release(self, queue: MessageQueue) -> None:
         """Record that *queue* belongs to another member now; an offset that could not be saved is kept for a while."""
-        self.book.leave(queue, monotonic_ms())
+        self.offsets.release(queue, monotonic_ms())
 
     async def save(self) -> bool:
         """Save the changed offsets. Return False if some could not be saved; the next call retries them."""
-        untold = self.book.untold()
-        if not untold:
+        uncommitted = self.offsets.uncommitted()
+        if not uncommitted:
             return True
         if self._file is None:
-            return all(await asyncio.gather(*(self._commit(queue, offset) for queue, offset in untold.items())))
-        everything = (self._filed or {}) | self.book.snapshot()
+            return all(await asyncio.gather(*(self._commit(queue, offset) for queue, offset in uncommitted.items())))
+        all_offsets = (self._saved or {}) | self.offsets.snapshot()
         try:
-            await asyncio.to_thread(_write, self._file, encode_offsets(everything))
+            await asyncio.to_thread(_write, self._file, encode_offsets(all_offsets))
         except OSError as error:
             log.error("offsets could not be written to %s: %s", self._file, error)  # noqa: TRY400 - the text is enough
             return False
-        self._filed = everything
-        for queue, offset in untold.items():
-            self.book.tell(queue, offset)
+        self._saved = all_offsets
+        for queue, offset in uncommitted.items():
+            self.offsets.mark_committed(queue, offset)
         return True
 
-    async def repair(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    async def recommit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Commit *offsets* again where brokers lost them: a broker that crashed lost the commits of its last seconds.
 
         Returns:
@@ -94,31 +94,31 @@ class OffsetKeeper:
         """
         if self._file is not None:
             return {}
-        found = await asyncio.gather(*(self._repair(queue, offset) for queue, offset in offsets.items()))
+        found = await asyncio.gather(*(self._recommit(queue, offset) for queue, offset in offsets.items()))
         return {queue: ahead for queue, ahead in zip(offsets, found, strict=True) if ahead is not None}
 
-    async def _repair(self, queue: MessageQueue, offset: int) -> int | None:
-        self.book.distrust(queue)
+    async def _recommit(self, queue: MessageQueue, offset: int) -> int | None:
+        self.offsets.mark_uncommitted(queue)
         try:
-            committed = await self._calls.committed(queue)
+            committed = await self._rpc.committed(queue)
         except HoldfastError as error:
             log.warning("the committed offset of %s could not be queried: %s", queue, error)
             return None
         if committed is not None and committed > offset:
             return committed
         if committed == offset:
-            self.book.tell(queue, offset)
+            self.offsets.mark_committed(queue, offset)
         else:
             await self._commit(queue, offset)
         return None
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:
-            await self._calls.commit(queue, offset)
+            await self._rpc.commit(queue, offset)
         except HoldfastError as error:
             log.warning("offset %d of %s could not be committed: %s", offset, queue, error)
             return False
-        self.book.tell(queue, offset)
+        self.offsets.mark_committed(queue, offset)
         return True
 
 

@@ -25,13 +25,13 @@ from holdfast.model.message import ReceivedMessage
 
 log = logging.getLogger("holdfast.client")
 
-HANDOVER_S: Final = 30.0
+RELEASE_WAIT_S: Final = 30.0
 
 ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
 """Sends a message to the dead-letter topic. Returns False if it could not."""
 
 
-class OrderedWork:
+class OrderedDelivery:
     """The lines of one consumer: one task per queue with messages.
 
     Args:
@@ -71,24 +71,24 @@ class OrderedWork:
         line.waiting.extend(deliveries)
         self._run_line(reader, line)
 
-    async def leave(self, reader: QueueReader) -> None:
+    async def release(self, reader: QueueReader) -> None:
         """Begin nothing new of a queue that another member gets, and wait for the message in progress."""
         line = self._lines.pop(reader, None)
         if line is not None:
-            await self._end([line], HANDOVER_S)
+            await self._end_lines([line], RELEASE_WAIT_S)
 
     async def stop(self, timeout_s: float) -> list[Delivery]:
         """Begin nothing new, and wait for messages in progress. Late ones are cancelled and not done."""
-        await self._end(list(self._lines.values()), timeout_s)
+        await self._end_lines(list(self._lines.values()), timeout_s)
         self._lines.clear()
         self._call.close()
         return []
 
-    async def _end(self, lines: list[_Line], timeout_s: float) -> None:
+    async def _end_lines(self, lines: list[_Line], timeout_s: float) -> None:
         for line in lines:
-            line.is_ending.set()
+            line.ending.set()
             line.waiting.clear()
-            if line.task is not None and not line.is_at_work:
+            if line.task is not None and not line.is_processing:
                 line.task.cancel()
         tasks = {line.task for line in lines if line.task is not None}
         if tasks:
@@ -98,7 +98,7 @@ class OrderedWork:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run_line(self, reader: QueueReader, line: _Line) -> None:
-        if line.task is None and line.waiting and not line.is_ending.is_set():
+        if line.task is None and line.waiting and not line.ending.is_set():
             line.task = spawn(self._run(line))
             line.task.add_done_callback(lambda task: self._ended(reader, line, task))
 
@@ -115,7 +115,7 @@ class OrderedWork:
     async def _consume(self, delivery: Delivery, line: _Line) -> None:
         """Process one message until it is done or no longer current."""
         message = delivery.message
-        while await self._may_begin(delivery, line):
+        while await self._acquire_slot(delivery, line):
             try:
                 await self._call(message)
             except Exception as error:  # noqa: BLE001 - application code: whatever it raises, the message is retried
@@ -124,27 +124,27 @@ class OrderedWork:
                 failure = None
             finally:
                 self._slots.release()
-            if failure is None or await self._is_over(delivery, failure, message):
+            if failure is None or await self._dead_letter_if_final(delivery, failure, message):
                 delivery.finish()
                 return
-            if await line.rests(self._pause_s):
+            if await line.pause(self._pause_s):
                 return
             message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
 
-    async def _may_begin(self, delivery: Delivery, line: _Line) -> bool:
+    async def _acquire_slot(self, delivery: Delivery, line: _Line) -> bool:
         """Return True holding a slot and the lock; False if the message is no longer current."""
-        line.is_at_work = False
+        line.is_processing = False
         while delivery.is_current:
-            await self._locks.hold_lock(delivery.reader)
+            await self._locks.acquire_lock(delivery.reader)
             await self._slots.acquire()
             # The wait may have been long, and the lock may be lost again.
             if delivery.is_current and self._locks.has_lock(delivery.reader):
-                line.is_at_work = True
+                line.is_processing = True
                 return True
             self._slots.release()
         return False
 
-    async def _is_over(self, delivery: Delivery, error: Exception, message: ReceivedMessage) -> bool:
+    async def _dead_letter_if_final(self, delivery: Delivery, error: Exception, message: ReceivedMessage) -> bool:
         """Return whether this failure was the last one and the message is in the dead-letter topic now."""
         log_failure(message, error)
         is_last = is_final(error) or (self._retries_max is not None and message.reconsume_times >= self._retries_max)
@@ -155,20 +155,20 @@ class _Line:
     """The waiting messages of one queue, and the task that processes them.
 
     Attributes:
-        is_at_work: Whether a message is being processed, as opposed to waiting for its lock or a slot.
+        is_processing: Whether a message is being processed, as opposed to waiting for its lock or a slot.
     """
 
     def __init__(self) -> None:
         self.waiting: deque[Delivery] = deque()
         self.task: asyncio.Task[None] | None = None
-        self.is_at_work = False
-        self.is_ending = asyncio.Event()
+        self.is_processing = False
+        self.ending = asyncio.Event()
 
-    async def rests(self, pause_s: float) -> bool:
+    async def pause(self, pause_s: float) -> bool:
         """Pause the queue. Return True if the line ends meanwhile."""
         try:
             async with asyncio.timeout(pause_s):
-                await self.is_ending.wait()
+                await self.ending.wait()
         except TimeoutError:
             return False
         return True

@@ -31,20 +31,20 @@ class ProcessQueue:
         self.next_offset = offset
         self.generation = 0
         self.byte_count = 0
-        self._out: dict[int, int] = {}  # offset -> size of each message that is pulled and not done
+        self._pending: dict[int, int] = {}  # offset -> size of each message that is pulled and not done
         # Invariant: ascending, and every offset in `_out` is in here.
         self._order: deque[int] = deque()
 
     @property
     def message_count(self) -> int:
         """The number of messages that are pulled and not done."""
-        return len(self._out)
+        return len(self._pending)
 
     @property
     def commit_offset(self) -> int:
         """The offset before which everything is done. It goes back only by `reset`."""
-        order, out = self._order, self._out
-        while order and order[0] not in out:
+        order, pending = self._order, self._pending
+        while order and order[0] not in pending:
             order.popleft()
         return order[0] if order else self.next_offset
 
@@ -61,7 +61,7 @@ class ProcessQueue:
         fresh = [message for message in messages if message.offset >= self.next_offset]
         for message in fresh:
             size = len(message.body)
-            self._out[message.offset] = size
+            self._pending[message.offset] = size
             self._order.append(message.offset)
             self.byte_count += size
         self.next_offset = max(self.next_offset, next_offset)
@@ -71,7 +71,7 @@ class ProcessQueue:
         """Record that a message is done. Return False if it is not in this window."""
         if generation != self.generation:
             return False
-        size = self._out.pop(offset, None)
+        size = self._pending.pop(offset, None)
         if size is None:
             return False
         self.byte_count -= size
@@ -82,5 +82,5 @@ class ProcessQueue:
         self.generation += 1
         self.next_offset = offset
         self.byte_count = 0
-        self._out.clear()
+        self._pending.clear()
         self._order.clear()

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.client.consume.process_queue import ProcessQueue
 from holdfast.client.messages.arguments import check_count
-from holdfast.client.messages.unpacking import read_some
+from holdfast.client.messages.unpacking import read_limited
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, RemoteProtocolError, UnreadableBatch
 from holdfast.model.filter import EVERYTHING
@@ -29,7 +29,7 @@ from holdfast.wire.cluster.route import MAPPING_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
-from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.records.inner_batch import BatchSupport
 from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 
 BATCH_MAX: Final = 32
@@ -47,7 +47,7 @@ class PullStatus(IntEnum):
     FOUND = ResponseCode.SUCCESS
     NOTHING_NEW = ResponseCode.PULL_NOT_FOUND
     NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
-    MOVED = ResponseCode.PULL_OFFSET_MOVED
+    OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 _STATUSES: Final = frozenset(PullStatus)
@@ -168,7 +168,7 @@ def pull_command(
         expression_type=subscription.expression_type,
         max_msg_bytes=BATCH_BYTES_MAX,
         broker_name=queue.broker_name,
-        opens_batches=Opening.WANTED.value,
+        batch_support=BatchSupport.REQUESTED.value,
     )
     command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
     if is_mock_broker(queue.broker_name):
@@ -189,29 +189,29 @@ def read_pull_answer(
     if answer.code not in _STATUSES:
         raise BrokerRefused(answer.code, answer.remark or "")
     try:
-        head = from_fields(PullAnswer, answer.fields)
+        header = from_fields(PullAnswer, answer.fields)
     except BadField as error:
         raise RemoteProtocolError(f"answer to a pull: {error}") from error
     messages: list[ReceivedMessage] = []
     unreadable: list[UnreadableBatch] = []
     unread: int | None = None
     if answer.code == PullStatus.FOUND:
-        messages, unread = read_some(
-            answer.body, queue, namespace=namespace, offset_delta=head.offset_delta or 0, unreadable=unreadable
+        messages, unread = read_limited(
+            answer.body, queue, namespace=namespace, offset_delta=header.offset_delta or 0, unreadable=unreadable
         )
-        messages = wanted(messages, subscription)
+        messages = filter_by_tags(messages, subscription)
     return PullOutcome(
         PullStatus(answer.code),
         messages,
-        head.next_begin_offset if unread is None else unread,
-        head.min_offset,
-        head.max_offset,
-        head.suggest_which_broker_id,
+        header.next_begin_offset if unread is None else unread,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
         unreadable,
     )
 
 
-def wanted(messages: list[ReceivedMessage], subscription: Subscription) -> list[ReceivedMessage]:
+def filter_by_tags(messages: list[ReceivedMessage], subscription: Subscription) -> list[ReceivedMessage]:
     """Return the messages that have a tag of *subscription*: the broker compares only hashes of tags."""
     tags = subscription.tags_set
     if not tags or subscription.sub_string == EVERYTHING:

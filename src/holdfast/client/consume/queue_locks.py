@@ -14,27 +14,27 @@ from typing import Final
 
 from holdfast.model.queue import MessageQueue
 
-BELIEF_MS: Final = 30_000
+LOCK_EXPIRY_MS: Final = 30_000
 RENEW_INTERVAL_S: Final = 20.0
 
 
-class QueueLocks:
+class HeldLocks:
     """The locks of one consumer."""
 
     def __init__(self) -> None:
-        self._asked_ms: dict[MessageQueue, int] = {}
+        self._requested_ms: dict[MessageQueue, int] = {}
 
-    def grant(self, queues: Iterable[MessageQueue], asked_ms: int) -> None:
+    def grant(self, queues: Iterable[MessageQueue], requested_ms: int) -> None:
         """Record locks granted to a request made at *asked_ms*: the broker's lease began later than that."""
         for queue in queues:
-            self._asked_ms[queue] = asked_ms
+            self._requested_ms[queue] = requested_ms
 
     def drop(self, queues: Iterable[MessageQueue]) -> None:
         """Record that *queues* are no longer locked for us."""
         for queue in queues:
-            self._asked_ms.pop(queue, None)
+            self._requested_ms.pop(queue, None)
 
     def is_held(self, queue: MessageQueue, now_ms: int) -> bool:
         """Return whether only this consumer may consume *queue*."""
-        asked_ms = self._asked_ms.get(queue)
-        return asked_ms is not None and now_ms - asked_ms < BELIEF_MS
+        requested_ms = self._requested_ms.get(queue)
+        return requested_ms is not None and now_ms - requested_ms < LOCK_EXPIRY_MS

@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
-from holdfast.client.cluster.queue_rpc import UNKNOWN_TO_BROKER, QueueCalls
-from holdfast.client.cluster.send_plan import backoff_ms, is_moved
+from holdfast.client.cluster.queue_rpc import UNKNOWN_TO_BROKER, QueueRpc
+from holdfast.client.cluster.send_plan import backoff_ms, is_not_leader
 from holdfast.client.consume.process_queue import ProcessQueue
 from holdfast.client.consume.pull_plan import (
     SUSPEND_MS,
@@ -52,28 +52,28 @@ _FLOW_CONTROL: Final = 215
 # A replica that hangs is noticed sooner than a master: the queue can be read elsewhere.
 _REPLICA_SUSPEND_MS: Final = 3_000
 _REPLICA_TIMEOUT_S: Final = 8.0
-_SHUN_S: Final = 30.0  # how long to avoid replicas after one failed: by then the master has noticed, too
+_REPLICA_AVOID_S: Final = 30.0  # how long to avoid replicas after one failed: by then the master has noticed, too
 _FLOW_CONTROL_PAUSE_S: Final = 0.02
 
 
-class ReaderPlan(msgspec.Struct, frozen=True):
+class ReaderContext(msgspec.Struct, frozen=True):
     """The options and callbacks shared by the readers of one consumer.
 
     Attributes:
         subscription: Returns the current subscription of a topic.
         limits: Returns the current limits of a window.
         deliver: Receives pulled messages, in order.
-        moved: Called when a window was reset, because its offset is not in the queue or an operator reset it.
+        offset_moved: Called when a window was reset, because its offset is not in the queue or an operator reset it.
         with_subscription: Include the filter in every pull, for consumers that send no heartbeats about it.
     """
 
     client: ClusterClient
-    calls: QueueCalls
+    rpc: QueueRpc
     group: str
     subscription: Callable[[str], Subscription]
     limits: Callable[[], PullLimits]
     deliver: Callable[[list[Delivery]], None]
-    moved: Callable[[MessageQueue, int], None]
+    offset_moved: Callable[[MessageQueue, int], None]
     namespace: str | None = None
     with_subscription: bool = False
 
@@ -82,21 +82,21 @@ class QueueReader:
     """The reader of one queue.
 
     Args:
-        plan: The options shared by all readers of the consumer.
+        context: The options shared by all readers of the consumer.
         queue: The queue.
         offset: The offset to begin at.
     """
 
-    def __init__(self, plan: ReaderPlan, queue: MessageQueue, offset: int) -> None:
+    def __init__(self, context: ReaderContext, queue: MessageQueue, offset: int) -> None:
         self.window = ProcessQueue(queue, offset)
         self.queue = queue
         self.pulled_ms = 0
         self.offset_end = offset
         self.is_paused = False
-        self._plan = plan
+        self._context = context
         self._broker_id = MASTER_ID  # where to pull: a master may name a replica close to us
-        self._shuns_replicas_until_s = 0.0
-        self._pulled_at: str | None = None  # the address of the last pull
+        self._avoids_replicas_until_s = 0.0
+        self._pulled_address: str | None = None  # the address of the last pull
         self._leader: Leader | None = None  # the leader of the queue, if the last answer came from another broker
         self._wake = asyncio.Event()
         self._resumed = asyncio.Event()
@@ -106,7 +106,7 @@ class QueueReader:
     def start(self) -> None:
         """Start to pull."""
         if self._task is None:
-            self._task = self._plan.client.spawn(self._read_forever())
+            self._task = self._context.client.spawn(self._read_forever())
 
     def stop(self) -> None:
         """Stop pulling. Delivered messages can still be finished."""
@@ -127,7 +127,7 @@ class QueueReader:
         if was_reading:
             self.start()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Check again whether the window has space."""
         self._wake.set()
 
@@ -136,13 +136,13 @@ class QueueReader:
         self._failures = 0
         self._resumed.set()
 
-    def follow(self) -> bool:
+    def follow_leader(self) -> bool:
         """Pull from the new leader of a logical queue if the last pull went elsewhere. Return whether that was so."""
-        if self._pulled_at is None or not is_mock_broker(self.queue.broker_name):
+        if self._pulled_address is None or not is_mock_broker(self.queue.broker_name):
             return False
-        if self._plan.calls.find_address(self.queue, self._broker_id) in {None, self._pulled_at}:
+        if self._context.rpc.find_address(self.queue, self._broker_id) in {None, self._pulled_address}:
             return False
-        self._pulled_at = None
+        self._pulled_address = None
         self._broker_id = MASTER_ID  # The next leader has other replicas.
         self._failures = 0
         self.stop()
@@ -156,7 +156,7 @@ class QueueReader:
             try:
                 outcome = await self._pull()
             except HoldfastError as error:
-                await self._pause(await self._pause_after(error))
+                await self._pause(await self._handle_error(error))
             else:
                 self._failures = 0
                 self._accept(outcome)
@@ -166,7 +166,7 @@ class QueueReader:
         """Switch to the leader that the last answer named, if that answer was relayed. Its messages are kept."""
         leader, self._leader = self._leader, None
         if leader is not None:
-            self._plan.client.learn_leader(self.queue, leader)
+            self._context.client.learn_leader(self.queue, leader)
             await asyncio.sleep(0)  # If the route changed, a callback has called `follow`, which cancels this task.
 
     async def _pause(self, pause_s: float) -> None:
@@ -177,41 +177,45 @@ class QueueReader:
 
     async def _wait_for_space(self) -> None:
         """Return once the window has space and the reader is not paused."""
-        while self.is_paused or not self._plan.limits().allow(self.window):
+        while self.is_paused or not self._context.limits().allow(self.window):
             self._wake.clear()
             await self._wake.wait()
 
     async def _pull(self) -> PullOutcome:
-        plan, window = self._plan, self.window
-        subscription = plan.subscription(self.queue.topic)
+        context, window = self._context, self.window
+        subscription = context.subscription(self.queue.topic)
         is_at_master = self._broker_id == MASTER_ID
         command = pull_command(
-            group=plan.group,
+            group=context.group,
             queue=self.queue,
             offset=window.next_offset,
             subscription=subscription,
             suspend_ms=SUSPEND_MS if is_at_master else _REPLICA_SUSPEND_MS,
-            with_subscription=plan.with_subscription,
+            with_subscription=context.with_subscription,
         )
-        if plan.client.unit is not None:
-            command.fields[SCOPE_FIELD] = plan.client.unit  # A broker of another unit may name a replica in this one.
+        if context.client.unit is not None:
+            command.fields[SCOPE_FIELD] = (
+                context.client.unit
+            )  # A broker of another unit may name a replica in this one.
         self.pulled_ms = now_ms()
-        self._pulled_at = plan.calls.address(self.queue, self._broker_id)
+        self._pulled_address = context.rpc.address(self.queue, self._broker_id)
         timeout_s = TIMEOUT_S if is_at_master else _REPLICA_TIMEOUT_S
-        answer = await plan.client.ask(self._pulled_at, command, timeout_s)
+        answer = await context.client.ask(self._pulled_address, command, timeout_s)
         self._leader = leader_in(answer)
-        return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
+        return read_pull_answer(answer, self.queue, subscription, namespace=context.namespace)
 
     def _accept(self, outcome: PullOutcome) -> None:
-        is_shunned = outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._shuns_replicas_until_s
-        self._broker_id = MASTER_ID if is_shunned else outcome.broker_id
+        is_avoided = (
+            outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._avoids_replicas_until_s
+        )
+        self._broker_id = MASTER_ID if is_avoided else outcome.broker_id
         self.offset_end = outcome.offset_max
-        if outcome.status is PullStatus.MOVED:
+        if outcome.status is PullStatus.OFFSET_MOVED:
             log.warning(
                 "queue %s: offset moves from %d to %d", self.queue, self.window.next_offset, outcome.next_offset
             )
             self.window.reset(outcome.next_offset)
-            self._plan.moved(self.queue, outcome.next_offset)
+            self._context.offset_moved(self.queue, outcome.next_offset)
             return
         for error in outcome.unreadable:
             # Its producer encoded it wrongly, and no later pull will succeed. Continue after it, but log an error.
@@ -219,9 +223,9 @@ class QueueReader:
         fresh = self.window.add(outcome.messages, outcome.next_offset)
         if fresh:
             generation = self.window.generation
-            self._plan.deliver([Delivery(message, self, generation) for message in fresh])
+            self._context.deliver([Delivery(message, self, generation) for message in fresh])
 
-    async def _pause_after(self, error: HoldfastError) -> float:
+    async def _handle_error(self, error: HoldfastError) -> float:
         """Try to remedy *error*, and return how long to wait before the next pull."""
         if isinstance(error, BrokerRefused) and error.code == _FLOW_CONTROL:
             return _FLOW_CONTROL_PAUSE_S
@@ -233,33 +237,33 @@ class QueueReader:
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
             return _CORRUPT_PAUSE_S
         self._failures += 1
-        if is_moved(error):
+        if is_not_leader(error):
             log.debug("pull of %s: %s", self.queue, error)
-            await self._plan.client.refresh_leaders(self.queue.topic)
+            await self._context.client.refresh_leaders(self.queue.topic)
             return backoff_ms(self._failures) / 1000
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
-        if _is_unknown_there(error):
+        if _is_client_unknown(error):
             with contextlib.suppress(RouteNotFound):
-                await self._plan.client.beat_one(self._plan.calls.address(self.queue))
-        self._plan.client.doubt(self.queue.topic)
+                await self._context.client.beat_one(self._context.rpc.address(self.queue))
+        self._context.client.doubt(self.queue.topic)
         return error_pause_s(self._failures)
 
     async def _leave_replica(self, error: HoldfastError) -> float:
         """Pull from the master again at once. A replica that only does not know us yet is tried once more."""
         log.debug("pull of %s at replica %d failed: %s", self.queue, self._broker_id, error)
-        if _is_unknown_there(error) and not self._failures:
+        if _is_client_unknown(error) and not self._failures:
             self._failures += 1
             with contextlib.suppress(RouteNotFound):
-                await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
+                await self._context.client.beat_one(self._context.rpc.address(self.queue, self._broker_id))
             return 0.0
         self._broker_id = MASTER_ID
-        self._shuns_replicas_until_s = asyncio.get_running_loop().time() + _SHUN_S
-        self._plan.client.doubt(self.queue.topic)
+        self._avoids_replicas_until_s = asyncio.get_running_loop().time() + _REPLICA_AVOID_S
+        self._context.client.doubt(self.queue.topic)
         return 0.0
 
 
-def _is_unknown_there(error: HoldfastError) -> bool:
+def _is_client_unknown(error: HoldfastError) -> bool:
     return isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER
 
 
@@ -278,4 +282,4 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     def finish(self) -> None:
         """Record that the message is done; there may be space for another pull now."""
         if self.reader.window.finish(self.message.offset, self.generation):
-            self.reader.nudge()
+            self.reader.wake()

@@ -17,16 +17,16 @@ import msgspec
 from holdfast.model.queue import MessageQueue
 
 
-def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
     """Return the queues of *me* by upstream's `AVG` strategy; none while *me* is not among the members."""
-    everything = sorted(queues)
-    everybody = sorted(set(members))
-    if me not in everybody:
+    sorted_queues = sorted(queues)
+    sorted_members = sorted(set(members))
+    if member not in sorted_members:
         return []
-    index, rest = everybody.index(me), len(everything) % len(everybody)
-    size = len(everything) // len(everybody) + (1 if index < rest else 0)
+    index, rest = sorted_members.index(member), len(sorted_queues) % len(sorted_members)
+    size = len(sorted_queues) // len(sorted_members) + (1 if index < rest else 0)
     start = index * size if index < rest else index * size + rest
-    return everything[start : start + size]
+    return sorted_queues[start : start + size]
 
 
 class AssignmentChange(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class AssignmentChange(msgspec.Struct, frozen=True):
         return bool(self.lost or self.gained)
 
 
-def plan_change(current: Iterable[MessageQueue], wanted: Iterable[MessageQueue]) -> AssignmentChange:
+def plan_change(current: Iterable[MessageQueue], target: Iterable[MessageQueue]) -> AssignmentChange:
     """Return the change from *current* to *wanted*."""
-    have, want = set(current), set(wanted)
+    have, want = set(current), set(target)
     return AssignmentChange(lost=tuple(sorted(have - want)), gained=tuple(sorted(want - have)))

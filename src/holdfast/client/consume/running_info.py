@@ -68,13 +68,13 @@ def encode_running_info(
     properties: Mapping[str, str], subscriptions: Iterable[Subscription], queues: Mapping[MessageQueue, QueueStatus]
 ) -> bytes:
     """Return the body of the answer to 307."""
-    wanted = list(subscriptions)
+    listed = list(subscriptions)
     return java_json.encode(
         _RunningInfo(
             properties=dict(properties),
-            subscription_set=wanted,
+            subscription_set=listed,
             mq_table=java_json.object_map(queues.items()),
-            status_table={subscription.topic: TopicStatus() for subscription in wanted},
+            status_table={subscription.topic: TopicStatus() for subscription in listed},
         )
     )
 

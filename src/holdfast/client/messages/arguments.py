@@ -113,7 +113,7 @@ def _check_datetime(name: str, value: datetime) -> None:
         raise ValueError(f"{name} is {value}, which has no timestamp: {error}") from error
 
 
-def check_place(name: str, value: object) -> None:
+def check_position(name: str, value: object) -> None:
     """Check that *value* is an offset, 'earliest', 'latest' or a datetime."""
     if isinstance(value, int) and not isinstance(value, bool):
         check_count(name, value)
@@ -142,12 +142,12 @@ def check_delay_level(value: object, *, least: int = 0) -> None:
 def check_body(value: object) -> None:
     """Check that *value* can be the body of a message."""
     if not isinstance(value, bytes):
-        how = ""
+        hint = ""
         if isinstance(value, str):
-            how = ": encode it, as in text.encode()"
+            hint = ": encode it, as in text.encode()"
         elif isinstance(value, bytearray | memoryview):
-            how = ": copy it, as in bytes(body)"
-        raise TypeError(f"body must be bytes, not {type(value).__name__}{how}")
+            hint = ": copy it, as in bytes(body)"
+        raise TypeError(f"body must be bytes, not {type(value).__name__}{hint}")
 
 
 def check_message(value: object) -> None:

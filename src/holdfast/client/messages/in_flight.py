@@ -26,7 +26,7 @@ class InFlight:
     def __len__(self) -> int:
         return self._count
 
-    async def ended(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once no operation is in flight. Any number of callers may wait."""
         if self._count:
             if self._ended is None:

@@ -55,7 +55,7 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
         TypeError: a field of the message has a wrong type.
         LocalProtocolError: the message cannot be sent unchanged; the text says why.
     """
-    text = unique_key(message_id) + describe(message, extra)
+    text = unique_key_property(message_id) + message_properties(message, extra)
     body, sys_flag = shrink(message.body, packing)
     check_body_size(len(body), packing.body_size_max)
     # UTF-8 needs at most four bytes for a character, so that only long texts need to be encoded to be counted.
@@ -73,12 +73,12 @@ def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
     return body, 0
 
 
-def unique_key(message_id: str) -> str:
+def unique_key_property(message_id: str) -> str:
     """Return the property that carries the message id. It comes first among the properties."""
     return f"{names.UNIQUE_KEY}\x01{message_id}\x02"
 
 
-def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
+def message_properties(message: Message, extra: Mapping[str, str] | None = None) -> str:
     """Return the properties of *message* that follow its id, and the system properties *extra*.
 
     Raises:
@@ -91,9 +91,9 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
         raise LocalProtocolError(fault)
     text = ""
     if message.key or message.keys:
-        text += _keys(message.key, message.keys)
+        text += _format_keys(message.key, message.keys)
     if message.tags:
-        text += _tag(message.tags)
+        text += _format_tag(message.tags)
     if message.delay_level:
         text += f"{names.DELAY}\x01{message.delay_level}\x02"
     if message.properties:
@@ -107,13 +107,13 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
     return text
 
 
-def describe_key(key: str) -> bytes:
+def key_properties(key: str) -> bytes:
     """Return the properties of a message that has only a key."""
-    return _keys(key, ()).encode() if key else b""
+    return _format_keys(key, ()).encode() if key else b""
 
 
 @lru_cache(maxsize=256)
-def describe_tag(tag: str) -> bytes:
+def tag_properties(tag: str) -> bytes:
     """Return the properties of a message that has only a tag. The latest results are cached, because tags repeat.
 
     Raises:
@@ -121,19 +121,19 @@ def describe_tag(tag: str) -> bytes:
         LocalProtocolError: the tag cannot be sent unchanged; the text says why.
     """
     check_text("tags", tag)
-    return _tag(tag).encode() if tag else b""
+    return _format_tag(tag).encode() if tag else b""
 
 
-def describe_all(messages: Sequence[Message]) -> list[bytes]:
+def all_properties(messages: Sequence[Message]) -> list[bytes]:
     """Return for each message the properties that follow its id, and check that all can be sent unchanged.
 
     Raises:
         TypeError: an item is not a message, or a field of it has a wrong type.
         LocalProtocolError: a message cannot be sent unchanged; the text says why.
     """
-    texts = [b"" if is_plain(message) else describe(message).encode() for message in messages]
+    texts = [b"" if is_plain(message) else message_properties(message).encode() for message in messages]
     for one_of_its_topic in {message.topic: message for message in messages}.values():
-        describe(one_of_its_topic)
+        message_properties(one_of_its_topic)
     check_body_size(max((len(message.body) for message in messages), default=0))
     check_properties_size(UNIQUE_KEY_SIZE_MAX + max(map(len, texts), default=0))
     return texts
@@ -174,7 +174,7 @@ def check_properties_size(size: int) -> None:
         raise LocalProtocolError(f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} can be stored")
 
 
-def _keys(key: str | None, keys: tuple[str, ...]) -> str:
+def _format_keys(key: str | None, keys: tuple[str, ...]) -> str:
     """Return the properties for the key, which chooses the queue, and for all keys by which to find the message."""
     # A key that contains blanks is indexed word by word, as in upstream's index.
     joined = KEY_SEPARATOR.join(keys if key is None else (key, *keys))
@@ -183,11 +183,11 @@ def _keys(key: str | None, keys: tuple[str, ...]) -> str:
     return f"{names.KEYS}\x01{joined}\x02{sharding}"
 
 
-def _tag(tag: str) -> str:
+def _format_tag(tag: str) -> str:
     _check_text("tag", tag)
     return f"{names.TAGS}\x01{tag}\x02"
 
 
-def _check_text(what: str, text: str) -> None:
+def _check_text(field: str, text: str) -> None:
     if NAME_END in text or VALUE_END in text:
-        raise LocalProtocolError(f"the {what} {text!r} contains a separator of properties (\\x01 or \\x02)")
+        raise LocalProtocolError(f"the {field} {text!r} contains a separator of properties (\\x01 or \\x02)")

@@ -28,9 +28,9 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """Upstream's name for the producer inside a consumer."""
 
 _FIRST_LEVEL: Final = 3
-_NEVER_AGAIN: Final = 0
+_NO_RETRIES: Final = 0
 # They describe the stored record, not the message: the broker sets them anew, or must not see them again.
-_NOT_CARRIED: Final = frozenset(
+_DROPPED_PROPERTIES: Final = frozenset(
     {
         names.TRANSACTION_PREPARED,
         names.RECONSUME_TIME,
@@ -43,7 +43,7 @@ _NOT_CARRIED: Final = frozenset(
 )
 
 
-class Retry(msgspec.Struct, frozen=True):
+class RetryMessage(msgspec.Struct, frozen=True):
     """A failed message to be sent to the retry topic.
 
     Attributes:
@@ -78,7 +78,7 @@ class Retry(msgspec.Struct, frozen=True):
         return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=self.body)
 
 
-def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max: int | None) -> Retry:
+def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max: int | None) -> RetryMessage:
     """Return the retry message for *message*.
 
     Args:
@@ -89,7 +89,7 @@ def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max
         retries_max: How often it may be redelivered; None lets the broker decide.
     """
     times = message.reconsume_times + 1
-    properties = {name: text for name, text in message.properties.items() if name not in _NOT_CARRIED}
+    properties = {name: text for name, text in message.properties.items() if name not in _DROPPED_PROPERTIES}
     properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
     properties[names.RETRY_TOPIC] = message.queue.topic
     level = delay_level or _FIRST_LEVEL + message.reconsume_times
@@ -97,12 +97,12 @@ def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max
     body, sys_flag = message.body, message.sys_flag & (COMPRESSED | CODEC_MASK)
     if not sys_flag & COMPRESSED:  # a body that is still compressed could not be uncompressed: keep it
         body, sys_flag = shrink(body, Packing())
-    return Retry(
+    return RetryMessage(
         retry_topic(group),
         body,
         format_properties(properties),
         sys_flag,
         message.flag,
         times,
-        _NEVER_AGAIN if delay_level < 0 else retries_max,
+        _NO_RETRIES if delay_level < 0 else retries_max,
     )

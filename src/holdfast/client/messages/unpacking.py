@@ -22,7 +22,7 @@ from holdfast.wire.records.inner_batch import is_inner_batch, unwrap_items
 from holdfast.wire.records.properties import find_property, parse_properties
 from holdfast.wire.records.record import StoredRecord, decode_records
 
-PLAIN_MAX: Final = 32 * 1024 * 1024
+UNCOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 """Once the compressed bodies of an answer have yielded this many bytes, the rest is left for another pull."""
 _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
@@ -78,23 +78,23 @@ def read_messages(
         UnreadableBatch: a batch that was stored whole cannot be opened.
     """
     found: list[UnreadableBatch] = []
-    messages, _ = read_some(
+    messages, _ = read_limited(
         body, queue, unreadable=found if unreadable is None else unreadable, namespace=namespace,
-        offset_delta=offset_delta, plain_max=None,
+        offset_delta=offset_delta, uncompressed_max=None,
     )  # fmt: skip
     if found:
         raise found[0]
     return messages
 
 
-def read_some(
+def read_limited(
     body: bytes,
     queue: MessageQueue | None,
     *,
     unreadable: list[UnreadableBatch],
     namespace: str | None = None,
     offset_delta: int = 0,
-    plain_max: int | None = PLAIN_MAX,
+    uncompressed_max: int | None = UNCOMPRESSED_BYTES_MAX,
 ) -> tuple[list[ReceivedMessage], int | None]:
     """Return the messages of the first records, and the offset of the first record that was not read.
 
@@ -105,23 +105,23 @@ def read_some(
         CorruptRecord: the checksum or the structure of a record is wrong.
     """
     messages: list[ReceivedMessage] = []
-    plain = 0
+    uncompressed = 0
     for record in decode_records(body):
         is_compressed = record.sys_flag & COMPRESSED
-        if is_compressed and plain_max is not None and plain > plain_max:
+        if is_compressed and uncompressed_max is not None and uncompressed > uncompressed_max:
             return messages, record.offset + offset_delta
         before = len(messages)
-        place = queue or MessageQueue(record.topic, "", record.queue_id)
+        source = queue or MessageQueue(record.topic, "", record.queue_id)
         if is_inner_batch(record.sys_flag):
             try:
-                messages += _open_batch(record, place, namespace, offset_delta)
+                messages += _open_batch(record, source, namespace, offset_delta)
             except UnreadableBatch as error:
                 unreadable.append(error)
         else:
-            message = _to_message(record, place, namespace, record.offset + offset_delta)
+            message = _to_message(record, source, namespace, record.offset + offset_delta)
             messages.append(message)
         if is_compressed:
-            plain += sum([len(message.body) for message in messages[before:]])
+            uncompressed += sum([len(message.body) for message in messages[before:]])
     return messages, None
 
 
@@ -150,8 +150,8 @@ def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None
 def _topic_of(record: StoredRecord, namespace: str | None) -> str:
     topic = record.topic
     if topic.startswith(RETRY_PREFIX):
-        sent_to = find_property(record.properties, _RETRY_TOPIC)
-        topic = topic if sent_to is None else sent_to.decode("utf-8", "replace")
+        origin_topic = find_property(record.properties, _RETRY_TOPIC)
+        topic = topic if origin_topic is None else origin_topic.decode("utf-8", "replace")
     return without_namespace(namespace, topic) if namespace else topic
 
 

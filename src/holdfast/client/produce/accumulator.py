@@ -27,15 +27,23 @@ from holdfast.client.messages.packing import (
     Outgoing,
     Packing,
     check_properties_size,
-    describe,
-    describe_key,
-    describe_tag,
+    key_properties,
+    message_properties,
     pack,
-    unique_key,
+    tag_properties,
+    unique_key_property,
 )
-from holdfast.client.produce.batch_lines import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
-from holdfast.client.produce.batch_plan import can_be_batched, encode_messages, pack_whole
-from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.batch_lines import (
+    MESSAGE_OVERHEAD_BYTES,
+    Batch,
+    Batching,
+    Item,
+    Line,
+    SendFuture,
+    TopicLines,
+)
+from holdfast.client.produce.batch_plan import can_be_batched, encode_messages, pack_inner_batch
+from holdfast.client.produce.key_sequencer import KeySequencer
 from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
 from holdfast.model.message import Message
@@ -43,10 +51,10 @@ from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.records.batch import ITEM_OVERHEAD
 
-Carry = Callable[[Parcel], Awaitable[Receipt]]
+SendParcel = Callable[[Parcel], Awaitable[Receipt]]
 
 # How many keys of a topic are cached with their lines and texts: hashing a key costs more than finding it here.
-_PLACES_MAX: Final = 100_000
+_CACHED_KEYS_MAX: Final = 100_000
 
 
 class Accumulator:
@@ -54,8 +62,8 @@ class Accumulator:
 
     Args:
         client: Knows the queues over which keys are spread.
-        carry: Sends one request.
-        order: The turns of keys, shared with the producer's other sends.
+        send_parcel: Sends one request.
+        sequencer: The turns of keys, shared with the producer's other sends.
         next_ids: Returns the given number of new ids.
         batching: The options for batches.
         packing: How to pack messages that are sent alone.
@@ -64,30 +72,30 @@ class Accumulator:
     def __init__(
         self,
         client: ClusterClient,
-        carry: Carry,
-        order: KeyOrder,
+        send_parcel: SendParcel,
+        sequencer: KeySequencer,
         *,
         next_ids: Callable[[int], list[str]],
         batching: Batching,
         packing: Packing,
     ) -> None:
         self._client = client
-        self._carry = carry
-        self._order = order
+        self._send_parcel = send_parcel
+        self._sequencer = sequencer
         self._next_ids = next_ids
         self._packing = packing
         self._linger_s = batching.linger_s
         self._bytes_max = batching.bytes_max
         self._messages_max = batching.messages_max
         self._codec = batching.codec
-        self._waiting_max = batching.waiting_bytes_max
-        self._id_size = len(unique_key(next_ids(1)[0]))
+        self._waiting_bytes_max = batching.waiting_bytes_max
+        self._id_size = len(unique_key_property(next_ids(1)[0]))
         self._overhead = ITEM_OVERHEAD + self._id_size
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, TopicLines] = {}
-        self._closed: set[Batch] = set()  # batches that no longer grow and are not acknowledged yet
-        self._waiting = 0  # bytes
-        self._admitting = 0  # callers that wait for space; no message may overtake them
+        self._closed_batches: set[Batch] = set()  # batches that no longer grow and are not acknowledged yet
+        self._waiting_bytes = 0  # bytes
+        self._waiting_callers = 0  # callers that wait for space; no message may overtake them
         self._admission = asyncio.Lock()
         self._space_freed: asyncio.Future[None] | None = None
 
@@ -97,7 +105,7 @@ class Accumulator:
 
     # Accepting messages.
 
-    def put(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+    def put(self, message: Message, future: SendFuture, queue: MessageQueue | None = None) -> None:
         """Accept *message* for *queue* or the queue of its key; *future* gets its outcome.
 
         Raises:
@@ -108,7 +116,7 @@ class Accumulator:
         if (
             lines is None
             or queue is not None
-            or self._admitting
+            or self._waiting_callers
             or message.keys is not NO_KEYS
             or message.properties
             or message.delay_level is not ZERO
@@ -120,21 +128,21 @@ class Accumulator:
         key, text, body_size = message.key, b"", len(message.body)
         if key is None:
             line = lines.unordered
-        elif key in lines.places and self._is_spread(lines):
-            line, text = lines.places[key]
+        elif key in lines.key_cache and self._is_spread(lines):
+            line, text = lines.key_cache[key]
         else:
             self._put_slowly(message, future, queue)
             return
         if message.tags is not None:
-            text += describe_tag(message.tags)
+            text += tag_properties(message.tags)
         size = self._overhead + body_size + len(text)
-        waiting = self._waiting + size + KEEP_BYTES
-        batch = line.open
-        if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_max:
+        waiting = self._waiting_bytes + size + MESSAGE_OVERHEAD_BYTES
+        batch = line.open_batch
+        if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_bytes_max:
             self._put_slowly(message, future, queue)
             return
         # The hot path: most messages join an open batch here, and this is all the work that each of them costs.
-        self._waiting = waiting
+        self._waiting_bytes = waiting
         batch.size += size
         batch.messages.append(message)
         batch.texts.append(text)
@@ -144,16 +152,17 @@ class Accumulator:
         if len(batch.messages) >= self._messages_max:
             self._close(line)
 
-    def _put_slowly(self, message: Message, future: Waiter, queue: MessageQueue | None) -> None:
+    def _put_slowly(self, message: Message, future: SendFuture, queue: MessageQueue | None) -> None:
         item = self._prepare(message, future)
-        if self._admitting or not self.has_room(item.size):
-            self._release_all()
+        if self._waiting_callers or not self.has_room(item.size):
+            self._close_all()
             raise ProducerFull(
-                f"{self._waiting} bytes wait for acknowledgement, at most {self._waiting_max} may: wait for a future"
+                f"{self._waiting_bytes} bytes wait for acknowledgement, at most {self._waiting_bytes_max} may: wait "
+                "for a future"
             )
         self._accept(item, queue)
 
-    def put_admitted(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+    def put_admitted(self, message: Message, future: SendFuture, queue: MessageQueue | None = None) -> None:
         """Accept *message* even if the limit is exceeded now: the caller asked `has_room` before.
 
         Raises:
@@ -165,49 +174,49 @@ class Accumulator:
             # The caller asked with the size of the body only, and other messages have arrived since.
             self._accept(self._prepare(message, future), queue)
 
-    async def put_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+    async def put_soon(self, message: Message, future: SendFuture, queue: MessageQueue | None = None) -> None:
         """Wait until there is space, then accept *message* as `put` does. Callers are admitted in order.
 
         Raises:
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
         item = self._prepare(message, future)
-        if not self._admitting and self.has_room(item.size):
+        if not self._waiting_callers and self.has_room(item.size):
             self._accept(item, queue)
             return
-        self._admitting += 1
+        self._waiting_callers += 1
         try:
             async with self._admission:
                 while not self.has_room(item.size):
-                    self._release_all()
+                    self._close_all()
                     self._space_freed = self.loop.create_future()
                     await self._space_freed
                 self._accept(item, queue)
         finally:
-            self._admitting -= 1
+            self._waiting_callers -= 1
 
     def has_room(self, size: int, ahead: int = 0) -> bool:
         """Return whether a message of *size* bytes would fit after *ahead* bytes that come before it."""
-        waiting = self._waiting + ahead
+        waiting = self._waiting_bytes + ahead
         # A message that is larger than the limit is accepted when nothing else waits.
-        return waiting + size + KEEP_BYTES <= self._waiting_max or not waiting
+        return waiting + size + MESSAGE_OVERHEAD_BYTES <= self._waiting_bytes_max or not waiting
 
-    def _prepare(self, message: Message, future: Waiter) -> Item:
+    def _prepare(self, message: Message, future: SendFuture) -> Item:
         """Return *message* prepared to join its batch.
 
         Raises:
             LocalProtocolError: the message cannot be sent unchanged; the text says why.
         """
-        text = describe(message).encode()
+        text = message_properties(message).encode()
         check_properties_size(self._id_size + len(text))
         size = self._overhead + len(message.body) + len(text)
-        alone = None
+        single = None
         if size > self._bytes_max or not can_be_batched(message):
-            alone = pack(message, self._next_ids(1)[0], self._packing)
-        return Item(message, text, future, size, alone)
+            single = pack(message, self._next_ids(1)[0], self._packing)
+        return Item(message, text, future, size, single)
 
     def _accept(self, item: Item, queue: MessageQueue | None) -> None:
-        self._waiting += item.size + KEEP_BYTES
+        self._waiting_bytes += item.size + MESSAGE_OVERHEAD_BYTES
         topic, key = item.message.topic, item.message.key
         lines = self._topics.get(topic)
         if lines is None:
@@ -217,7 +226,7 @@ class Accumulator:
         elif key is None:
             self._add(lines.unordered, item)
         elif lines.unrouted or (line := self._line_of_key(lines, key)) is None:
-            lines.places.clear()  # No message of these keys may join a line before those that wait for a route.
+            lines.key_cache.clear()  # No message of these keys may join a line before those that wait for a route.
             lines.unrouted.append(item)
             if lines.routing is None:
                 lines.routing = self._client.spawn(self._find_queues(lines))
@@ -231,12 +240,12 @@ class Accumulator:
             return None
         if route.publishable is not lines.publishable:
             self._spread(lines, route.publishable)
-        place = lines.places.get(key)
-        if place is not None:
-            return place[0]
+        cached = lines.key_cache.get(key)
+        if cached is not None:
+            return cached[0]
         line = lines.line_of(queue_for_key(key, route.publishable))
-        if len(lines.places) < _PLACES_MAX:
-            lines.places[key] = (line, describe_key(key))
+        if len(lines.key_cache) < _CACHED_KEYS_MAX:
+            lines.key_cache[key] = (line, key_properties(key))
         return line
 
     def _is_spread(self, lines: TopicLines) -> bool:
@@ -246,7 +255,7 @@ class Accumulator:
 
     def _spread(self, lines: TopicLines, publishable: tuple[MessageQueue, ...]) -> None:
         """Spread keys over new queues from now on. Messages in the old line of a key keep their earlier turn."""
-        for line in lines.every_line():
+        for line in lines.all_lines():
             self._close(line)
         lines.spread_over(publishable)
 
@@ -259,7 +268,7 @@ class Accumulator:
         except HoldfastError as error:
             failure = SendFailed(error, attempts=1, maybe_stored=False)
             for item in lines.end_routing():
-                self._waiting -= item.size + KEEP_BYTES
+                self._waiting_bytes -= item.size + MESSAGE_OVERHEAD_BYTES
                 if not item.future.done():
                     item.future.set_exception(failure)
             self._admit_next()
@@ -272,8 +281,8 @@ class Accumulator:
     # Batches.
 
     def _add(self, line: Line, item: Item) -> None:
-        batch = line.open
-        if batch is not None and (item.alone is not None or batch.size + item.size > self._bytes_max):
+        batch = line.open_batch
+        if batch is not None and (item.single is not None or batch.size + item.size > self._bytes_max):
             self._close(line)
             batch = None
         if batch is None:
@@ -282,77 +291,82 @@ class Accumulator:
         batch.texts.append(item.text)
         batch.futures.append(item.future)
         batch.size += item.size
-        batch.alone = item.alone
+        batch.single = item.single
         if item.message.key is not None:
             batch.keys.add(item.message.key)
-        if item.alone is not None or len(batch.messages) >= self._messages_max:
+        if item.single is not None or len(batch.messages) >= self._messages_max:
             self._close(line)
 
     def _open(self, line: Line) -> Batch:
-        batch = line.open = Batch(self.loop.create_future())
-        line.is_ripe = False
+        batch = line.open_batch = Batch(self.loop.create_future())
+        line.has_lingered = False
         if self._linger_s:
-            line.timer = self.loop.call_later(self._linger_s, self._ripen, line)
+            line.timer = self.loop.call_later(self._linger_s, self._end_linger, line)
         else:
-            line.timer = self.loop.call_soon(self._ripen, line)
+            line.timer = self.loop.call_soon(self._end_linger, line)
         return batch
 
-    def _ripen(self, line: Line) -> None:
-        line.is_ripe = True
-        self._pump(line)
+    def _end_linger(self, line: Line) -> None:
+        line.has_lingered = True
+        self._send_ready(line)
 
     def _close(self, line: Line) -> None:
         """Close the open batch: it no longer grows, and is sent as soon as possible."""
-        batch = line.open
+        batch = line.open_batch
         if batch is None:
             return
-        line.open = None
+        line.open_batch = None
         if line.timer is not None:
             line.timer.cancel()
         if batch.keys:
-            batch.turn = self._order.turn([(line.topic, key) for key in batch.keys])
+            batch.turn = self._sequencer.turn([(line.topic, key) for key in batch.keys])
             batch.turn.__enter__()
-        self._closed.add(batch)
-        line.closed.append(batch)
-        self._pump(line)
+        self._closed_batches.add(batch)
+        line.closed_batches.append(batch)
+        self._send_ready(line)
 
-    def _pump(self, line: Line) -> None:
+    def _send_ready(self, line: Line) -> None:
         """Send the batches that may be sent now."""
-        if line.open is not None and line.is_ripe and not line.closed and line.in_flight < line.in_flight_max:
+        if (
+            line.open_batch is not None
+            and line.has_lingered
+            and not line.closed_batches
+            and line.in_flight < line.in_flight_max
+        ):
             self._close(line)
-        while line.closed and line.in_flight < line.in_flight_max:
+        while line.closed_batches and line.in_flight < line.in_flight_max:
             line.in_flight += 1
-            self._client.spawn(self._send(line, line.closed.popleft()))
+            self._client.spawn(self._send(line, line.closed_batches.popleft()))
 
     async def _send(self, line: Line, batch: Batch) -> None:
         try:
             if batch.turn is not None:
-                await batch.turn.comes()
+                await batch.turn.wait_until_ready()
             ids, parcel = self._parcel_of(line, batch)
-            receipt = await self._carry(parcel)
+            receipt = await self._send_parcel(parcel)
         except asyncio.CancelledError:
-            batch.drop()
+            batch.cancel()
             raise
         except Exception as error:
-            batch.tell_failure(error)
+            batch.fail(error)
             if not isinstance(error, HoldfastError):
                 raise
         else:
-            batch.tell(ids, receipt.result)
+            batch.complete(ids, receipt.result)
         finally:
             if batch.turn is not None:
                 batch.turn.__exit__()
             batch.ended.set_result(None)
-            self._closed.discard(batch)
-            self._waiting -= batch.cost
+            self._closed_batches.discard(batch)
+            self._waiting_bytes -= batch.cost
             line.in_flight -= 1
-            self._pump(line)
+            self._send_ready(line)
             self._admit_next()
 
     def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
         """Return the ids of the messages and the parcel that carries them. A single message is not sent as a batch."""
-        if batch.alone is not None:
-            return [batch.alone.message_id], Parcel(line.topic, batch.alone, queue=line.queue)
+        if batch.single is not None:
+            return [batch.single.message_id], Parcel(line.topic, batch.single, queue=line.queue)
         messages = batch.messages
         batch_id, *ids = self._next_ids(1 + len(messages))
         if len(ids) == 1:
@@ -360,10 +374,10 @@ class Accumulator:
         body = encode_messages(messages, ids, batch.texts)
         return ids, Parcel(
             line.topic,
-            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            Outgoing(batch_id, unique_key_property(batch_id), body, 0, 0),
             queue=line.queue,
             code=RequestCode.SEND_BATCH_MESSAGE,
-            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+            encode_inner=partial(pack_inner_batch, messages, body, batch_id, self._codec),
         )
 
     def _admit_next(self) -> None:
@@ -372,7 +386,7 @@ class Accumulator:
 
     # Waiting for sends.
 
-    async def step_aside(self, keys: Iterable[tuple[str, str]]) -> None:
+    async def close_batches(self, keys: Iterable[tuple[str, str]]) -> None:
         """Return when all messages accepted so far for *keys*, pairs of topic and key, have their turns in line."""
         for topic, key in keys:
             lines = self._topics.get(topic)
@@ -380,8 +394,8 @@ class Accumulator:
                 continue
             if lines.routing is not None:
                 await asyncio.wait({lines.routing})
-            for line in lines.every_line():
-                if line.open is not None and key in line.open.keys:
+            for line in lines.all_lines():
+                if line.open_batch is not None and key in line.open_batch.keys:
                     self._close(line)
 
     async def flush(self) -> None:
@@ -389,13 +403,13 @@ class Accumulator:
         routing = [lines.routing for lines in self._topics.values() if lines.routing is not None]
         if routing:
             await asyncio.wait(routing)
-        self._release_all()
-        if self._closed:
-            await asyncio.wait({batch.ended for batch in self._closed})
+        self._close_all()
+        if self._closed_batches:
+            await asyncio.wait({batch.ended for batch in self._closed_batches})
 
     async def drain(self) -> None:
         """Return when no message waits and no caller waits for space. Call it only when no new messages can arrive."""
-        while self._waiting or self._admitting:
+        while self._waiting_bytes or self._waiting_callers:
             await self.flush()
             await asyncio.sleep(0)
 
@@ -406,7 +420,7 @@ class Accumulator:
             if lines is not None and not lines.is_busy:
                 del self._topics[topic]
 
-    def _release_all(self) -> None:
+    def _close_all(self) -> None:
         for lines in self._topics.values():
-            for line in lines.every_line():
+            for line in lines.all_lines():
                 self._close(line)

@@ -15,18 +15,18 @@ import msgspec
 
 from holdfast.client.messages.arguments import check_kind, check_seconds
 from holdfast.client.messages.packing import Outgoing
-from holdfast.client.produce.batch_plan import place_each
-from holdfast.client.produce.key_sequencer import Turn
+from holdfast.client.produce.batch_plan import item_results
+from holdfast.client.produce.key_sequencer import KeyTurn
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.records.compression import Codec
-from holdfast.wire.records.inner_batch import OPENED_SIZE_MAX
+from holdfast.wire.records.inner_batch import UNPACKED_SIZE_MAX
 
 # The limit of batches in flight for the messages of a topic that need no order.
 UNORDERED_IN_FLIGHT: Final = 4
 # About the memory that a waiting message needs besides its bytes: a future, an id, entries in some lists.
-KEEP_BYTES: Final = 512
+MESSAGE_OVERHEAD_BYTES: Final = 512
 _MESSAGES_MAX: Final = 32_767
 
 
@@ -70,13 +70,13 @@ def check_batch_size(bytes_max: int) -> None:
         ConfigError: *bytes_max* is too large.
     """
     check_kind("the size of a batch", bytes_max, int)
-    if bytes_max > OPENED_SIZE_MAX:
+    if bytes_max > UNPACKED_SIZE_MAX:
         raise ConfigError(
-            f"a batch may have up to {OPENED_SIZE_MAX} bytes, not {bytes_max}: no broker accepts larger ones"
+            f"a batch may have up to {UNPACKED_SIZE_MAX} bytes, not {bytes_max}: no broker accepts larger ones"
         )
 
 
-class Waiter(Protocol):
+class SendFuture(Protocol):
     """A future of asyncio or of another thread."""
 
     def done(self) -> bool:
@@ -101,9 +101,9 @@ class Item(msgspec.Struct, frozen=True):
 
     message: Message
     text: bytes
-    future: Waiter
+    future: SendFuture
     size: int
-    alone: Outgoing | None
+    single: Outgoing | None
 
 
 class Batch:
@@ -115,41 +115,41 @@ class Batch:
         futures: For each message, the future to complete.
         keys: The keys of the messages that have one.
         size: Their approximate total size.
-        alone: Instead of a batch: the request of the only message, because no batch may hold it.
+        single: Instead of a batch: the request of the only message, because no batch may hold it.
         turn: Its turn in the lines of its keys, once the batch is closed.
         ended: Done when all futures are completed.
     """
 
-    __slots__ = ("alone", "ended", "futures", "keys", "messages", "size", "texts", "turn")
+    __slots__ = ("ended", "futures", "keys", "messages", "single", "size", "texts", "turn")
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         self.messages: list[Message] = []
         self.texts: list[bytes] = []
-        self.futures: list[Waiter] = []
+        self.futures: list[SendFuture] = []
         self.keys: set[str] = set()
         self.size = 0
-        self.alone: Outgoing | None = None
-        self.turn: Turn | None = None
+        self.single: Outgoing | None = None
+        self.turn: KeyTurn | None = None
         self.ended = ended
 
     @property
     def cost(self) -> int:
         """The bytes that the batch counts towards `waiting_bytes_max`."""
-        return self.size + KEEP_BYTES * len(self.messages)
+        return self.size + MESSAGE_OVERHEAD_BYTES * len(self.messages)
 
-    def tell(self, ids: list[str], result: SendResult) -> None:
+    def complete(self, ids: list[str], result: SendResult) -> None:
         """Complete each future with the position of its message; *result* is the first one's."""
-        for future, place in zip(self.futures, place_each(ids, result), strict=True):
+        for future, item_result in zip(self.futures, item_results(ids, result), strict=True):
             if not future.done():
-                future.set_result(place)
+                future.set_result(item_result)
 
-    def tell_failure(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Fail each future with *error*."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Cancel each future: the outcome will not be known."""
         for future in self.futures:
             future.cancel()
@@ -161,28 +161,37 @@ class Line:
     Attributes:
         queue: The queue of all batches; None for any queue.
         in_flight: The number of batches in flight.
-        open: The batch that is growing.
-        is_ripe: Whether the open batch has lingered long enough to be sent.
+        open_batch: The batch that is growing.
+        has_lingered: Whether the open batch has lingered long enough to be sent.
         timer: Sets *is_ripe*.
-        closed: Earlier batches, which no longer grow.
+        closed_batches: Earlier batches, which no longer grow.
     """
 
-    __slots__ = ("closed", "in_flight", "in_flight_max", "is_ripe", "open", "queue", "timer", "topic")
+    __slots__ = (
+        "closed_batches",
+        "has_lingered",
+        "in_flight",
+        "in_flight_max",
+        "open_batch",
+        "queue",
+        "timer",
+        "topic",
+    )
 
     def __init__(self, topic: str, queue: MessageQueue | None) -> None:
         self.topic = topic
         self.queue = queue
         self.in_flight = 0
         self.in_flight_max = UNORDERED_IN_FLIGHT if queue is None else 1
-        self.open: Batch | None = None
-        self.is_ripe = False
+        self.open_batch: Batch | None = None
+        self.has_lingered = False
         self.timer: asyncio.Handle | None = None
-        self.closed: deque[Batch] = deque()
+        self.closed_batches: deque[Batch] = deque()
 
     @property
     def is_busy(self) -> bool:
         """Whether any batch waits or is in flight."""
-        return bool(self.in_flight or self.closed) or self.open is not None
+        return bool(self.in_flight or self.closed_batches) or self.open_batch is not None
 
 
 class TopicLines:
@@ -190,19 +199,19 @@ class TopicLines:
 
     Attributes:
         publishable: The queues over which keys are spread.
-        places: Recent keys, each with its line and with the properties of a message that has only this key.
+        key_cache: Recent keys, each with its line and with the properties of a message that has only this key.
         unrouted: Messages that arrived before the queues of their keys were known, in order.
         routing: The task that looks up these queues.
     """
 
-    __slots__ = ("lines", "name", "places", "publishable", "routing", "unordered", "unrouted")
+    __slots__ = ("key_cache", "lines", "name", "publishable", "routing", "unordered", "unrouted")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.unordered = Line(name, None)
         self.lines: dict[MessageQueue, Line] = {}
         self.publishable: tuple[MessageQueue, ...] = ()
-        self.places: dict[str, tuple[Line, bytes]] = {}
+        self.key_cache: dict[str, tuple[Line, bytes]] = {}
         self.unrouted: list[Item] = []
         self.routing: asyncio.Task[None] | None = None
 
@@ -216,7 +225,7 @@ class TopicLines:
     def spread_over(self, publishable: tuple[MessageQueue, ...]) -> None:
         """Spread keys over the queues *publishable* from now on."""
         self.publishable = publishable
-        self.places.clear()
+        self.key_cache.clear()
         self.lines = {queue: line for queue, line in self.lines.items() if line.is_busy}
 
     def end_routing(self) -> list[Item]:
@@ -225,11 +234,11 @@ class TopicLines:
         waiting, self.unrouted = self.unrouted, []
         return waiting
 
-    def every_line(self) -> tuple[Line, ...]:
+    def all_lines(self) -> tuple[Line, ...]:
         """Return all lines of the topic."""
         return (self.unordered, *self.lines.values())
 
     @property
     def is_busy(self) -> bool:
         """Whether any message waits or is in flight."""
-        return bool(self.unrouted) or any(line.is_busy for line in self.every_line())
+        return bool(self.unrouted) or any(line.is_busy for line in self.all_lines())

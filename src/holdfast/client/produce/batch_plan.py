@@ -28,7 +28,7 @@ from holdfast.wire.records.properties import NAME_END, VALUE_END
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
 
-class Group(msgspec.Struct, frozen=True, gc=False):
+class BatchRange(msgspec.Struct, frozen=True, gc=False):
     """Consecutive messages of a line that are sent together.
 
     Attributes:
@@ -42,7 +42,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     is_batch: bool
 
 
-def find_alone(topic: str, messages: Sequence[Message]) -> Sequence[int]:
+def find_unbatchable(topic: str, messages: Sequence[Message]) -> Sequence[int]:
     """Return the indexes of *messages*, all of one topic, that no batch may hold."""
     if topic.startswith(RETRY_PREFIX):
         return range(len(messages))
@@ -54,38 +54,38 @@ def can_be_batched(message: Message) -> bool:
     return not message.delay_level and not message.topic.startswith(RETRY_PREFIX)
 
 
-def plan_groups(sizes: Sequence[int], alone: Collection[int], bytes_max: int) -> Iterator[Group]:
+def plan_batches(sizes: Sequence[int], unbatchable: Collection[int], bytes_max: int) -> Iterator[BatchRange]:
     """Yield the groups in which to send a line.
 
     Args:
         sizes: The size of each message in a batch. One that is larger than *bytes_max* is sent alone.
-        alone: The indexes of messages that no batch may hold.
+        unbatchable: The indexes of messages that no batch may hold.
         bytes_max: The maximum size of a batch.
     """
     start = 0
-    for end in (*sorted(alone), len(sizes)):
-        yield from _cut(sizes, start, end, bytes_max)
+    for end in (*sorted(unbatchable), len(sizes)):
+        yield from _split(sizes, start, end, bytes_max)
         if end < len(sizes):
-            yield Group(end, end + 1, is_batch=False)
+            yield BatchRange(end, end + 1, is_batch=False)
         start = end + 1
 
 
-def _cut(sizes: Sequence[int], start: int, end: int, bytes_max: int) -> Iterator[Group]:
+def _split(sizes: Sequence[int], start: int, end: int, bytes_max: int) -> Iterator[BatchRange]:
     ends = [0, *accumulate(sizes[start:end])]
     at, last = 0, end - start
     while at < last:
         stop = min(bisect_right(ends, ends[at] + bytes_max) - 1, at + COUNT_MAX)
         is_batch = stop > at
         stop = max(stop, at + 1)
-        yield Group(start + at, start + stop, is_batch)
+        yield BatchRange(start + at, start + stop, is_batch)
         at = stop
 
 
 def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequence[bytes]) -> bytes:
     """Return the body of a batch of *messages*. *texts* are their properties after their ids."""
-    begin = names.UNIQUE_KEY + NAME_END
+    prefix = names.UNIQUE_KEY + NAME_END
     # Encoding one joined text and splitting it is many times faster than encoding each id. No id holds a line feed.
-    all_ids = begin + f"{VALUE_END}\n{begin}".join(ids) + VALUE_END
+    all_ids = prefix + f"{VALUE_END}\n{prefix}".join(ids) + VALUE_END
     unique_keys = all_ids.encode().split(b"\n")
     flags, bodies = [message.flag for message in messages], [message.body for message in messages]
     return (
@@ -93,7 +93,7 @@ def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequ
     )
 
 
-def place_each(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]:
+def item_results(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]:
     """Return the position of each message of a batch: consecutive offsets from *result*, the position of the first."""
     split_ids = result.offset_id.split(",")
     # A batch that was stored whole is one record and has one id.
@@ -101,7 +101,7 @@ def place_each(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]:
     return map(SendResult, ids, repeat(result.queue), count(result.offset), offset_ids, repeat(result.status))
 
 
-def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
+def pack_inner_batch(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
     """Return the inner batch of the items *body*, for brokers that store batches whole. Item ids follow *batch_id*.
 
     Return None if the keys do not fit into the properties of the batch: then the normal form of a batch is better,
@@ -113,7 +113,9 @@ def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: C
             keys.update(dict.fromkeys(message.keys))
     try:
         tags = {message.tags for message in messages}
-        whole = wrap_items(body, len(messages), batch_id, keys=keys, tags=tags, codec=codec, ids_follow=True)
+        inner_batch = wrap_items(
+            body, len(messages), batch_id, keys=keys, tags=tags, codec=codec, has_sequential_ids=True
+        )
     except LocalProtocolError:
         return None
-    return Outgoing(batch_id, whole.properties, whole.body, whole.sys_flag, 0)
+    return Outgoing(batch_id, inner_batch.properties, inner_batch.body, inner_batch.sys_flag, 0)

@@ -20,12 +20,12 @@ from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.heartbeat import KEEPS_BATCHES_WHOLE
+from holdfast.wire.requests.heartbeat import INNER_BATCH_CAPABILITY
 
 _PATIENCE_S: Final = 1.0
 
 
-class WholeBatches:
+class InnerBatchSupport:
     """The support for whole batches, as one producer knows it, by topic and broker.
 
     Args:
@@ -34,48 +34,48 @@ class WholeBatches:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._kinds: dict[tuple[str, str], bool] = {}  # by topic and address
-        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._supported: dict[tuple[str, str], bool] = {}  # by topic and address
+        self._queries: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def find_out(self, topic: str, address: str) -> bool:
+    async def is_supported(self, topic: str, address: str) -> bool:
         """Return whether the broker at *address* stores batches of *topic* whole. Ask it first if that is unknown."""
-        place = (topic, address)
-        if place not in self._kinds:
-            asking = self._asking.get(place)
-            if asking is None:
-                asking = self._asking[place] = self._client.spawn(self._ask(topic, address))
-            await asyncio.wait({asking}, timeout=_PATIENCE_S)
-            if not asking.done():
-                self._kinds[place] = False
-        return self._kinds.get(place, False)
+        key = (topic, address)
+        if key not in self._supported:
+            query = self._queries.get(key)
+            if query is None:
+                query = self._queries[key] = self._client.spawn(self._update(topic, address))
+            await asyncio.wait({query}, timeout=_PATIENCE_S)
+            if not query.done():
+                self._supported[key] = False
+        return self._supported.get(key, False)
 
-    def refused(self, topic: str, address: str) -> None:
+    def mark_unsupported(self, topic: str, address: str) -> None:
         """Record that a broker refused a whole batch: it gets no more of them."""
-        self._kinds[topic, address] = False
+        self._supported[topic, address] = False
 
     def forget(self, topics: Iterable[str]) -> None:
         """Discard the state of *topics*."""
         gone = {*topics}
-        self._kinds = {place: known for place, known in self._kinds.items() if place[0] not in gone}
+        self._supported = {key: supported for key, supported in self._supported.items() if key[0] not in gone}
 
     def forget_broker(self, address: str) -> None:
         """Discard the state of a broker that disconnected: a different broker may return at its address.
 
         Answers of the old one that are still in flight are ignored.
         """
-        self._kinds = {place: known for place, known in self._kinds.items() if place[1] != address}
-        self._asking = {place: asking for place, asking in self._asking.items() if place[1] != address}
+        self._supported = {key: supported for key, supported in self._supported.items() if key[1] != address}
+        self._queries = {key: query for key, query in self._queries.items() if key[1] != address}
 
-    async def _ask(self, topic: str, address: str) -> None:
-        place = (topic, address)
+    async def _update(self, topic: str, address: str) -> None:
+        key = (topic, address)
         is_whole = await self._query(topic, address)
-        if self._asking.get(place) is not asyncio.current_task():
+        if self._queries.get(key) is not asyncio.current_task():
             return  # The broker that was asked has disconnected.
-        del self._asking[place]
+        del self._queries[key]
         if is_whole is None:
-            self._kinds.pop(place, None)
+            self._supported.pop(key, None)
         else:
-            self._kinds[place] = is_whole
+            self._supported[key] = is_whole
 
     async def _query(self, topic: str, address: str) -> bool | None:
         """Ask the broker at *address* whether it stores batches whole; return None if it may know later."""
@@ -83,7 +83,7 @@ class WholeBatches:
         try:
             if not self._client.capabilities_of(address):
                 await self._client.beat_one(address)
-            if KEEPS_BATCHES_WHOLE not in self._client.capabilities_of(address):
+            if INNER_BATCH_CAPABILITY not in self._client.capabilities_of(address):
                 return False
             answer = await self._client.invoke(address, command)
             return java_json.decode(answer.body, TopicConfig).has_batch_index

@@ -17,30 +17,30 @@ from collections.abc import Hashable, Iterable
 from typing import Self
 
 
-class KeyOrder:
+class KeySequencer:
     """The lines of turns of one producer."""
 
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
         # Invariant: no line is empty; the first turn of each has come, or waits to become first in another line.
-        self._lines: dict[Hashable, list[Turn]] = {}
+        self._lines: dict[Hashable, list[KeyTurn]] = {}
 
-    def turn(self, keys: Iterable[Hashable]) -> Turn:
+    def turn(self, keys: Iterable[Hashable]) -> KeyTurn:
         """Join the lines of *keys*, each given once: `with order.turn(keys) as turn: await turn.comes(); ...`."""
-        return Turn(self._lines, keys)
+        return KeyTurn(self._lines, keys)
 
 
-class Turn:
+class KeyTurn:
     """A place in the lines of some keys. Leaving the block gives it up, whether or not the turn had come."""
 
-    __slots__ = ("_came", "_keys", "_lines", "_lines_ahead")
+    __slots__ = ("_keys", "_lines", "_lines_ahead", "_ready")
 
-    def __init__(self, lines: dict[Hashable, list[Turn]], keys: Iterable[Hashable]) -> None:
+    def __init__(self, lines: dict[Hashable, list[KeyTurn]], keys: Iterable[Hashable]) -> None:
         self._lines = lines
         self._keys = keys
         self._lines_ahead = 0  # the number of lines in which another turn is ahead
-        self._came: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
         lines = self._lines
@@ -65,18 +65,18 @@ class Turn:
                 line[0].advance()
 
     @property
-    def has_come(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether all earlier turns with one of the keys have ended."""
         return not self._lines_ahead
 
-    async def comes(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Return when the turn has come."""
         if self._lines_ahead:
-            self._came = asyncio.get_running_loop().create_future()
-            await self._came
+            self._ready = asyncio.get_running_loop().create_future()
+            await self._ready
 
     def advance(self) -> None:
         """Record that this turn is now first in one of its lines."""
         self._lines_ahead -= 1
-        if not self._lines_ahead and self._came is not None and not self._came.done():
-            self._came.set_result(None)
+        if not self._lines_ahead and self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)

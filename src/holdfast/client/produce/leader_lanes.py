@@ -14,7 +14,7 @@ import asyncio
 from holdfast.model.queue import MessageQueue
 
 
-class QueueLanes:
+class LeaderLanes:
     """The logical queues to which one producer has sends in flight."""
 
     __slots__ = ("_lanes",)
@@ -43,7 +43,7 @@ class QueueLanes:
             if lane.drained is not None:
                 lane.drained.set()
 
-    async def drained(self, queue: MessageQueue) -> None:
+    async def wait_until_drained(self, queue: MessageQueue) -> None:
         """Return when no send to *queue* is in flight; another may begin right afterwards."""
         lane = self._lanes.get(queue)
         if lane is not None:

@@ -42,26 +42,26 @@ class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     store_host: str = ""
 
 
-class ReplyDesk:
+class PendingRequests:
     """The pending requests of one producer."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        self._pending: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     def begin(self) -> tuple[str, asyncio.Future[ReceivedMessage]]:
         """Return a new correlation id and the future of its reply."""
         correlation_id = str(uuid.uuid4())
         reply: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = reply
-        reply.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
+        self._pending[correlation_id] = reply
+        reply.add_done_callback(lambda _: self._pending.pop(correlation_id, None))
         return correlation_id, reply
 
-    async def take(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may push
+    async def handle_reply(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may push
         """Complete the request that a pushed reply (326) answers, if it is still pending."""
         message = _read_reply(command)
-        waiting = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+        pending = self._pending.get(message.properties.get(names.CORRELATION_ID, ""))
+        if pending is not None and not pending.done():
+            pending.set_result(message)
         return response(command)
 
 
@@ -106,11 +106,11 @@ def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, 
     Raises:
         LocalProtocolError: *request* does not ask for a reply.
     """
-    wanted = {
+    routing = {
         name: request.properties.get(name, "")
         for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TIME_TO_LIVE)
     }
     cluster = request.properties.get(names.CLUSTER)
-    if not cluster or not wanted[names.CORRELATION_ID] or not wanted[names.REPLY_TO_CLIENT]:
+    if not cluster or not routing[names.CORRELATION_ID] or not routing[names.REPLY_TO_CLIENT]:
         raise LocalProtocolError(f"message {request.message_id} is no request: no client waits for a reply to it")
-    return Message(cluster + _REPLY_TOPIC_SUFFIX, body), wanted | {names.MESSAGE_TYPE: _REPLY}
+    return Message(cluster + _REPLY_TOPIC_SUFFIX, body), routing | {names.MESSAGE_TYPE: _REPLY}

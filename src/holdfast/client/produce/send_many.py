@@ -16,9 +16,16 @@ from typing import Final, cast
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.send_plan import queue_for_key
-from holdfast.client.messages.packing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key
+from holdfast.client.messages.packing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key_property
 from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
-from holdfast.client.produce.batch_plan import Group, encode_messages, find_alone, pack_whole, place_each, plan_groups
+from holdfast.client.produce.batch_plan import (
+    BatchRange,
+    encode_messages,
+    find_unbatchable,
+    item_results,
+    pack_inner_batch,
+    plan_batches,
+)
 from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
@@ -27,16 +34,16 @@ from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.records.batch import ITEM_OVERHEAD
 from holdfast.wire.records.compression import Codec
 
-Carry = Callable[[Parcel], Awaitable[Receipt]]
-_Place = tuple[str, MessageQueue | None]
+SendParcel = Callable[[Parcel], Awaitable[Receipt]]
+_LineKey = tuple[str, MessageQueue | None]
 
 
-class BatchSender:
+class SendMany:
     """One call of `send_many`.
 
     Args:
         client: Knows the queues over which keys are spread.
-        carry: Sends one request.
+        send_parcel: Sends one request.
         messages: The messages; their topics are as the wire knows them.
         texts: For each message, the properties that follow its id.
         next_ids: Returns the given number of new ids.
@@ -47,7 +54,7 @@ class BatchSender:
     def __init__(
         self,
         client: ClusterClient,
-        carry: Carry,
+        send_parcel: SendParcel,
         messages: Sequence[Message],
         texts: Sequence[bytes],
         *,
@@ -57,7 +64,7 @@ class BatchSender:
     ) -> None:
         self._client = client
         self._timeout_s = timeout_s
-        self._carry = carry
+        self._send_parcel = send_parcel
         self._messages = messages
         self._texts = texts
         self._next_ids = next_ids
@@ -73,12 +80,12 @@ class BatchSender:
             SendFailed: the queues of a topic are unknown; nothing was sent.
         """
         lines = await self._find_lines()
-        await asyncio.gather(*(self._send_line(place, line, bytes_max) for place, line in lines.items()))
+        await asyncio.gather(*(self._send_line(line_key, line, bytes_max) for line_key, line in lines.items()))
         if self._has_failed:
             raise SendManyFailed(self._results)
         return cast("list[SendResult]", self._results)
 
-    async def _find_lines(self) -> dict[_Place, Sequence[int]]:
+    async def _find_lines(self) -> dict[_LineKey, Sequence[int]]:
         """Return the indexes of the messages of each line. Only messages with keys have a queue."""
         messages = self._messages
         topics = {message.topic for message in messages}
@@ -88,14 +95,14 @@ class BatchSender:
             topic: await self._queues_of(topic)
             for topic in {message.topic for message in messages if message.key is not None}
         }
-        lines: dict[_Place, Sequence[int]] = {}
-        found: dict[tuple[str, str | None], list[int]] = {}
+        lines: dict[_LineKey, Sequence[int]] = {}
+        lines_by_key: dict[tuple[str, str | None], list[int]] = {}
         for index, message in enumerate(messages):
-            line = found.get((message.topic, message.key))
+            line = lines_by_key.get((message.topic, message.key))
             if line is None:
                 queue = None if message.key is None else queue_for_key(message.key, queues[message.topic])
                 line = cast("list[int]", lines.setdefault((message.topic, queue), []))
-                found[message.topic, message.key] = line
+                lines_by_key[message.topic, message.key] = line
             line.append(index)
         return lines
 
@@ -108,47 +115,47 @@ class BatchSender:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
         return queues
 
-    async def _send_line(self, place: _Place, line: Sequence[int], bytes_max: int) -> None:
+    async def _send_line(self, line_key: _LineKey, line: Sequence[int], bytes_max: int) -> None:
         messages = [self._messages[index] for index in line]
         texts = [self._texts[index] for index in line]
         overhead = ITEM_OVERHEAD + UNIQUE_KEY_SIZE_MAX
         sizes = [overhead + len(message.body) + len(text) for message, text in zip(messages, texts, strict=True)]
-        groups = list(plan_groups(sizes, find_alone(place[0], messages), bytes_max))
+        ranges = list(plan_batches(sizes, find_unbatchable(line_key[0], messages), bytes_max))
         # Requests with keys are sent one after another: a request could overtake an earlier one that is retried.
-        together = min(len(groups), UNORDERED_IN_FLIGHT if place[1] is None else 1)
-        left = iter(groups)
-        await asyncio.gather(*(self._send_groups(place, line, left) for _ in range(together)))
+        concurrency = min(len(ranges), UNORDERED_IN_FLIGHT if line_key[1] is None else 1)
+        remaining = iter(ranges)
+        await asyncio.gather(*(self._send_ranges(line_key, line, remaining) for _ in range(concurrency)))
 
-    async def _send_groups(self, place: _Place, line: Sequence[int], groups: Iterator[Group]) -> None:
+    async def _send_ranges(self, line_key: _LineKey, line: Sequence[int], ranges: Iterator[BatchRange]) -> None:
         """Send the groups one after another, as long as there are any."""
-        for group in groups:
-            indexes = line[group.start : group.stop]
-            ids, parcel = self._parcel_of(place, indexes, is_batch=group.is_batch)
+        for batch_range in ranges:
+            indexes = line[batch_range.start : batch_range.stop]
+            ids, parcel = self._parcel_of(line_key, indexes, is_batch=batch_range.is_batch)
             try:
-                receipt = await self._carry(parcel)
+                receipt = await self._send_parcel(parcel)
             except SendFailed as error:
                 self._has_failed = True
                 for index in indexes:
                     self._results[index] = error
             else:
-                for index, result in zip(indexes, place_each(ids, receipt.result), strict=True):
+                for index, result in zip(indexes, item_results(ids, receipt.result), strict=True):
                     self._results[index] = result
 
-    def _parcel_of(self, place: _Place, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
+    def _parcel_of(self, line_key: _LineKey, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
         """Return the ids of the messages and the parcel that carries them."""
-        topic, queue = place
+        topic, queue = line_key
         messages = [self._messages[index] for index in indexes]
         batch_id, *ids = self._next_ids(1 + len(messages))
         if not is_batch:
-            return ids, Parcel(topic, pack(messages[0], ids[0], _PLAIN), queue=queue)
+            return ids, Parcel(topic, pack(messages[0], ids[0], _UNCOMPRESSED), queue=queue)
         body = encode_messages(messages, ids, [self._texts[index] for index in indexes])
         return ids, Parcel(
             topic,
-            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            Outgoing(batch_id, unique_key_property(batch_id), body, 0, 0),
             queue=queue,
             code=RequestCode.SEND_BATCH_MESSAGE,
-            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+            encode_inner=partial(pack_inner_batch, messages, body, batch_id, self._codec),
         )
 
 
-_PLAIN: Final = Packing(compress_over=None)
+_UNCOMPRESSED: Final = Packing(compress_over=None)

@@ -30,7 +30,7 @@ from holdfast.client.cluster.send_plan import (
     RETRYABLE_CODES,
     RoundRobin,
     backoff_ms,
-    is_moved,
+    is_not_leader,
     is_retryable,
     is_route_stale,
     is_topic_unknown,
@@ -38,8 +38,8 @@ from holdfast.client.cluster.send_plan import (
     queue_for_key,
 )
 from holdfast.client.messages.packing import Outgoing
-from holdfast.client.produce.inner_batch_support import WholeBatches
-from holdfast.client.produce.leader_lanes import QueueLanes
+from holdfast.client.produce.inner_batch_support import InnerBatchSupport
+from holdfast.client.produce.leader_lanes import LeaderLanes
 from holdfast.client.routes.route_table import TopicRoute
 from holdfast.model.errors import (
     BrokerRefused,
@@ -55,9 +55,9 @@ from holdfast.model.errors import (
 from holdfast.model.leadership import Leader
 from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import NOBODY, is_mock_broker, to_shown_broker, to_wire_broker
+from holdfast.model.scope import NO_BROKER, is_mock_broker, to_shown_broker, to_wire_broker
 from holdfast.runtime.pool import Connection
-from holdfast.wire.frames.codes import FIRST_5, RequestCode, ResponseCode
+from holdfast.wire.frames.codes import VERSION_5_0, RequestCode, ResponseCode
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.requests.send_request import OutgoingFields, SendReply, SendTemplate
 
@@ -71,7 +71,7 @@ _ROUNDS_AT_ONCE: Final = 3
 _REFRESH_INTERVAL_S: Final = 1.0
 
 # How long to avoid a queue without a leader, if there are others.
-_UNLED_S: Final = 30.0
+_LEADERLESS_AVOID_S: Final = 30.0
 
 # The expected errors of an attempt; any other is a bug.
 _Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
@@ -86,8 +86,9 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
         queue: The only queue it may go to; None to choose.
         key: Chooses the queue, if there is no *queue*.
         code: The request code of the send.
-        whole: Encodes the batch for brokers that store batches whole; may return None if it cannot be encoded so.
-        is_whole: *outgoing* is such a batch: it is sent only to a broker that stores it whole.
+        encode_inner: Encodes the batch for brokers that store batches whole; may return None if it cannot be encoded
+            so.
+        is_inner_batch: *outgoing* is such a batch: it is sent only to a broker that stores it whole.
     """
 
     topic: str
@@ -95,8 +96,8 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     queue: MessageQueue | None = None
     code: int = RequestCode.SEND_MESSAGE_V2
-    whole: Callable[[], Outgoing | None] | None = None
-    is_whole: bool = False
+    encode_inner: Callable[[], Outgoing | None] | None = None
+    is_inner_batch: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +122,7 @@ class Sender:
         client: The connection to the cluster.
         group: The producer group, as the wire knows it.
         retries: The default number of retries of a send.
-        whole: Knows which brokers store batches whole; None to send no whole batches.
+        inner_batch_support: Knows which brokers store batches whole; None to send no whole batches.
     """
 
     def __init__(
@@ -130,18 +131,18 @@ class Sender:
         group: str,
         *,
         retries: int = RETRIES_DEFAULT,
-        whole: WholeBatches | None = None,
+        inner_batch_support: InnerBatchSupport | None = None,
     ) -> None:
         self._client = client
         self._group = group
         self._retries = retries
-        self._whole = whole
-        self._turn = RoundRobin(client.random)
-        self._lanes = QueueLanes()
+        self._inner_batch_support = inner_batch_support
+        self._round_robin = RoundRobin(client.random)
+        self._lanes = LeaderLanes()
         self._templates: dict[tuple[str, str], SendTemplate] = {}
         self._hosts: dict[str, str] = {}  # address to the prefix of the ids of messages stored there
-        self._looked_s: dict[str, float] = {}
-        self._unled_s: dict[MessageQueue, float] = {}  # when a broker reported that the queue has no leader
+        self._refreshed_s: dict[str, float] = {}
+        self._leaderless_s: dict[MessageQueue, float] = {}  # when a broker reported that the queue has no leader
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
         """Send *parcel* and return its receipt. *retries* overrides the default number of retries.
@@ -165,34 +166,34 @@ class Sender:
 
     async def _retry(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
         """Retry after an attempt that ended with *error*, until a send succeeds or no retry is left."""
-        stays = parcel.key is not None or parcel.queue is not None
+        is_queue_fixed = parcel.key is not None or parcel.queue is not None
         elapsed_s = monotonic() - tries.begun_s
         while True:
             known = self._client.routes.find(parcel.topic)
             is_static = known is not None and bool(known.leaders)
-            tries.note(error, queue, stays=stays, is_static=is_static)
+            tries.record(error, queue, is_queue_fixed=is_queue_fixed, is_static=is_static)
             if tries.is_over or monotonic() >= tries.deadline_s:
                 raise tries.to_failure(error)
             if isinstance(error, NoLeader) and queue is not None:
-                self._unled_s[queue] = monotonic()
-            if stays and is_moved(error) and queue is not None:
-                is_late = isinstance(error, NoLeader) or elapsed_s > tries.left_s
-                if is_late and not await self._finds_leader(queue):
+                self._leaderless_s[queue] = monotonic()
+            if is_queue_fixed and is_not_leader(error) and queue is not None:
+                is_late = isinstance(error, NoLeader) or elapsed_s > tries.remaining_s
+                if is_late and not await self._has_new_leader(queue):
                     raise tries.to_failure(error)
-            avoid = await self._prepare_retry(parcel, queue, error, tries)
+            avoid_broker = await self._prepare_retry(parcel, queue, error, tries)
             if parcel.key is None:
                 queue = None
             begun_s = monotonic()
             try:
                 route = self._client.routes.find(parcel.topic)
-                route = route or await self._client.publish_route(parcel.topic, timeout_s=tries.left_s)
-                queue = queue or self.choose(parcel, route, avoid)
+                route = route or await self._client.publish_route(parcel.topic, timeout_s=tries.remaining_s)
+                queue = queue or self.choose(parcel, route, avoid_broker)
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
-                return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
+                return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.remaining_s))
             except _FAILURES as again:
                 error, elapsed_s = again, monotonic() - begun_s
 
-    async def _finds_leader(self, queue: MessageQueue) -> bool:
+    async def _has_new_leader(self, queue: MessageQueue) -> bool:
         """Return whether a name server knows another leader of *queue* than the broker that refused a send.
 
         The broker had waited for a leader before it refused. If it knows that there is none, waiting does not help. If
@@ -200,11 +201,11 @@ class Sender:
         whether the message was stored. The refusal says more.
         """
         known = self._client.routes.find(queue.topic)
-        before = NOBODY if known is None else known.broker_of(queue)
+        old_leader = NO_BROKER if known is None else known.broker_of(queue)
         with contextlib.suppress(*_FAILURES):
             await self._client.refresh_leaders(queue.topic)
         route = self._client.routes.find(queue.topic)
-        return route is not None and route.broker_of(queue) not in {before, NOBODY}
+        return route is not None and route.broker_of(queue) not in {old_leader, NO_BROKER}
 
     async def send_one_way(self, parcel: Parcel, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """Write *parcel* to a connection. Whether it arrives is unknown.
@@ -220,22 +221,24 @@ class Sender:
             queue = self.choose(parcel, route, None)
             connection = await self._connect(route, queue)
             if connection.is_full:
-                await connection.has_room()
+                await connection.wait_until_writable()
         except _FAILURES as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        head = self._head(parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True)
-        connection.write(head, parcel.outgoing.body)
+        header = self._encode_header(parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True)
+        connection.write(header, parcel.outgoing.body)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Discard the state of *topics*, to which no caller sends any more."""
         gone = {*topics}
-        self._turn.forget(gone)
+        self._round_robin.forget(gone)
         self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
-        self._unled_s = {queue: reported_s for queue, reported_s in self._unled_s.items() if queue.topic not in gone}
+        self._leaderless_s = {
+            queue: reported_s for queue, reported_s in self._leaderless_s.items() if queue.topic not in gone
+        }
         for topic in gone:
-            self._looked_s.pop(topic, None)
+            self._refreshed_s.pop(topic, None)
 
-    def choose(self, parcel: Parcel, route: TopicRoute, avoid: str | None) -> MessageQueue:
+    def choose(self, parcel: Parcel, route: TopicRoute, avoid_broker: str | None) -> MessageQueue:
         """Return the queue for *parcel*.
 
         Raises:
@@ -249,19 +252,21 @@ class Sender:
             return queue_for_key(parcel.key, route.publishable)
         # If no leader is up, try any queue: one of the leaders will be back first.
         queues = route.sendable or route.publishable
-        if self._unled_s:
-            queues = self._without_unled(queues)
-        if route.leaders and avoid is not None:
-            queues = tuple(queue for queue in queues if route.broker_of(queue) != avoid) or queues
-        return self._turn.choose(parcel.topic, queues, avoid)
+        if self._leaderless_s:
+            queues = self._without_leaderless(queues)
+        if route.leaders and avoid_broker is not None:
+            queues = tuple(queue for queue in queues if route.broker_of(queue) != avoid_broker) or queues
+        return self._round_robin.choose(parcel.topic, queues, avoid_broker)
 
-    def _without_unled(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+    def _without_leaderless(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
         """Return *queues* without those that a broker recently reported to have no leader, or all if none is left."""
         now_s = monotonic()
-        self._unled_s = {
-            queue: reported_s for queue, reported_s in self._unled_s.items() if now_s - reported_s < _UNLED_S
+        self._leaderless_s = {
+            queue: reported_s
+            for queue, reported_s in self._leaderless_s.items()
+            if now_s - reported_s < _LEADERLESS_AVOID_S
         }
-        return tuple(queue for queue in queues if queue not in self._unled_s) or queues
+        return tuple(queue for queue in queues if queue not in self._leaderless_s) or queues
 
     async def _attempt_in_lane(
         self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
@@ -271,7 +276,7 @@ class Sender:
         while not self._lanes.enter(queue, route.broker_of(queue)):
             try:
                 async with asyncio.timeout(deadline_s - monotonic()):
-                    await self._lanes.drained(queue)
+                    await self._lanes.wait_until_drained(queue)
             except TimeoutError:
                 text = f"earlier sends to the old leader of {queue} are not answered yet; the message was not sent"
                 raise ConnectionLost(text) from None
@@ -294,8 +299,8 @@ class Sender:
 
     def _refresh_route(self, topic: str) -> None:
         now_s = monotonic()
-        if now_s - self._looked_s.get(topic, -_REFRESH_INTERVAL_S) >= _REFRESH_INTERVAL_S:
-            self._looked_s[topic] = now_s
+        if now_s - self._refreshed_s.get(topic, -_REFRESH_INTERVAL_S) >= _REFRESH_INTERVAL_S:
+            self._refreshed_s[topic] = now_s
             self._client.doubt(topic)
 
     async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
@@ -304,48 +309,52 @@ class Sender:
         connection = None if address is None else self._client.find_connection(address)
         if connection is None:
             connection = await self._connect(route, queue)
-        whole = None
-        if parcel.is_whole or parcel.whole is not None:
-            whole = await self._make_whole(parcel, connection.address)
+        inner_batch = None
+        if parcel.is_inner_batch or parcel.encode_inner is not None:
+            inner_batch = await self._encode_inner_batch(parcel, connection.address)
         if connection.is_full:
-            await connection.has_room()
+            await connection.wait_until_writable()
         if not connection.is_open:
             raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
-        outgoing = whole or parcel.outgoing
-        if parcel.whole is not None and whole is None and self._client.version_of(connection.address) < FIRST_5:
+        outgoing = inner_batch or parcel.outgoing
+        if (
+            parcel.encode_inner is not None
+            and inner_batch is None
+            and self._client.version_of(connection.address) < VERSION_5_0
+        ):
             # Brokers of 4.x append the properties of the batch to those of its messages: all would get its id.
             outgoing = msgspec.structs.replace(outgoing, properties="")
         begun_s = monotonic()
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         try:
-            connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
+            connection.write(self._encode_header(parcel, outgoing, queue, broker, opaque), outgoing.body)
         except BaseException:
             connection.forget(opaque)
             raise
         reply = await waiting
-        if whole is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
+        if inner_batch is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
             # It was not stored. Whatever the reason, the broker accepts a batch in the normal form.
-            assert self._whole is not None
-            self._whole.refused(parcel.topic, connection.address)
+            assert self._inner_batch_support is not None
+            self._inner_batch_support.mark_unsupported(parcel.topic, connection.address)
             return await self._attempt(parcel, route, queue, timeout_s - (monotonic() - begun_s))
         return _read_receipt(reply, parcel, queue, connection.address)
 
-    async def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
+    async def _encode_inner_batch(self, parcel: Parcel, address: str) -> Outgoing | None:
         """Return the batch in the form for brokers that store it whole, or None if the one at *address* does not.
 
         Raises:
             BrokerRefused: the broker does not store it whole, and there is no other form.
         """
-        if self._whole is None or not await self._whole.find_out(parcel.topic, address):
-            if parcel.is_whole:
+        if self._inner_batch_support is None or not await self._inner_batch_support.is_supported(parcel.topic, address):
+            if parcel.is_inner_batch:
                 text = "the broker does not keep batches of this topic whole, or has not reported yet that it does"
                 raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=address)
             return None
-        return None if parcel.whole is None else parcel.whole()
+        return None if parcel.encode_inner is None else parcel.encode_inner()
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         broker = route.broker_of(queue)
-        if broker == NOBODY:
+        if broker == NO_BROKER:
             raise RouteNotFound(
                 f"logical queue {queue.queue_id} of {queue.topic!r} has no leader now: it is moving, or its mapping was"
                 f" deleted; `holdfast queue list {queue.topic}` shows who leads what"
@@ -355,7 +364,7 @@ class Sender:
             raise RouteNotFound(f"no route has an address of the master of broker {broker!r}, so it cannot be reached")
         return self._client.find_connection(address) or await self._client.connection(address)
 
-    def _head(
+    def _encode_header(
         self,
         parcel: Parcel,
         outgoing: Outgoing,
@@ -380,24 +389,24 @@ class Sender:
         before = self._client.routes.find(parcel.topic)
         with contextlib.suppress(*_FAILURES):
             if is_topic_unknown(error):
-                await self._client.recheck_route(parcel.topic, tries.left_s / 2)
+                await self._client.recheck_route(parcel.topic, tries.remaining_s / 2)
             known = self._client.routes.find(parcel.topic)
-            if is_moved(error) or (is_route_stale(error) and known is not None and known.leaders):
+            if is_not_leader(error) or (is_route_stale(error) and known is not None and known.leaders):
                 await self._client.refresh_leaders(parcel.topic)
             elif is_route_stale(error) and not is_topic_unknown(error):
-                await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.left_s / 2)
+                await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.remaining_s / 2)
         route = self._client.routes.find(parcel.topic)
         if route is None and is_topic_unknown(error):
             return None  # The topic is missing: the next attempt reports that without a pause.
         avoid = None
         if queue is not None and before is not None and route is not None:
-            if is_moved(error) and route.broker_of(queue) != before.broker_of(queue):
+            if is_not_leader(error) and route.broker_of(queue) != before.broker_of(queue):
                 return None  # Another broker leads it now: there is nothing to wait for.
             stays = parcel.key is not None or parcel.queue is not None
-            if not (stays or is_moved(error)) and len(route.masters) > 1:
+            if not (stays or is_not_leader(error)) and len(route.masters) > 1:
                 avoid = route.broker_of(queue)
         if avoid is None or tries.rounds > _ROUNDS_AT_ONCE:
-            await asyncio.sleep(min(backoff_ms(tries.rounds) / 1000, tries.left_s))
+            await asyncio.sleep(min(backoff_ms(tries.rounds) / 1000, tries.remaining_s))
         return avoid
 
 
@@ -420,10 +429,10 @@ class _Tries:
         self.rounds = 0
         self.maybe_stored = False
         self.is_over = False
-        self._left = allowed
+        self._remaining = allowed
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """The time left, in seconds."""
         return max(0.0, self.deadline_s - monotonic())
 
@@ -433,21 +442,25 @@ class _Tries:
         failure.__cause__ = error
         return failure
 
-    def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool, is_static: bool) -> None:
+    def record(
+        self, error: HoldfastError, queue: MessageQueue | None, *, is_queue_fixed: bool, is_static: bool
+    ) -> None:
         """Record an attempt that ended with *error*."""
         self.rounds += 1
-        if is_moved(error):
+        if is_not_leader(error):
             return
         self.count += 1
         # Without a queue, the attempt asked only a name server.
         has_queue = queue is not None
-        had_left = has_queue and _had_left(error)
-        self.maybe_stored = self.maybe_stored or had_left
-        waits = only_time_helps(error, has_queue=has_queue, had_left=had_left, stays=stays, is_static=is_static)
-        if waits and self._left > 1:
+        maybe_sent = has_queue and _maybe_sent(error)
+        self.maybe_stored = self.maybe_stored or maybe_sent
+        waits = only_time_helps(
+            error, has_queue=has_queue, maybe_sent=maybe_sent, is_queue_fixed=is_queue_fixed, is_static=is_static
+        )
+        if waits and self._remaining > 1:
             return
-        self._left -= 1
-        self.is_over = self._left <= 0 or not is_retryable(error)
+        self._remaining -= 1
+        self.is_over = self._remaining <= 0 or not is_retryable(error)
 
 
 def _wire_queue(queue: MessageQueue, topic: str) -> MessageQueue:
@@ -473,13 +486,13 @@ def _find_named(route: TopicRoute, queue: MessageQueue, topic: str) -> MessageQu
     named = _wire_queue(queue, topic)
     if named in route.leaders:
         return named
-    places = sorted({known.broker_name for known in route.leaders})
-    if named.broker_name in places:
+    broker_names = sorted({known.broker_name for known in route.leaders})
+    if named.broker_name in broker_names:
         count = sum(known.broker_name == named.broker_name for known in route.leaders)
         raise RouteNotFound(
             f"static topic {topic!r} has no queue {queue.queue_id}: it has {count}, numbered from 0 to {count - 1}"
         )
-    shown = ", ".join(map(to_shown_broker, places))
+    shown = ", ".join(map(to_shown_broker, broker_names))
     raise RouteNotFound(f"static topic {topic!r} has no queues of {queue.broker_name!r}; it has those of {shown}")
 
 
@@ -491,7 +504,7 @@ def _host_text(address: str) -> str:
         return ""
 
 
-def _had_left(error: HoldfastError) -> bool:
+def _maybe_sent(error: HoldfastError) -> bool:
     """Return whether the broker may have executed a request that ended with *error*."""
     return isinstance(error, RequestTimeout) or (isinstance(error, ConnectionLost) and error.was_sent)
 
@@ -505,7 +518,7 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
     """
     status = _STORED.get(reply.code)
     if status is None:
-        if reply.code == ResponseCode.NOT_LEADER_FOR_QUEUE and reply.fields.leader == NOBODY:
+        if reply.code == ResponseCode.NOT_LEADER_FOR_QUEUE and reply.fields.leader == NO_BROKER:
             raise NoLeader(reply.code, reply.remark or "", address=address)
         raise BrokerRefused(reply.code, reply.remark or "", address=address)
     fields = reply.fields

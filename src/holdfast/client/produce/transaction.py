@@ -49,7 +49,7 @@ Checker = Callable[[ReceivedMessage], TransactionOutcome | Awaitable[Transaction
 """Decides the outcome of a transaction, given its half message. A plain function runs in a thread."""
 
 
-class TransactionDesk:
+class ProducerTransactions:
     """The transactions of one producer, and the answers to brokers that check them.
 
     Args:
@@ -102,30 +102,30 @@ class TransactionDesk:
 
     async def check(self, address: str, command: Command) -> None:
         """Answer a broker that checks the outcome of a transaction (39)."""
-        asked = from_fields(CheckTransactionFields, command.fields)
+        check_fields = from_fields(CheckTransactionFields, command.fields)
         (message,) = read_messages(command.body, None, namespace=self._namespace)
         if message.properties.get(names.PRODUCER_GROUP) != self._group:
             return
         message_id = message.message_id
         outcome = self._outcomes.get(message_id)
         if outcome is None:
-            outcome = await self._ask_checker(message)
+            outcome = await self._run_checker(message)
         fields = EndTransactionFields(
             producer_group=self._group,
-            tran_state_table_offset=asked.tran_state_table_offset,
-            commit_log_offset=asked.commit_log_offset,
+            tran_state_table_offset=check_fields.tran_state_table_offset,
+            commit_log_offset=check_fields.commit_log_offset,
             commit_or_rollback=outcome,
             from_transaction_check=True,
             msg_id=message_id,
-            transaction_id=asked.transaction_id,
-            topic=asked.topic,
+            transaction_id=check_fields.transaction_id,
+            topic=check_fields.topic,
         )
         answer = Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields))
-        if asked.broker_name:
-            answer.fields["bname"] = asked.broker_name
+        if check_fields.broker_name:
+            answer.fields["bname"] = check_fields.broker_name
         await self._client.send_one_way(address, answer)
 
-    async def _ask_checker(self, message: ReceivedMessage) -> TransactionOutcome:
+    async def _run_checker(self, message: ReceivedMessage) -> TransactionOutcome:
         checker = self._checker
         if checker is None:
             log.warning(
@@ -155,8 +155,8 @@ class Transaction:
     rolls it back and re-raises the exception. `commit` and `roll_back` decide earlier.
     """
 
-    def __init__(self, desk: TransactionDesk, send: Callable[[], Awaitable[Receipt]], topic: str) -> None:
-        self._desk = desk
+    def __init__(self, transactions: ProducerTransactions, send: Callable[[], Awaitable[Receipt]], topic: str) -> None:
+        self._transactions = transactions
         self._send = send
         self._topic = topic
         self._receipt: Receipt | None = None
@@ -165,12 +165,12 @@ class Transaction:
     @property
     def message_id(self) -> str:
         """The id of the message, which consumers see, too."""
-        return self._sent().result.message_id
+        return self._require_receipt().result.message_id
 
     @property
     def queue(self) -> MessageQueue:
         """The queue to which the message is delivered."""
-        return self._sent().result.queue
+        return self._require_receipt().result.queue
 
     async def __aenter__(self) -> Self:
         """Store the half message.
@@ -192,7 +192,7 @@ class Transaction:
                 producer, or another of its group with a checker, is running.
         """
         await self._decide(TransactionOutcome.COMMIT)
-        return self._sent().result
+        return self._require_receipt().result
 
     async def roll_back(self) -> None:
         """Discard the message: it is never delivered.
@@ -220,11 +220,11 @@ class Transaction:
     async def _decide(self, outcome: TransactionOutcome) -> None:
         if self._is_decided:
             raise LocalProtocolError("this transaction is decided already")
-        receipt = self._sent()
+        receipt = self._require_receipt()
         self._is_decided = True
-        await self._desk.end(receipt, self._topic, outcome)
+        await self._transactions.end(receipt, self._topic, outcome)
 
-    def _sent(self) -> Receipt:
+    def _require_receipt(self) -> Receipt:
         if self._receipt is None:
             raise LocalProtocolError("the transaction has not begun: use `async with producer.transaction(message)`")
         return self._receipt

@@ -31,12 +31,12 @@ class MissingTopics:
     def add(self, topic: str) -> list[str]:
         """Remember *topic* and return the evicted names. A name that is present already keeps its age."""
         self._names[topic] = None
-        gone = []
+        evicted = []
         while self._limit is not None and len(self._names) > self._limit:
             oldest = next(iter(self._names))
             del self._names[oldest]
-            gone.append(oldest)
-        return gone
+            evicted.append(oldest)
+        return evicted
 
     def discard(self, topic: str) -> None:
         """Forget *topic*: it exists now, or is no longer used."""

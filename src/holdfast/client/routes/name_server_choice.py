@@ -33,7 +33,7 @@ class NameServers:
     def __init__(self, text: str, random: Random) -> None:
         self.addresses = parse_addresses(text) if text else []
         self._random = random
-        self._at = random.randrange(len(self.addresses)) if self.addresses else 0
+        self._index = random.randrange(len(self.addresses)) if self.addresses else 0
 
     @property
     def current(self) -> str:
@@ -44,13 +44,13 @@ class NameServers:
         """
         if not self.addresses:
             raise ConnectionLost("no name server is known yet: start the client first")
-        return self.addresses[self._at]
+        return self.addresses[self._index]
 
-    def give_up(self, address: str) -> bool:
+    def fail_over(self, address: str) -> bool:
         """Switch to the next one if *address* is still in use: many requests may fail on it at once. Return whether."""
         if address != self.current:
             return False
-        self._at = (self._at + 1) % len(self.addresses)
+        self._index = (self._index + 1) % len(self.addresses)
         return address != self.current
 
     def change(self, addresses: Sequence[str]) -> bool:
@@ -58,7 +58,7 @@ class NameServers:
         if set(addresses) == set(self.addresses):
             return False
         self.addresses = list(dict.fromkeys(addresses))
-        self._at = self._random.randrange(len(self.addresses))
+        self._index = self._random.randrange(len(self.addresses))
         return True
 
 

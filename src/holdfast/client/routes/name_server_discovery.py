@@ -52,7 +52,7 @@ async def resolve_host(host: str) -> list[str]:
     return families.get(socket.AF_INET) or families.get(socket.AF_INET6) or []
 
 
-class AddressSource:
+class NameServerDiscovery:
     """The source of the name server list.
 
     Args:
@@ -154,14 +154,14 @@ def _fetch(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    with closing(kind(host, parts.port)) as link:
-        plain = socket.create_connection((host, link.port), timeout=_TIMEOUT_S)
+    with closing(kind(host, parts.port)) as connection:
+        plain = socket.create_connection((host, connection.port), timeout=_TIMEOUT_S)
         # The TLS handshake detaches the socket from *plain* and counts towards the time limit: only a second handle can
         # cut it off.
-        with plain, plain.dup() as handle, _cut_off(handle):
-            link.sock = _secure(plain, host) if kind is HTTPSConnection else plain
-            link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
-            with link.getresponse() as answer:
+        with plain, plain.dup() as handle, _time_limit(handle):
+            connection.sock = _secure(plain, host) if kind is HTTPSConnection else plain
+            connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+            with connection.getresponse() as answer:
                 return _read_body(answer).decode("ascii").strip()
 
 
@@ -173,31 +173,31 @@ def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
 
 
 @contextmanager
-def _cut_off(link: socket.socket) -> Iterator[None]:
+def _time_limit(sock: socket.socket) -> Iterator[None]:
     """Shut *link* down at the time limit: the socket's own timeout starts anew with every read, however small.
 
     Raises:
         TimeoutError: the link was cut off, whatever error the reading or writing code saw.
     """
-    is_cut = False
+    is_expired = False
 
-    def cut() -> None:
-        nonlocal is_cut
-        is_cut = True
+    def expire() -> None:
+        nonlocal is_expired
+        is_expired = True
         with suppress(OSError):  # the link was closed already
-            link.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
 
-    timer = Timer(_TIMEOUT_S, cut)
+    timer = Timer(_TIMEOUT_S, expire)
     timer.start()
     try:
         yield
     except (OSError, HTTPException, ValueError) as error:
-        if is_cut:
+        if is_expired:
             raise TimeoutError("timed out") from error
         raise
     finally:
         timer.cancel()
-    if is_cut:
+    if is_expired:
         raise TimeoutError("timed out")
 
 

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.client.routes.name_server_choice import NameServers
-from holdfast.client.routes.name_server_discovery import AddressSource
+from holdfast.client.routes.name_server_discovery import NameServerDiscovery
 from holdfast.client.routes.route_watch import RouteWatch
 from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.runtime.pool import ConnectionPool
@@ -33,7 +33,7 @@ log = logging.getLogger("holdfast.client")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
-_KNOWN_TO_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
+_SUPPORTED_BY_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
 
 
 def require_name_server(address: str, command: Command, answer: Command) -> None:
@@ -42,11 +42,11 @@ def require_name_server(address: str, command: Command, answer: Command) -> None
     Raises:
         ConnectionLost: it is not a name server.
     """
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _KNOWN_TO_ALL:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _SUPPORTED_BY_ALL:
         raise ConnectionLost(f"{address} is no name server but perhaps a broker; give the address of a name server")
 
 
-class NameServerLink:
+class NameServerSession:
     """The connection to the name servers.
 
     Args:
@@ -56,8 +56,8 @@ class NameServerLink:
         timeout_s: The default timeout of a request.
         refresh_s: How often to resolve host names and ask the address server again; None for the default.
         spawn: Runs background work.
-        moved: Called when the watched topics are lost: the client has to ask for all routes again.
-        about: Fields that describe this client in every route request, see `describe`.
+        watches_lost: Called when the watched topics are lost: the client has to ask for all routes again.
+        request_fields: Fields that describe this client in every route request, see `client_fields`.
     """
 
     def __init__(
@@ -69,26 +69,26 @@ class NameServerLink:
         timeout_s: float,
         refresh_s: float | None,
         spawn: Spawn,
-        moved: Callable[[], None],
-        about: Mapping[str, str] | None = None,
+        watches_lost: Callable[[], None],
+        request_fields: Mapping[str, str] | None = None,
     ) -> None:
-        self._about = dict(about or {})
-        self._source = AddressSource(namesrv, refresh_s=refresh_s)
-        self._servers = NameServers(";".join(self._source.listed), random)
+        self._request_fields = dict(request_fields or {})
+        self._discovery = NameServerDiscovery(namesrv, refresh_s=refresh_s)
+        self._servers = NameServers(";".join(self._discovery.listed), random)
         self._watch = RouteWatch()
         self._pool = pool
         self._timeout_s = timeout_s
         self._refresh_s = refresh_s
         self._spawn = spawn
-        self._moved = moved
+        self._watches_lost = watches_lost
         self._former: set[str] = set()  # removed from the list, but perhaps still connected or being dialled
         self._silent: set[str] = set()  # did not answer, which was logged already
-        self._has_new_source = asyncio.Event()
+        self._discovery_changed = asyncio.Event()
 
     @property
     def unit(self) -> str | None:
         """The unit whose routes are requested; None for all."""
-        return self._about.get(SCOPE_FIELD)
+        return self._request_fields.get(SCOPE_FIELD)
 
     @property
     def addresses(self) -> list[str]:
@@ -116,8 +116,8 @@ class NameServerLink:
         Raises:
             ConnectionLost: the address server returned no list.
         """
-        if self._source.refresh_s is not None:
-            self._use_addresses(await self._source.read())
+        if self._discovery.refresh_s is not None:
+            self._use_addresses(await self._discovery.read())
         self._spawn(self._refresh_forever())
 
     async def change(self, namesrv: str) -> None:
@@ -127,26 +127,26 @@ class NameServerLink:
             ConfigError: *namesrv* is not valid.
             ConnectionLost: the address server returned no list. Then nothing changes.
         """
-        source = AddressSource(namesrv, refresh_s=self._refresh_s)
-        addresses = await source.read()
-        self._source = source
-        self._has_new_source.set()
+        discovery = NameServerDiscovery(namesrv, refresh_s=self._refresh_s)
+        addresses = await discovery.read()
+        self._discovery = discovery
+        self._discovery_changed.set()
         self._use_addresses(addresses)
 
     async def _refresh_forever(self) -> None:
         while True:
-            source = self._source
-            self._has_new_source.clear()
+            discovery = self._discovery
+            self._discovery_changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(source.refresh_s):
-                    await self._has_new_source.wait()
+                async with asyncio.timeout(discovery.refresh_s):
+                    await self._discovery_changed.wait()
                 continue
             try:
-                addresses = await source.read()
+                addresses = await discovery.read()
             except ConnectionLost as error:
                 log.warning("the list of name servers could not be refreshed and stays unchanged: %s", error)
                 continue
-            if source is self._source:
+            if discovery is self._discovery:
                 self._use_addresses(addresses)
 
     def _use_addresses(self, addresses: list[str]) -> None:
@@ -160,66 +160,66 @@ class NameServerLink:
         if used is not None and used != self._servers.current:
             self._leave(used)
         for address in removed:
-            self._hang_up(address)
+            self._disconnect(address)
 
     # Asking.
 
-    async def ask(self, command: Command, timeout_s: float | None = None) -> Command:
+    async def request(self, command: Command, timeout_s: float | None = None) -> Command:
         """Send *command* to the name server in use, or to the next one that answers. Return the answer of any code.
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        return (await self._ask(lambda _: command, timeout_s))[1]
+        return (await self._request(lambda _: command, timeout_s))[1]
 
-    async def ask_route(self, topic: str) -> tuple[str, Command]:
+    async def request_route(self, topic: str) -> tuple[str, Command]:
         """Ask for the route of *topic* and for notification of its changes. Return the server's address and answer.
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered.
         """
 
-        def question(address: str) -> Command:
-            self._watch.ask(address, topic)
+        def build_request(address: str) -> Command:
+            self._watch.record_request(address, topic)
             return self.route_query(topic, watch=True)
 
-        address, answer = await self._ask(question, None)
+        address, answer = await self._request(build_request, None)
         pushes = answer.fields.get(WATCHING_FIELD) == "true"
         if address != self._servers.current:
             if pushes:
                 self._unwatch(address, [topic])
-        elif self._watch.answer(address, pushes=pushes) and not pushes:
+        elif self._watch.record_answer(address, pushes=pushes) and not pushes:
             log.debug("name server %s does not push routes: they are polled every 30 s", address)
         return address, answer
 
     def route_query(self, topic: str, *, watch: bool = False) -> Command:
         """Return the request for the route of *topic*."""
-        fields = {"topic": topic, MAPPING_FIELD: "1", **self._about}
+        fields = {"topic": topic, MAPPING_FIELD: "1", **self._request_fields}
         if watch:
             fields[WATCH_FIELD] = "true"
         return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
 
-    async def _ask(self, question: Callable[[str], Command], timeout_s: float | None) -> tuple[str, Command]:
+    async def _request(self, build_request: Callable[[str], Command], timeout_s: float | None) -> tuple[str, Command]:
         tried: dict[str, HoldfastError] = {}
         while (address := self._servers.current) not in tried:
-            command = question(address)
+            command = build_request(address)
             try:
                 answer = await self._pool.invoke(address, command, self._timeout_s if timeout_s is None else timeout_s)
                 require_name_server(address, command, answer)
             except (ConnectionLost, RequestTimeout) as error:
                 tried[address] = error
-                self._give_up(address, error)
+                self._fail_over(address, error)
             else:
                 self._silent.discard(address)
                 return address, answer
         raise tried[address]
 
-    def _give_up(self, address: str, error: HoldfastError) -> None:
+    def _fail_over(self, address: str, error: HoldfastError) -> None:
         if address not in self._silent and address in self._servers.addresses:
             # Log it once, however many requests fail on it meanwhile.
             log.warning("name server %s does not answer: %s", address, error)
             self._silent.add(address)
-        if self._servers.give_up(address):
+        if self._servers.fail_over(address):
             self._leave(address)
 
     # Route push.
@@ -227,15 +227,15 @@ class NameServerLink:
     def opened(self, address: str) -> None:
         """Handle a new connection to a name server: it has to be asked again to watch our topics."""
         if address not in self._servers.addresses:
-            self._hang_up(address)  # It was removed from the list while it was dialled.
+            self._disconnect(address)  # It was removed from the list while it was dialled.
         elif self.is_wanted(address):
-            self._moved()
+            self._watches_lost()
 
     def closed(self, address: str) -> None:
         """Handle the loss of a connection to a name server."""
         self._former.discard(address)
-        if self._watch.lose(address) and address in self._servers.addresses:
-            self._moved()
+        if self._watch.record_loss(address) and address in self._servers.addresses:
+            self._watches_lost()
 
     def changed_topics(self, address: str, command: Command) -> list[str]:
         """Return the topics whose routes changed according to the name server in use. Ask any other one to unwatch."""
@@ -252,8 +252,8 @@ class NameServerLink:
 
     def _leave(self, address: str) -> None:
         """Unwatch all topics at *address*, which is no longer in use, and request all routes again."""
-        self._unwatch(address, self._watch.leave())
-        self._moved()
+        self._unwatch(address, self._watch.record_switch())
+        self._watches_lost()
 
     def _unwatch(self, address: str, topics: Iterable[str]) -> None:
         """Ask *address* to unwatch *topics*, if we are connected to it.
@@ -268,7 +268,7 @@ class NameServerLink:
             # No task waits for the answer: a task would be cancelled when the client closes.
             connection.request(command, self._timeout_s).add_done_callback(lambda answer: _log_failure(address, answer))
 
-    def _hang_up(self, address: str) -> None:
+    def _disconnect(self, address: str) -> None:
         """Close the connection to a name server that is not on the list, if there is one.
 
         Requests written before are still sent. A caller that waits for an answer on it asks the server in use now.
@@ -278,7 +278,7 @@ class NameServerLink:
             self._spawn(connection.close("no name server of ours any more"))
 
 
-def describe(unit: str | None, group: str | None) -> dict[str, str]:
+def client_fields(unit: str | None, group: str | None) -> dict[str, str]:
     """Return the fields of a route request that identify a client of *unit* and the group it reads for, if any."""
     if unit is None:
         return {}  # A client without a unit sees everything.

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from holdfast.client.routes.missing_topics import MISSING_MAX
-from holdfast.client.routes.name_server_session import NameServerLink, Spawn
+from holdfast.client.routes.name_server_session import NameServerSession, Spawn
 from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import Route
@@ -48,12 +48,12 @@ _DELETED: Final = "the topic {!r} was deleted; create it again before you use it
 log = logging.getLogger("holdfast.client")
 
 
-class RouteKeeper:
+class RouteRefresher:
     """The routes of a client, kept up to date.
 
     Args:
         name_servers: The name servers.
-        ask: Sends a request to one of them, by its address.
+        invoke: Sends a request to one of them, by its address.
         spawn: Runs background work.
         now_ms: Returns the time, by a monotonic clock.
         changed: Called with a topic whose route has changed.
@@ -64,9 +64,9 @@ class RouteKeeper:
 
     def __init__(
         self,
-        name_servers: NameServerLink,
+        name_servers: NameServerSession,
         *,
-        ask: Callable[[str, Command], Awaitable[Command]],
+        invoke: Callable[[str, Command], Awaitable[Command]],
         spawn: Spawn,
         now_ms: Callable[[], int],
         changed: Callable[[str], None],
@@ -77,7 +77,7 @@ class RouteKeeper:
         missing_max = MISSING_MAX if remembers_missing else None
         self.table = RouteTable(missing_max=missing_max, unit=name_servers.unit)
         self._name_servers = name_servers
-        self._ask = ask
+        self._invoke = invoke
         self._spawn = spawn
         self._now_ms = now_ms
         self._changed = changed
@@ -86,9 +86,9 @@ class RouteKeeper:
         self._forgotten = forgotten
         self._poll_now = asyncio.Event()
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
-        self._again: set[str] = set()  # in flight, and changed meanwhile
+        self._changed_in_flight: set[str] = set()  # in flight, and changed meanwhile
         self._surveys: dict[str, asyncio.Task[None]] = {}
-        self._is_cut_off = False  # no name server answered the last poll; logged when that begins and when it ends
+        self._has_outage = False  # no name server answered the last poll; logged when that begins and when it ends
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return the tasks of the lookups in flight."""
@@ -104,7 +104,7 @@ class RouteKeeper:
             ConnectionLost, RequestTimeout: no name server answered.
         """
         found = None if refresh else self.table.find(topic)
-        if found is None or found.is_borrowed:
+        if found is None or found.is_template:
             found = await self._look_up(topic)
         if found is None:
             if self.table.is_deleted(topic):
@@ -126,11 +126,11 @@ class RouteKeeper:
             if not self._is_known_missing(topic):
                 with contextlib.suppress(RouteNotFound):
                     return await self.route(topic, refresh=refresh)
-            return await self._borrow(topic)
+            return await self._template_route(topic)
         finally:
             self.table.use(topic, time.monotonic())
 
-    async def _borrow(self, topic: str) -> TopicRoute:
+    async def _template_route(self, topic: str) -> TopicRoute:
         """Return the route of the template of automatic creation under the name of *topic*, which does not exist.
 
         Raises:
@@ -142,7 +142,7 @@ class RouteKeeper:
         if template is None and not self._is_known_missing(AUTO_CREATE_TOPIC):
             template = await self._look_up(AUTO_CREATE_TOPIC)
         known = self.table.find(topic)
-        if known is not None and not known.is_borrowed:
+        if known is not None and not known.is_template:
             return known  # It was created meanwhile.
         if template is None:
             if self._remembers_missing:
@@ -150,9 +150,9 @@ class RouteKeeper:
             text = f"the topic {topic!r} does not exist and no broker creates topics automatically; create it first"
             raise RouteNotFound(text)
         self.table.put_template(topic, template.route, self._now_ms(), queues_max=AUTO_CREATE_QUEUES)
-        borrowed = self.table.find(topic)
-        assert borrowed is not None
-        return borrowed
+        route = self.table.find(topic)
+        assert route is not None
+        return route
 
     def _is_known_missing(self, topic: str) -> bool:
         # While a lookup is in flight, callers wait for its answer: the topic may just have been created.
@@ -164,27 +164,27 @@ class RouteKeeper:
         if self.table.is_unlisted(topic):
             self._drop(topic)
 
-    def doubt(self, topic: str) -> None:
+    def mark_stale(self, topic: str) -> None:
         """Look up the route of *topic* again soon: it seems to be out of date."""
-        self.table.doubt(topic)
+        self.table.mark_stale(topic)
         self._poll_now.set()
 
-    def doubt_broker(self, address: str) -> None:
+    def suspect_broker(self, address: str) -> None:
         """Look up the routes of a broker whose connection is gone, and often until it is connected again."""
-        self.table.suspect(address)
+        self.table.suspect_broker(address)
         self._poll_now.set()
 
-    def doubt_all(self) -> None:
+    def mark_all_stale(self) -> None:
         """Look up every route again soon: no name server notifies us of changes at the moment."""
-        self.table.doubt_all()
+        self.table.mark_all_stale()
         self._poll_now.set()
 
-    async def take_notice(self, topics: Iterable[str]) -> None:
+    async def handle_notice(self, topics: Iterable[str]) -> None:
         """Look up the routes of *topics* again now: a name server reported that they changed."""
-        named = dict.fromkeys(topics)  # each once, however often the notification names it
-        topics = [topic for topic in named if self.table.is_interested(topic) or topic in self._lookups]
-        self._again |= self._lookups.keys() & topics
-        await self._renew([topic for topic in topics if topic not in self._lookups])
+        unique = dict.fromkeys(topics)  # each once, however often the notification names it
+        topics = [topic for topic in unique if self.table.has_topic(topic) or topic in self._lookups]
+        self._changed_in_flight |= self._lookups.keys() & topics
+        await self._look_up_all([topic for topic in topics if topic not in self._lookups])
 
     async def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
@@ -210,7 +210,7 @@ class RouteKeeper:
             if self._expiry_s is not None and now_s >= sweep_s:
                 sweep_s = now_s + _SWEEP_S
                 self._forget(self.table.expire(now_s, self._expiry_s))
-            if not await self._renew(self.table.due(self._now_ms())):
+            if not await self._look_up_all(self.table.due(self._now_ms())):
                 # Each failure switched to the next name server, which requests a poll: this was that poll.
                 self._poll_now.clear()
 
@@ -222,21 +222,21 @@ class RouteKeeper:
         if lookup is None:
             lookup = asyncio.ensure_future(self._fetch(topic))
             self._lookups[topic] = lookup
-            lookup.add_done_callback(lambda task: self._looked_up(topic, task))
+            lookup.add_done_callback(lambda task: self._finish_lookup(topic, task))
         return await asyncio.shield(lookup)
 
-    def _looked_up(self, topic: str, lookup: asyncio.Task[TopicRoute | None]) -> None:
+    def _finish_lookup(self, topic: str, lookup: asyncio.Task[TopicRoute | None]) -> None:
         del self._lookups[topic]
-        is_wanted_again = topic in self._again
-        self._again.discard(topic)
+        is_stale = topic in self._changed_in_flight
+        self._changed_in_flight.discard(topic)
         if lookup.cancelled():
             return
         lookup.exception()  # Mark it as retrieved: if no caller waits any more, asyncio must not report it.
-        if is_wanted_again:
-            self._spawn(self.take_notice([topic]))
+        if is_stale:
+            self._spawn(self.handle_notice([topic]))
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
-        address, answer = await self._name_servers.ask_route(topic)
+        address, answer = await self._name_servers.request_route(topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             is_deleted = DELETED_FIELD in answer.fields
             self._forget(self.table.put_missing(topic, self._now_ms(), is_deleted=is_deleted))
@@ -248,21 +248,23 @@ class RouteKeeper:
         elif self.table.put(topic, decode_route(answer.body), self._now_ms()):
             self._changed(topic)
         if address != self._name_servers.current:
-            self.doubt(topic)  # The name server in use has changed since: only if asked will the new one push changes.
+            self.mark_stale(
+                topic
+            )  # The name server in use has changed since: only if asked will the new one push changes.
         known = self.table.find(topic)
-        return None if known is None or known.is_borrowed else known
+        return None if known is None or known.is_template else known
 
-    async def _renew(self, topics: list[str]) -> bool:
+    async def _look_up_all(self, topics: list[str]) -> bool:
         """Look up *topics*, many in parallel. Those that fail are due again at the next poll.
 
         Returns:
             False if no name server answers.
         """
-        rest = iter(topics)
+        remaining = iter(topics)
         failures: list[HoldfastError] = []
 
         async def work() -> None:
-            for topic in rest:
+            for topic in remaining:
                 try:
                     if not failures:
                         await self._look_up(topic)
@@ -271,7 +273,7 @@ class RouteKeeper:
                     failures.append(error)  # No name server answers: the other lookups would fail, too.
                 except HoldfastError as error:
                     log.warning("the route of %s could not be polled: %s", topic, error)
-                self.table.doubt(topic)
+                self.table.mark_stale(topic)
 
         await asyncio.gather(*(work() for _ in range(min(_LOOKUPS_MAX, len(topics)))))
         if topics:
@@ -280,30 +282,30 @@ class RouteKeeper:
 
     def _log_outage(self, failures: list[HoldfastError]) -> None:
         """Log when polls begin to fail and when they succeed again, once each."""
-        if failures and not self._is_cut_off:
+        if failures and not self._has_outage:
             log.warning("routes could not be polled: %s", failures[0])
-        elif self._is_cut_off and not failures:
+        elif self._has_outage and not failures:
             log.warning("routes are polled again")
-        self._is_cut_off = bool(failures)
+        self._has_outage = bool(failures)
 
     async def _survey(self, topic: str) -> None:
         addresses = self._name_servers.addresses
-        asked = [asyncio.ensure_future(self._route_at(address, topic)) for address in addresses]
+        lookups = [asyncio.ensure_future(self._route_at(address, topic)) for address in addresses]
         try:
-            await asyncio.wait(asked, timeout=_SURVEY_S)
-            routes = [found for task in asked if task.done() and (found := task.result()) is not None]
+            await asyncio.wait(lookups, timeout=_SURVEY_S)
+            routes = [found for task in lookups if task.done() and (found := task.result()) is not None]
         finally:
-            for task in asked:
+            for task in lookups:
                 task.cancel()
         if not routes:
             return
-        is_everybody = len(routes) == len(addresses)
-        if self.table.put_all(topic, routes, self._now_ms(), is_everybody=is_everybody):
+        is_complete = len(routes) == len(addresses)
+        if self.table.put_all(topic, routes, self._now_ms(), is_complete=is_complete):
             self._changed(topic)
 
     async def _route_at(self, address: str, topic: str) -> Route | None:
         try:
-            return decode_route((await self._ask(address, self._name_servers.route_query(topic))).body)
+            return decode_route((await self._invoke(address, self._name_servers.route_query(topic))).body)
         except HoldfastError as error:
             log.debug("name server %s did not return the route of %s: %s", address, topic, error)
             return None

@@ -36,7 +36,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.client.routes.missing_topics import MissingTopics
-from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
+from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
@@ -45,11 +45,11 @@ from holdfast.model.topic import Permission
 
 POLL_INTERVAL_MS: Final = 30_000
 # A borrowed route ends with the first send: the real one is needed soon.
-_BORROWED_INTERVAL_MS: Final = 5_000
+_TEMPLATE_INTERVAL_MS: Final = 5_000
 # A broker dropped out of the route, or its connection broke: expect a new route soon.
 _UNSURE_INTERVAL_MS: Final = 3_000
 # A unit was closed: commit and unlock its queues meanwhile; no request goes there afterwards.
-_PARTING_MS: Final = 2_500
+_CLOSING_MS: Final = 2_500
 
 _Data = TypeVar("_Data", BrokerData, QueueData)
 
@@ -59,25 +59,25 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
     Attributes:
         route: The latest answer of the name server.
-        reach: *route*, and the brokers that dropped out of it recently.
+        extended_route: *route*, and the brokers that dropped out of it recently.
         publishable: The queues of *route* that accept messages; keys are spread over them.
         sendable: The publishable queues that are reachable now, as far as the client knows.
         readable: The queues of *reach* that can be consumed.
         leaders: Logical queue -> its leader; empty unless the topic is static.
         masters: Broker name -> address of its master, of *reach*.
-        is_borrowed: The topic does not exist; this is the template of automatic creation under its name.
+        is_template: The topic does not exist; this is the template of automatic creation under its name.
         generation: Rises with every change of any route. Values derived from a route are valid until it changes.
     """
 
     topic: str
     route: Route
-    reach: Route
+    extended_route: Route
     publishable: tuple[MessageQueue, ...]
     sendable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     leaders: dict[MessageQueue, Leader]
     masters: dict[str, str]
-    is_borrowed: bool
+    is_template: bool
     generation: int
 
     def broker_of(self, queue: MessageQueue) -> str:
@@ -91,7 +91,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
     def any_address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Return the address of replica *broker_id* of *broker_name*; if unknown the master's, else any slave's."""
-        for broker in self.reach.broker_datas:
+        for broker in self.extended_route.broker_datas:
             if broker.broker_name == broker_name:
                 addresses = broker.broker_addrs
                 found = addresses.get(broker_id) or addresses.get(MASTER_ID)
@@ -106,7 +106,7 @@ class _Entry(msgspec.Struct):
         route: The route, or None if it was never found or the topic is missing.
         checked_ms: When the route was last looked up; None to look it up now.
         missing: Broker name -> since when the route lacks it; these brokers are still in *reach*.
-        parting: Broker name -> since when the route lacks it because its unit was closed. Such a broker stays in
+        closing: Broker name -> since when the route lacks it because its unit was closed. Such a broker stays in
             *reach* a little longer, so that its queues can be given up.
         leaders: Logical queue -> its leader, as far as known; empty unless the topic is static.
         used_s: When a caller last sent to the topic, by a monotonic clock; None if no caller did yet.
@@ -118,7 +118,7 @@ class _Entry(msgspec.Struct):
     route: TopicRoute | None = None
     checked_ms: int | None = None
     missing: dict[str, int] = {}
-    parting: dict[str, int] = {}
+    closing: dict[str, int] = {}
     leaders: dict[MessageQueue, Leader] = {}
     used_s: float | None = None
     is_kept: bool = False
@@ -181,7 +181,7 @@ class RouteTable:
             self._forget(topic)
         return idle
 
-    def is_interested(self, topic: str) -> bool:
+    def has_topic(self, topic: str) -> bool:
         """Return whether this client uses *topic*."""
         return topic in self._entries
 
@@ -205,33 +205,33 @@ class RouteTable:
 
     def put(self, topic: str, route: Route, now_ms: int) -> bool:
         """Store the route of *topic* and return whether it changed."""
-        return self._put(topic, route, now_ms, is_borrowed=False)
+        return self._put(topic, route, now_ms, is_template=False)
 
-    def put_all(self, topic: str, routes: Sequence[Route], now_ms: int, *, is_everybody: bool) -> bool:
+    def put_all(self, topic: str, routes: Sequence[Route], now_ms: int, *, is_complete: bool) -> bool:
         """Merge the routes of *topic* that several name servers returned at once, store the result, newest data first.
 
         Args:
             topic: The topic.
             routes: Their answers; at least one.
             now_ms: The current time.
-            is_everybody: Whether all name servers answered. Then generations that none of them reports are forgotten:
+            is_complete: Whether all name servers answered. Then generations that none of them reports are forgotten:
                 the topic was deleted and created again, and its generations start over.
 
         Returns:
             Whether the route changed.
         """
-        told = [route for route in routes if route.mappings] or routes
-        records = [record for route in told for record in route.mappings.values()]
+        static_routes = [route for route in routes if route.mappings] or routes
+        records = [record for route in static_routes for record in route.mappings.values()]
         entry = self._entries.setdefault(topic, _Entry())
-        if is_everybody:
+        if is_complete:
             found = find_leaders(topic, records)
             entry.leaders = {
                 queue: entry.leaders.get(queue, leader) if leader == NO_LEADER else leader
                 for queue, leader in found.items()
             }
         else:
-            entry.leaders = advance(entry.leaders, find_leaders(topic, records))
-        return self._put(topic, _join(told), now_ms, is_borrowed=False)
+            entry.leaders = update_leaders(entry.leaders, find_leaders(topic, records))
+        return self._put(topic, _merge(static_routes), now_ms, is_template=False)
 
     def put_template(self, topic: str, template: Route, now_ms: int, *, queues_max: int) -> bool:
         """Serve *topic*, which does not exist, by the template of automatic creation."""
@@ -243,9 +243,9 @@ class RouteTable:
             )
             for data in template.queue_datas
         ]
-        return self._put(topic, msgspec.structs.replace(template, queue_datas=datas), now_ms, is_borrowed=True)
+        return self._put(topic, msgspec.structs.replace(template, queue_datas=datas), now_ms, is_template=True)
 
-    def learn(self, queue: MessageQueue, leader: Leader) -> bool:
+    def update_leader(self, queue: MessageQueue, leader: Leader) -> bool:
         """Store the leader of a logical queue that a broker reported, and return whether it is new.
 
         Ignores a leader that is older than the known one, and a broker that the route does not have.
@@ -254,7 +254,7 @@ class RouteTable:
         route = None if entry is None else entry.route
         if entry is None or route is None or queue not in route.leaders or leader.broker not in route.masters:
             return False
-        leaders = advance(entry.leaders, {queue: leader})
+        leaders = update_leaders(entry.leaders, {queue: leader})
         if leaders == entry.leaders:
             return False
         self._generation += 1
@@ -289,32 +289,32 @@ class RouteTable:
         entry = self._entries.get(topic)
         if entry is None:
             return []
-        entry.route, entry.leaders, entry.missing, entry.parting = None, {}, {}, {}
+        entry.route, entry.leaders, entry.missing, entry.closing = None, {}, {}, {}
         return self._add_missing(topic)
 
     def due(self, now_ms: int) -> list[str]:
         """Return the topics whose routes are older than their poll interval."""
         return [topic for topic, entry in self._entries.items() if self._is_due(entry, now_ms)]
 
-    def doubt(self, topic: str) -> None:
+    def mark_stale(self, topic: str) -> None:
         """Make *topic* due for a poll, if this client uses it."""
         entry = self._entries.get(topic)
         if entry is not None:
             entry.checked_ms = None
 
-    def doubt_all(self) -> None:
+    def mark_all_stale(self) -> None:
         """Make every topic due for a poll."""
         for entry in self._entries.values():
             entry.checked_ms = None
 
-    def suspect(self, address: str) -> None:
+    def suspect_broker(self, address: str) -> None:
         """Record that the connection to *address* broke: poll its routes now, and often until `trust`."""
         self._suspects.add(address)
         for entry in self._entries.values():
             if self._is_suspect(entry):
                 entry.checked_ms = None
 
-    def trust(self, address: str) -> None:
+    def trust_broker(self, address: str) -> None:
         """Record that *address* is connected again."""
         self._suspects.discard(address)
 
@@ -322,7 +322,7 @@ class RouteTable:
         """Return the address of a broker according to any route, or None."""
         for entry in self._entries.values():
             if entry.route is not None:
-                address = entry.route.reach.address_of(broker_name, broker_id)
+                address = entry.route.extended_route.address_of(broker_name, broker_id)
                 if address is not None:
                     return address
         return None
@@ -331,7 +331,7 @@ class RouteTable:
         """Return the name of the broker at *address* according to any route, or None."""
         for entry in self._entries.values():
             if entry.route is not None:
-                for broker in entry.route.reach.broker_datas:
+                for broker in entry.route.extended_route.broker_datas:
                     if address in broker.broker_addrs.values():
                         return broker.broker_name
         return None
@@ -342,7 +342,7 @@ class RouteTable:
             address: None
             for entry in self._entries.values()
             if entry.route is not None
-            for broker in entry.route.reach.broker_datas
+            for broker in entry.route.extended_route.broker_datas
             for broker_id, address in broker.broker_addrs.items()
             if broker_id == MASTER_ID or not masters_only
         }
@@ -362,30 +362,30 @@ class RouteTable:
         if entry.checked_ms is None:
             return True
         interval_ms = self._poll_interval_ms
-        if entry.route is not None and entry.route.is_borrowed:
-            interval_ms = _BORROWED_INTERVAL_MS
-        elif entry.missing or entry.parting or self._is_suspect(entry) or NO_LEADER in entry.leaders.values():
+        if entry.route is not None and entry.route.is_template:
+            interval_ms = _TEMPLATE_INTERVAL_MS
+        elif entry.missing or entry.closing or self._is_suspect(entry) or NO_LEADER in entry.leaders.values():
             interval_ms = min(interval_ms, _UNSURE_INTERVAL_MS)
         return now_ms - entry.checked_ms >= interval_ms
 
     def _is_suspect(self, entry: _Entry) -> bool:
         if entry.route is None or not self._suspects:
             return False
-        datas = entry.route.reach.broker_datas
+        datas = entry.route.extended_route.broker_datas
         return any(address in self._suspects for broker in datas for address in broker.broker_addrs.values())
 
-    def _put(self, topic: str, route: Route, now_ms: int, *, is_borrowed: bool) -> bool:
+    def _put(self, topic: str, route: Route, now_ms: int, *, is_template: bool) -> bool:
         entry = self._entries.setdefault(topic, _Entry())
         entry.checked_ms = now_ms
         self._missing.discard(topic)
-        if not is_borrowed:
+        if not is_template:
             entry.is_unlisted = entry.is_deleted = False
         old = entry.route
-        reach = self._reach(entry, route, now_ms)
+        extended = self._extend(entry, route, now_ms)
         entry.leaders = leaders = self._advance(entry, route, topic) if route.mappings else {}
         if (
             old is not None
-            and (old.is_borrowed, old.route, old.reach) == (is_borrowed, route, reach)
+            and (old.is_template, old.route, old.extended_route) == (is_template, route, extended)
             and old.leaders == leaders
         ):
             return False
@@ -395,17 +395,17 @@ class RouteTable:
         entry.route = TopicRoute(
             topic=topic,
             route=route,
-            reach=reach,
+            extended_route=extended,
             publishable=publishable,
             sendable=_sendable(route, current) if route.mappings else publishable,
-            readable=tuple(current) if route.mappings else tuple(reach.readable(topic)),
+            readable=tuple(current) if route.mappings else tuple(extended.readable(topic)),
             leaders=leaders,
             masters={
                 broker.broker_name: broker.broker_addrs[MASTER_ID]
-                for broker in reach.broker_datas
+                for broker in extended.broker_datas
                 if MASTER_ID in broker.broker_addrs
             },
-            is_borrowed=is_borrowed,
+            is_template=is_template,
             generation=self._generation,
         )
         return True
@@ -414,20 +414,20 @@ class RouteTable:
         found = route.leaders(topic)
         held = entry.leaders
         if self._unit is not None:
-            told = {queue.broker_name for queue in found}
+            reported = {queue.broker_name for queue in found}
             held = {
                 queue: leader
                 for queue, leader in held.items()
-                if queue.broker_name in told or leader.broker in entry.parting
+                if queue.broker_name in reported or leader.broker in entry.closing
             }
-        return advance(held, found)
+        return update_leaders(held, found)
 
     def _current(self, route: Route, leaders: dict[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
         """Return the existing logical queues, without those of a unit that was closed recently."""
         if self._unit is None:
             return leaders
-        told = {mock_broker(record.scope) for record in route.mappings.values()}
-        return {queue: leader for queue, leader in leaders.items() if queue.broker_name in told}
+        reported = {mock_broker(record.scope) for record in route.mappings.values()}
+        return {queue: leader for queue, leader in leaders.items() if queue.broker_name in reported}
 
     @staticmethod
     def _own_brokers(route: Route, unit: str) -> Iterator[str]:
@@ -437,24 +437,24 @@ class RouteTable:
             if broker.cluster == unit or (record is not None and covers(record.scope, unit)):
                 yield broker.broker_name
 
-    def _reach(self, entry: _Entry, route: Route, now_ms: int) -> Route:
+    def _extend(self, entry: _Entry, route: Route, now_ms: int) -> Route:
         """Return *route* and the brokers that dropped out of it recently; record since when."""
-        if entry.route is None or entry.route.is_borrowed:
+        if entry.route is None or entry.route.is_template:
             return route
-        before = entry.route.reach
+        before = entry.route.extended_route
         lost = {broker.broker_name for broker in before.broker_datas}
         lost -= {broker.broker_name for broker in route.broker_datas}
         foreign = set() if self._unit is None else lost - set(self._own_brokers(before, self._unit))
         since = {name: entry.missing.get(name, now_ms) for name in lost - foreign}
         entry.missing = {name: at_ms for name, at_ms in since.items() if now_ms - at_ms < self._poll_interval_ms}
-        parted = {name: entry.parting.get(name, now_ms) for name in foreign}
-        entry.parting = {name: at_ms for name, at_ms in parted.items() if now_ms - at_ms < _PARTING_MS}
-        if not entry.missing and not entry.parting:
+        parted = {name: entry.closing.get(name, now_ms) for name in foreign}
+        entry.closing = {name: at_ms for name, at_ms in parted.items() if now_ms - at_ms < _CLOSING_MS}
+        if not entry.missing and not entry.closing:
             return route
         return msgspec.structs.replace(
             route,
-            broker_datas=[*route.broker_datas, *_served_by(before.broker_datas, {**entry.missing, **entry.parting})],
-            queue_datas=[*route.queue_datas, *_served_by(before.queue_datas, entry.missing)],
+            broker_datas=[*route.broker_datas, *_of_brokers(before.broker_datas, {**entry.missing, **entry.closing})],
+            queue_datas=[*route.queue_datas, *_of_brokers(before.queue_datas, entry.missing)],
         )
 
 
@@ -465,7 +465,7 @@ def _sendable(route: Route, leaders: dict[MessageQueue, Leader]) -> tuple[Messag
     return tuple(queue for queue, leader in leaders.items() if leader.broker in ready and route.may_write(queue))
 
 
-def _join(routes: Sequence[Route]) -> Route:
+def _merge(routes: Sequence[Route]) -> Route:
     """Return the newest of *routes*, with the brokers and mappings that only the other routes have."""
     newest = max(routes, key=lambda route: max((record.epoch for record in route.mappings.values()), default=0))
     # The name server of the newest route decides alone which units are visible and which of them are writable.
@@ -489,5 +489,5 @@ def _join(routes: Sequence[Route]) -> Route:
     )
 
 
-def _served_by(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:
+def _of_brokers(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:
     return [data for data in datas if data.broker_name in brokers]

@@ -29,14 +29,14 @@ class RouteWatch:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def ask(self, address: str, topic: str) -> None:
+    def record_request(self, address: str, topic: str) -> None:
         """Record that *address* is about to be asked to watch *topic*. A change of address resets the state."""
         if address != self.address:
-            self.leave()
+            self.record_switch()
             self.address = address
         self._topics[topic] = None
 
-    def answer(self, address: str, *, pushes: bool) -> bool:
+    def record_answer(self, address: str, *, pushes: bool) -> bool:
         """Record an answer, and return whether it is the first on this connection.
 
         A name server that supports push may refuse to watch one topic too many; it still pushes the others.
@@ -55,7 +55,7 @@ class RouteWatch:
             del self._topics[topic]
         return known if self._may_push else []
 
-    def lose(self, address: str) -> bool:
+    def record_loss(self, address: str) -> bool:
         """Record that the connection to *address* is gone, and return whether that server pushed changes until now."""
         if address != self.address:
             return False
@@ -63,7 +63,7 @@ class RouteWatch:
         self._has_answered = False
         return self.pushes
 
-    def leave(self) -> list[str]:
+    def record_switch(self) -> list[str]:
         """Record that another name server is used now, and return the topics that this one must unwatch."""
         topics = list(self._topics) if self._may_push else []
         self._topics.clear()

@@ -27,7 +27,7 @@ from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.config.kv_config import Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.static_topics import StaticTopics, name_of
-from holdfast.wire.cluster.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.cluster.leases import UNKNOWN_HOLDER, Claim, LeaseAnswer, LeaseRequest, QueueLease
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import encode_command, response
 from holdfast.wire.requests.moves import decode_body, encode_body
@@ -37,18 +37,18 @@ QUARANTINE_MS: Final = 60_000
 _LEASES_TO_PASS: Final = 2
 _LEASE_MS_MAX: Final = 600_000
 
-_Place = tuple[str, int]
-_Refused = dict[str, dict[int, Holding]]
+_QueueKey = tuple[str, int]
+_Refused = dict[str, dict[int, QueueLease]]
 
 
 class KeptLeases(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file: the lease duration of each broker, and the holders."""
 
     lease_ms: dict[str, Int64] = {}
-    held: dict[str, dict[Int32, Holding]] = {}
+    held: dict[str, dict[Int32, QueueLease]] = {}
 
 
-class _Holder(msgspec.Struct):
+class _BrokerSession(msgspec.Struct):
     """A broker that requested leases.
 
     Attributes:
@@ -72,16 +72,16 @@ class QueueLeases:
         is_durable: Whether the file is written at all.
 
     Attributes:
-        held: By topic key and queue.
+        leases: By topic key and queue.
         fault: Why the file could not be read; None if it could, or there was none.
     """
 
     def __init__(self, static: StaticTopics, content: bytes | None, *, is_durable: bool) -> None:
-        self.held: dict[_Place, Holding] = {}
+        self.leases: dict[_QueueKey, QueueLease] = {}
         self.fault: str | None = None
         self._static = static
         self._is_durable = is_durable
-        self._holders: dict[str, _Holder] = {}
+        self._sessions: dict[str, _BrokerSession] = {}
         self._quarantine_ms = QUARANTINE_MS
         self._is_unsaved = False
         self._waiting: list[tuple[Waiter, bytes]] = []
@@ -96,12 +96,14 @@ class QueueLeases:
             self.fault = str(error)
             return
         self._quarantine_ms = 0
-        self._holders = {name: _Holder(min(lease_ms, _LEASE_MS_MAX)) for name, lease_ms in kept.lease_ms.items()}
-        self.held = {
-            (topic, number): holding
+        self._sessions = {
+            name: _BrokerSession(min(lease_ms, _LEASE_MS_MAX)) for name, lease_ms in kept.lease_ms.items()
+        }
+        self.leases = {
+            (topic, number): lease
             for topic, queues in kept.held.items()
-            for number, holding in queues.items()
-            if holding.broker in self._holders
+            for number, lease in queues.items()
+            if lease.broker in self._sessions
         }
 
     def handlers(self) -> Handlers:
@@ -110,117 +112,121 @@ class QueueLeases:
 
     # Time.
 
-    def pass_time(self, span_ms: int) -> None:
+    def advance_time(self, span_ms: int) -> None:
         """Count an interval of *span_ms* as passed; it may really have been longer."""
         self._quarantine_ms = max(0, self._quarantine_ms - span_ms)
-        for holder in self._holders.values():
-            holder.silent_ms = 0 if holder.is_fresh else holder.silent_ms + span_ms
-            holder.is_fresh = False
-        gone = [place for place, holding in self.held.items() if self._is_forgotten(place[0], holding)]
-        for place in gone:
-            del self.held[place]
+        for session in self._sessions.values():
+            session.silent_ms = 0 if session.is_fresh else session.silent_ms + span_ms
+            session.is_fresh = False
+        gone = [queue_key for queue_key, lease in self.leases.items() if self._is_forgotten(queue_key[0], lease)]
+        for queue_key in gone:
+            del self.leases[queue_key]
             self._is_unsaved = True
 
-    def heard(self, broker: str) -> None:
+    def mark_alive(self, broker: str) -> None:
         """Record that *broker* is alive, even if it stopped requesting leases."""
-        holder = self._holders.get(broker)
-        if holder is not None:
-            holder.silent_ms, holder.is_fresh = 0, True
+        session = self._sessions.get(broker)
+        if session is not None:
+            session.silent_ms, session.is_fresh = 0, True
 
     def _is_lapsed(self, broker: str) -> bool:
-        holder = self._holders[broker]
-        return holder.silent_ms >= _LEASES_TO_PASS * holder.lease_ms
+        session = self._sessions[broker]
+        return session.silent_ms >= _LEASES_TO_PASS * session.lease_ms
 
-    def _is_forgotten(self, key: str, holding: Holding) -> bool:
-        return key not in self._static.topics and self._is_lapsed(holding.broker)
+    def _is_forgotten(self, key: str, lease: QueueLease) -> bool:
+        return key not in self._static.topics and self._is_lapsed(lease.broker)
 
     # Claims.
 
     def _renew(self, request: Request) -> Answer:
-        asked = decode_body(request.command.body, LeaseRequest)
-        if not 1 <= asked.lease_ms <= _LEASE_MS_MAX:
+        lease_request = decode_body(request.command.body, LeaseRequest)
+        if not 1 <= lease_request.lease_ms <= _LEASE_MS_MAX:
             return Refusal(
-                ResponseCode.INVALID_PARAMETER, f"a lease of {asked.lease_ms} ms is outside 1..{_LEASE_MS_MAX}"
+                ResponseCode.INVALID_PARAMETER, f"a lease of {lease_request.lease_ms} ms is outside 1..{_LEASE_MS_MAX}"
             )
-        is_known = asked.broker in self._holders or any(
-            self._static.find_of(asked.broker, topic) is not None for topic in asked.topics
+        is_known = lease_request.broker in self._sessions or any(
+            self._static.find_reported(lease_request.broker, topic) is not None for topic in lease_request.topics
         )
         if not is_known:
             # Keep nothing for a broker that has registered nothing: its claims would be unbounded.
-            refused: _Refused | None = {topic: dict.fromkeys(claims, NOBODY) for topic, claims in asked.topics.items()}
+            refused: _Refused | None = {
+                topic: dict.fromkeys(claims, UNKNOWN_HOLDER) for topic, claims in lease_request.topics.items()
+            }
         else:
-            refused = self._take(asked)
+            refused = self._apply_claims(lease_request)
         if refused is None:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, "outdated: a later request was handled before")
-        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(asked.broker)))
+        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(lease_request.broker)))
         if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
             return request.answer(body=body)
         self._waiting.append((Waiter(request.channel, request.command), body))
         request.effects.extend(self._begin())
         return None
 
-    def _take(self, asked: LeaseRequest) -> _Refused | None:
+    def _apply_claims(self, lease_request: LeaseRequest) -> _Refused | None:
         """Grant the claims that can be granted; return the refused ones, or None if the request is outdated."""
-        holder = self._holders.get(asked.broker)
-        if holder is not None and (asked.boot, asked.number) <= (holder.boot, holder.number):
+        session = self._sessions.get(lease_request.broker)
+        if session is not None and (lease_request.boot, lease_request.number) <= (session.boot, session.number):
             return None  # Also a late request of an earlier process: its successor claims other queues.
-        if holder is None or holder.lease_ms != asked.lease_ms:
-            holder = self._holders[asked.broker] = _Holder(asked.lease_ms)
+        if session is None or session.lease_ms != lease_request.lease_ms:
+            session = self._sessions[lease_request.broker] = _BrokerSession(lease_request.lease_ms)
             self._is_unsaved = True
-        holder.boot, holder.number = asked.boot, asked.number
-        self.heard(asked.broker)
-        self._release(asked)
+        session.boot, session.number = lease_request.boot, lease_request.number
+        self.mark_alive(lease_request.broker)
+        self._release(lease_request)
         refused: _Refused = {}
-        for name, claims in asked.topics.items():
-            topic = self._static.find_of(asked.broker, name)
+        for name, claims in lease_request.topics.items():
+            topic = self._static.find_reported(lease_request.broker, name)
             for number, claim in claims.items():
-                place = (name if topic is None else topic.key, number)
-                is_known = topic is not None and 0 <= number < topic.reports[asked.broker].mapping.total
-                if not is_known or not self._grant(asked.broker, place, claim):
-                    refused.setdefault(name, {})[number] = self.held.get(place, NOBODY)
+                queue_key = (name if topic is None else topic.key, number)
+                is_known = topic is not None and 0 <= number < topic.reports[lease_request.broker].mapping.total
+                if not is_known or not self._grant(lease_request.broker, queue_key, claim):
+                    refused.setdefault(name, {})[number] = self.leases.get(queue_key, UNKNOWN_HOLDER)
         return refused
 
-    def _release(self, asked: LeaseRequest) -> None:
-        for place in [place for place, holding in self.held.items() if holding.broker == asked.broker]:
-            if place[1] not in asked.topics.get(name_of(place[0]), ()):
-                del self.held[place]
+    def _release(self, lease_request: LeaseRequest) -> None:
+        for queue_key in [
+            queue_key for queue_key, lease in self.leases.items() if lease.broker == lease_request.broker
+        ]:
+            if queue_key[1] not in lease_request.topics.get(name_of(queue_key[0]), ()):
+                del self.leases[queue_key]
                 self._is_unsaved = True
 
-    def _grant(self, broker: str, place: _Place, claim: Claim) -> bool:
-        holding = self.held.get(place)
-        if holding is None:
+    def _grant(self, broker: str, queue_key: _QueueKey, claim: Claim) -> bool:
+        lease = self.leases.get(queue_key)
+        if lease is None:
             is_granted = not self._quarantine_ms
-        elif holding.broker == broker:
+        elif lease.broker == broker:
             # A broker may claim a newer generation, and be handed the queue before it has opened that one. Then it
             # leads in the older generation.
-            is_granted = claim.generation >= holding.generation or not self._was_opened(place, holding)
-        elif self._is_lapsed(holding.broker):
-            is_granted = claim.generation >= holding.generation
+            is_granted = claim.generation >= lease.generation or not self._was_opened(queue_key, lease)
+        elif self._is_lapsed(lease.broker):
+            is_granted = claim.generation >= lease.generation
         else:
-            is_granted = claim.generation > holding.generation and claim.handed_by == holding.broker
-        granted = Holding(broker, claim.generation)
-        if is_granted and granted != holding:
-            self.held[place] = granted
+            is_granted = claim.generation > lease.generation and claim.previous_leader == lease.broker
+        granted = QueueLease(broker, claim.generation)
+        if is_granted and granted != lease:
+            self.leases[queue_key] = granted
             self._is_unsaved = True
         return is_granted
 
-    def _was_opened(self, place: _Place, holding: Holding) -> bool:
+    def _was_opened(self, queue_key: _QueueKey, lease: QueueLease) -> bool:
         """Return whether the holder has reported to lead the queue in the generation that it holds."""
-        key, number = place
+        key, number = queue_key
         known = self._static.topics.get(key)
-        report = None if known is None else known.reports.get(holding.broker)
+        report = None if known is None else known.reports.get(lease.broker)
         queue = None if report is None else report.mapping.queues.get(number)
-        return queue is not None and queue.leader.broker == holding.broker and queue.generation >= holding.generation
+        return queue is not None and queue.leader.broker == lease.broker and queue.generation >= lease.generation
 
-    def _find_lapsed(self, asking: str) -> dict[str, dict[int, Holding]]:
+    def _find_lapsed(self, requester: str) -> dict[str, dict[int, QueueLease]]:
         """Return the lapsed queues of topics that *asking* may lead."""
-        lapsed = {broker for broker in self._holders if self._is_lapsed(broker)}
-        found: dict[str, dict[int, Holding]] = {}
-        for (key, number), holding in self.held.items() if lapsed else ():
+        lapsed = {broker for broker in self._sessions if self._is_lapsed(broker)}
+        found: dict[str, dict[int, QueueLease]] = {}
+        for (key, number), lease in self.leases.items() if lapsed else ():
             topic = self._static.topics.get(key)
-            is_foreign = topic is not None and topic.scope != GLOBAL and asking not in topic.reports
-            if holding.broker in lapsed and not is_foreign:
-                found.setdefault(name_of(key), {})[number] = holding
+            is_foreign = topic is not None and topic.scope != GLOBAL and requester not in topic.reports
+            if lease.broker in lapsed and not is_foreign:
+                found.setdefault(name_of(key), {})[number] = lease
         return found
 
     # Results of writes.
@@ -248,8 +254,8 @@ class QueueLeases:
         if self._being_written is not None or not self._waiting:
             return []
         self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
-        held: dict[str, dict[int, Holding]] = {}
-        for (topic, number), holding in self.held.items():
-            held.setdefault(topic, {})[number] = holding
-        kept = KeptLeases(lease_ms={name: holder.lease_ms for name, holder in self._holders.items()}, held=held)
+        held: dict[str, dict[int, QueueLease]] = {}
+        for (topic, number), lease in self.leases.items():
+            held.setdefault(topic, {})[number] = lease
+        kept = KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=held)
         return [WriteFile(FILE, msgspec.json.encode(kept))]

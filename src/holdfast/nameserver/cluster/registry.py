@@ -21,15 +21,15 @@ from holdfast.machine.effects import CloseChannel, Effect, Log
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.topic import SELF_TEST_TOPIC
-from holdfast.nameserver.cluster.broker_liveness import Lease, Leases
-from holdfast.nameserver.cluster.unit_requests import UnitDesk
+from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness, LiveBroker
+from holdfast.nameserver.cluster.unit_requests import UnitRequests
 from holdfast.nameserver.config.kv_config import ORDER_TOPICS, KvStore
 from holdfast.nameserver.config.settings import Settings
-from holdfast.nameserver.notices import Occasion, judge_registration
+from holdfast.nameserver.notices import ChangeCause, classify_registration
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
 from holdfast.nameserver.routes.route_table import RouteTable
-from holdfast.nameserver.routes.static_topics import shorten
+from holdfast.nameserver.routes.static_topics import join_reasons
 from holdfast.wire.cluster.registration import (
     BrokerFields,
     DataVersion,
@@ -53,7 +53,7 @@ _REMOVED_MAX: Final = 256
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
-class _News(msgspec.Struct, frozen=True):
+class _PendingUpdates(msgspec.Struct, frozen=True):
     """Changes that a registering broker has to learn; None where it is up to date."""
 
     units: str | None
@@ -64,26 +64,26 @@ class Registry:
     """Keeps routes and leases consistent.
 
     Args:
-        heard: Called with the name of every broker that registers.
+        mark_alive: Called with the name of every broker that registers.
     """
 
     def __init__(
         self,
         routes: RouteTable,
-        leases: Leases,
+        liveness: BrokerLiveness,
         kv: KvStore,
         settings: Settings,
-        units: UnitDesk,
+        unit_requests: UnitRequests,
         deletions: DeletionMarkers,
-        heard: Callable[[str], None],
+        mark_alive: Callable[[str], None],
     ) -> None:
         self._routes = routes
-        self._leases = leases
+        self._liveness = liveness
         self._kv = kv
         self._settings = settings
-        self._units = units
+        self._unit_requests = unit_requests
         self._deletions = deletions
-        self._heard = heard
+        self._mark_alive = mark_alive
         # Removed by an operator: name -> the connection of its process, which may register again until it stops.
         self._removed: dict[str, ChannelId] = {}
 
@@ -105,15 +105,18 @@ class Registry:
         if fields.body_crc32 and zlib.crc32(body) & _CRC_MASK != fields.body_crc32:
             request.log("warning", "registration damaged", broker=fields.broker_name)
             return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        self._heard(fields.broker_name)
+        self._mark_alive(fields.broker_name)
         # Before its routes are accepted.
-        news = _News(self._units.hear(fields.units, request), self._deletions.hear(fields.deletions, request))
+        updates = _PendingUpdates(
+            self._unit_requests.merge_from_broker(fields.units, request),
+            self._deletions.merge_from_broker(fields.deletions, request),
+        )
         digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
-        lease = self._leases.find(fields.broker_addr)
-        if lease is not None and lease.registration == digest:
-            lease.renewed_ms = request.now_ms
-            lease.is_partial = False
-            self._leases.bind(lease, request.channel)
+        live = self._liveness.find(fields.broker_addr)
+        if live is not None and live.digest == digest:
+            live.renewed_ms = request.now_ms
+            live.is_partial = False
+            self._liveness.bind(live, request.channel)
         else:
             registration = decode_registration(body, version=request.command.version)
             refusal = _find_excess(registration) or self._find_conflict(fields, registration)
@@ -123,23 +126,27 @@ class Registry:
             refused = self._apply(request, fields, registration, digest)
             if refused:
                 # Accepted except for some topics. Upstream's brokers ignore the remark; ours log it.
-                answer = self._welcome(request, fields, news)
-                answer.remark = shorten(refused)
+                answer = self._registration_answer(request, fields, updates)
+                answer.remark = join_reasons(refused)
                 return answer
-        return self._welcome(request, fields, news)
+        return self._registration_answer(request, fields, updates)
 
     def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
         """Return a refusal if another broker with a newer state holds the id, as after a switch of masters."""
         broker = self._routes.brokers.get(fields.broker_name)
-        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
-        holder = self._leases.find(held_by) if held_by is not None and held_by != fields.broker_addr else None
-        ours = registration.topic_config_serialize_wrapper.data_version.state_version
-        if holder is None or holder.data_version.state_version <= ours:
+        holder_address = broker.addresses.get(fields.broker_id) if broker is not None else None
+        holder = (
+            self._liveness.find(holder_address)
+            if holder_address is not None and holder_address != fields.broker_addr
+            else None
+        )
+        state_version = registration.topic_config_serialize_wrapper.data_version.state_version
+        if holder is None or holder.data_version.state_version <= state_version:
             return None
         return Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"id {fields.broker_id} of broker {fields.broker_name} is held by {held_by} with state version"
-            f" {holder.data_version.state_version}; {fields.broker_addr} has {ours}",
+            f"id {fields.broker_id} of broker {fields.broker_name} is held by {holder_address} with state version"
+            f" {holder.data_version.state_version}; {fields.broker_addr} has {state_version}",
         )
 
     def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> list[str]:
@@ -149,25 +156,25 @@ class Registry:
         topics = registration.topic_config_serialize_wrapper
         if fields.broker_id == MASTER_ID and self._removed.get(name) != request.channel:
             self._removed.pop(name, None)  # A new process of it: the broker was added again.
-        before = self._leases.find(address)
-        request.occasion = judge_registration(
-            self._settings.broker_events, is_first=before is None, topic_count=len(topics.topic_config_table)
+        previous = self._liveness.find(address)
+        request.cause = classify_registration(
+            self._settings.broker_events, is_first=previous is None, topic_count=len(topics.topic_config_table)
         )
-        self._routes.seat(
+        self._routes.add_address(
             name,
             fields.broker_id,
             address,
             cluster=fields.cluster_name,
             zone=fields.zone_name,
-            acting=bool(fields.enable_acting_master),
+            is_acting_master_allowed=bool(fields.enable_acting_master),
         )
-        refused = self._take_topics(request, fields, topics) if self._decides_topics(fields) else []
-        if self._settings.broker_events == "off" and request.occasion is Occasion.CHANGE:
+        refused = self._apply_topics(request, fields, topics) if self._decides_topics(fields) else []
+        if self._settings.broker_events == "off" and request.cause is ChangeCause.TOPIC:
             # A Java broker registers all topics every 30 s: this change may have come with them, without a notice.
-            self._routes.compare_again(topics.topic_config_table)
+            self._routes.mark_changed(topics.topic_config_table)
         self._routes.set_filter_servers(name, address, registration.filter_server_list)
-        self._leases.grant(
-            Lease(
+        self._liveness.add(
+            LiveBroker(
                 broker_name=name,
                 broker_id=fields.broker_id,
                 cluster=fields.cluster_name,
@@ -177,14 +184,14 @@ class Registry:
                 data_version=topics.data_version,
                 timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
                 renewed_ms=request.now_ms,
-                registration=None if refused else digest,  # A broker learns of refused topics each time.
-                is_partial=before is None and SELF_TEST_TOPIC not in topics.topic_config_table,
+                digest=None if refused else digest,  # A broker learns of refused topics each time.
+                is_partial=previous is None and SELF_TEST_TOPIC not in topics.topic_config_table,
             )
         )
-        if before is None or before.data_version != topics.data_version:
+        if previous is None or previous.data_version != topics.data_version:
             request.log(
                 "info",
-                "broker registered" if before is None else "broker changed",
+                "broker registered" if previous is None else "broker changed",
                 broker=name,
                 id=fields.broker_id,
                 cluster=fields.cluster_name,
@@ -193,46 +200,50 @@ class Registry:
             )
         return refused
 
-    def _take_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
+    def _apply_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
         """Apply a broker's topics; return why some of them cannot be served."""
         name = fields.broker_name
         configs = topics.topic_config_table
-        refused = self._map_queues(request, fields, topics)
+        refused = self._apply_mappings(request, fields, topics)
         if SELF_TEST_TOPIC in configs:  # Every broker has it, and sends it only with the full list.
-            self._routes.static.heard_all(name)
+            self._routes.static.drop_unconfirmed(name)
         # Without its mapping a static topic would look like a normal one.
-        unknown = {topic for topic in refused if self._routes.static.find_of(name, topic) is None}
+        unknown = {topic for topic in refused if self._routes.static.find_reported(name, topic) is None}
         hosted = configs.values()
-        self._routes.host(name, [config for config in hosted if config.name not in unknown] if unknown else hosted)
-        return [*refused.values(), *self._routes.find_intrusions(name, configs)]
+        self._routes.update_topics(
+            name, [config for config in hosted if config.name not in unknown] if unknown else hosted
+        )
+        return [*refused.values(), *self._routes.find_conflicts(name, configs)]
 
-    def _map_queues(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
+    def _apply_mappings(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
         """Apply a broker's static topics; return the refused ones with the reason."""
         name, cluster, infos = fields.broker_name, fields.cluster_name, topics.topic_queue_mapping_info_map
         deleted = {topic for topic in infos if self._deletions.is_deleted(topic, cluster)}
         if fields.deletions is None:
             # A Java broker cannot report an explicit create. But only an explicit create maps queues.
-            refused = self._routes.map_queues(name, infos)
+            refused = self._routes.update_mappings(name, infos)
             for topic in deleted - refused.keys():
                 self._deletions.lift(topic, cluster, request)
             return refused
-        left = {topic: f"{topic} was deleted, but {name} still has it: delete it there too" for topic in deleted}
-        return left | self._routes.map_queues(
+        deleted_reasons = {
+            topic: f"{topic} was deleted, but {name} still has it: delete it there too" for topic in deleted
+        }
+        return deleted_reasons | self._routes.update_mappings(
             name, {topic: info for topic, info in infos.items() if topic not in deleted} if deleted else infos
         )
 
     def _end_replaced(self, request: Request, fields: RegisterFields) -> None:
         """End the leases that a registration replaces: another broker at its address, or its id at another address."""
-        lease = self._leases.find(fields.broker_addr)
-        if lease is not None and lease.broker_name != fields.broker_name:
-            self._end(lease, "another broker registered at its address", request.effects)
+        live = self._liveness.find(fields.broker_addr)
+        if live is not None and live.broker_name != fields.broker_name:
+            self._end(live, "another broker registered at its address", request.effects)
         broker = self._routes.brokers.get(fields.broker_name)
-        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
-        if held_by is not None and held_by != fields.broker_addr:
-            holder = self._leases.end(held_by)
+        holder_address = broker.addresses.get(fields.broker_id) if broker is not None else None
+        if holder_address is not None and holder_address != fields.broker_addr:
+            holder = self._liveness.remove(holder_address)
             if holder is not None:
                 request.log(
-                    "warning", "broker replaced", broker=fields.broker_name, old=held_by, new=fields.broker_addr
+                    "warning", "broker replaced", broker=fields.broker_name, old=holder_address, new=fields.broker_addr
                 )
 
     def _decides_topics(self, fields: RegisterFields) -> bool:
@@ -242,33 +253,33 @@ class Registry:
         lowest = min(self._routes.brokers[fields.broker_name].addresses)
         return fields.enable_acting_master is not None and fields.broker_id == lowest
 
-    def _welcome(self, request: Request, fields: RegisterFields, news: _News) -> Command:
+    def _registration_answer(self, request: Request, fields: RegisterFields, updates: _PendingUpdates) -> Command:
         wants_single = True if self._settings.broker_events == "off" else None
-        answer = RegisterAnswer(wants_single=wants_single, units=news.units, deletions=news.deletions)
+        answer = RegisterAnswer(wants_single=wants_single, units=updates.units, deletions=updates.deletions)
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)
-        lease = self._leases.find(master) if master is not None else None
-        if fields.broker_id != MASTER_ID and lease is not None:
-            answer = msgspec.structs.replace(answer, ha_server_addr=lease.ha_address, master_addr=lease.address)
-        orders = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
-        body = java_json.encode(Table(orders)) if orders is not None else b""
+        live = self._liveness.find(master) if master is not None else None
+        if fields.broker_id != MASTER_ID and live is not None:
+            answer = msgspec.structs.replace(answer, ha_server_addr=live.ha_address, master_addr=live.address)
+        order_topics = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
+        body = java_json.encode(Table(order_topics)) if order_topics is not None else b""
         return request.answer(fields=to_fields(answer), body=body)
 
     def _unregister(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
-        lease = self._leases.find(fields.broker_addr)
-        if lease is not None and lease.broker_name != fields.broker_name:
-            lease = None
+        live = self._liveness.find(fields.broker_addr)
+        if live is not None and live.broker_name != fields.broker_name:
+            live = None
         if fields.is_removed:
-            self._remove(fields.broker_name, request.channel if lease is None else lease.channel)
-        if lease is not None:
-            request.occasion = Occasion.BROKER
-            self._end(lease, "it unregistered", request.effects)
+            self._remove(fields.broker_name, request.channel if live is None else live.channel)
+        if live is not None:
+            request.cause = ChangeCause.BROKER
+            self._end(live, "it unregistered", request.effects)
         return request.answer()
 
     def _remove(self, name: str, channel: ChannelId) -> None:
         """Do not count a broker as down, now or when its process on *channel* or its replicas stop."""
-        self._routes.forget_left(name)
+        self._routes.forget_departed(name)
         self._removed.pop(name, None)
         self._removed[name] = channel
         if len(self._removed) > _REMOVED_MAX:
@@ -276,19 +287,19 @@ class Registry:
 
     def _query_version(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
-        theirs = java_json.decode(request.command.body or b"{}", DataVersion)
-        lease = self._leases.find(fields.broker_addr)
-        if lease is None:
+        broker_version = java_json.decode(request.command.body or b"{}", DataVersion)
+        live = self._liveness.find(fields.broker_addr)
+        if live is None:
             return request.answer(fields=to_fields(VersionAnswer(changed=True)))
-        lease.renewed_ms = request.now_ms
-        changed = VersionAnswer(changed=lease.is_partial or lease.data_version != theirs)
-        return request.answer(fields=to_fields(changed), body=java_json.encode(lease.data_version))
+        live.renewed_ms = request.now_ms
+        changed = VersionAnswer(changed=live.is_partial or live.data_version != broker_version)
+        return request.answer(fields=to_fields(changed), body=java_json.encode(live.data_version))
 
     def _heartbeat(self, request: Request) -> Answer:
         fields = from_fields(BrokerFields, request.command.fields)
-        lease = self._leases.find(fields.broker_addr)
-        if lease is not None:
-            lease.renewed_ms = request.now_ms
+        live = self._liveness.find(fields.broker_addr)
+        if live is not None:
+            live.renewed_ms = request.now_ms
         return request.answer()
 
     def _member_group(self, request: Request) -> Answer:
@@ -306,25 +317,25 @@ class Registry:
 
     def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
         """End the leases of all brokers that registered on *channel*."""
-        for lease in self._leases.on_channel(channel):
-            self._end(lease, "its channel closed", effects)
+        for live in self._liveness.on_channel(channel):
+            self._end(live, "its channel closed", effects)
 
     def expire(self, now_ms: int, effects: list[Effect]) -> None:
         """End the leases of all brokers that were silent for too long."""
-        for lease in self._leases.expired(now_ms):
-            self._end(lease, f"it was silent for {now_ms - lease.renewed_ms} ms", effects)
-            effects.append(CloseChannel(lease.channel))
+        for live in self._liveness.expired(now_ms):
+            self._end(live, f"it was silent for {now_ms - live.renewed_ms} ms", effects)
+            effects.append(CloseChannel(live.channel))
 
-    def _end(self, lease: Lease, reason: str, effects: list[Effect]) -> None:
-        self._leases.end(lease.address)
-        self._routes.unseat(lease.broker_name, lease.address, is_down=lease.broker_name not in self._removed)
-        broker = self._routes.brokers.get(lease.broker_name)
+    def _end(self, live: LiveBroker, reason: str, effects: list[Effect]) -> None:
+        self._liveness.remove(live.address)
+        self._routes.remove_address(live.broker_name, live.address, is_down=live.broker_name not in self._removed)
+        broker = self._routes.brokers.get(live.broker_name)
         for address in broker.addresses.values() if broker is not None else ():
-            survivor = self._leases.find(address)
+            survivor = self._liveness.find(address)
             if survivor is not None:
-                survivor.registration = None  # It may now decide for the broker name: decode it in full.
+                survivor.digest = None  # It may now decide for the broker name: decode it in full.
         effects.append(
-            Log("info", "broker left", {"broker": lease.broker_name, "address": lease.address, "reason": reason})
+            Log("info", "broker left", {"broker": live.broker_name, "address": live.address, "reason": reason})
         )
 
 

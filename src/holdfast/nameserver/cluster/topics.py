@@ -6,17 +6,17 @@ from random import Random
 from typing import Final
 
 from holdfast.model.route import MASTER_ID, Route
-from holdfast.nameserver.cluster.broker_liveness import Leases
+from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
 from holdfast.nameserver.routes.route_table import RouteTable
-from holdfast.nameserver.routes.static_topics import INTRUDES
+from holdfast.nameserver.routes.static_topics import NORMAL_TOPIC_CONFLICT
 from holdfast.wire.cluster.route import (
-    LEFT_FIELD,
+    DEPARTED_FIELD,
     BrokerNameFields,
     ClusterFields,
     DeleteTopicFields,
-    TopicFields,
+    RegisterTopicFields,
     TopicList,
 )
 from holdfast.wire.frames import java_json
@@ -28,13 +28,15 @@ _UNIT: Final = 1
 _UNIT_SUBSCRIPTION: Final = 2
 
 
-class TopicDesk:
+class TopicRequests:
     """Answers from the route table, and changes it for operators."""
 
-    def __init__(self, routes: RouteTable, leases: Leases, deletions: DeletionMarkers, random: Random) -> None:
+    def __init__(
+        self, routes: RouteTable, liveness: BrokerLiveness, deletions: DeletionMarkers, random: Random
+    ) -> None:
         self._routes = routes
         self._deletions = deletions
-        self._leases = leases
+        self._liveness = liveness
         self._random = random
 
     def handlers(self) -> Handlers:
@@ -43,21 +45,21 @@ class TopicDesk:
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._unwipe,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._list_all,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self._of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system,
-            RequestCode.GET_UNIT_TOPIC_LIST: self._units,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._subscribed_units,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._subscribed_others,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._list_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._list_system,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._list_unit,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._list_unit_subscribed,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._list_subscribed_without_unit,
         }
 
     def _cluster_info(self, request: Request) -> Answer:
-        if LEFT_FIELD not in request.command.fields:
+        if DEPARTED_FIELD not in request.command.fields:
             return request.answer(body=self._routes.cluster_body())
         topics = java_json.decode(request.command.body or b"[]", list[str])
-        return request.answer(body=self._routes.cluster_body(left=self._routes.find_left(topics)))
+        return request.answer(body=self._routes.cluster_body(departed=self._routes.find_departed(topics)))
 
     def _wipe(self, request: Request) -> Answer:
         return self._set_wiped(request, is_wiped=True)
@@ -72,14 +74,14 @@ class TopicDesk:
         request.log("warning", event, broker=name, topics=count)
         return request.answer(fields={"wipeTopicCount" if is_wiped else "addTopicCount": str(count)})
 
-    def _all(self, request: Request) -> Answer:
-        return _listed(request, list(self._routes.topics))
+    def _list_all(self, request: Request) -> Answer:
+        return _topic_list_answer(request, list(self._routes.topics))
 
-    def _of_cluster(self, request: Request) -> Answer:
+    def _list_of_cluster(self, request: Request) -> Answer:
         cluster = from_fields(ClusterFields, request.command.fields).cluster
-        return _listed(request, self._routes.topics_of_cluster(cluster))
+        return _topic_list_answer(request, self._routes.topics_of_cluster(cluster))
 
-    def _system(self, request: Request) -> Answer:
+    def _list_system(self, request: Request) -> Answer:
         """List all clusters and brokers, which have a topic of their name each, and a broker that knows more topics."""
         clusters = self._routes.clusters()
         names = [*clusters, *(name for members in clusters.values() for name in members)]
@@ -89,25 +91,25 @@ class TopicDesk:
             if (address := self._routes.brokers[name].addresses.get(MASTER_ID)) is not None
         ]
         # Any master can answer; a random one spreads the load.
-        return _listed(request, names, broker_addr=self._random.choice(masters) if masters else None)
+        return _topic_list_answer(request, names, broker_addr=self._random.choice(masters) if masters else None)
 
-    def _units(self, request: Request) -> Answer:
-        return self._by_flags(request, _UNIT, {_UNIT})
+    def _list_unit(self, request: Request) -> Answer:
+        return self._list_by_flags(request, _UNIT, {_UNIT})
 
-    def _subscribed_units(self, request: Request) -> Answer:
-        return self._by_flags(request, _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
+    def _list_unit_subscribed(self, request: Request) -> Answer:
+        return self._list_by_flags(request, _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
 
-    def _subscribed_others(self, request: Request) -> Answer:
-        return self._by_flags(request, _UNIT | _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
+    def _list_subscribed_without_unit(self, request: Request) -> Answer:
+        return self._list_by_flags(request, _UNIT | _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
 
-    def _by_flags(self, request: Request, mask: int, wanted: set[int]) -> Answer:
+    def _list_by_flags(self, request: Request, mask: int, accepted: set[int]) -> Answer:
         """List the topics for which, on some broker, the *mask* bits of the sys flag are one of *wanted*."""
-        return _listed(
+        return _topic_list_answer(
             request,
             [
                 topic
                 for topic, hosts in self._routes.topics.items()
-                if any(hosting.queue.sys_flag & mask in wanted for hosting in hosts.values())
+                if any(hosting.queue.sys_flag & mask in accepted for hosting in hosts.values())
             ],
         )
 
@@ -116,22 +118,22 @@ class TopicDesk:
         if not self._routes.delete_topic(fields.topic, cluster=fields.cluster_name or None):
             return request.answer()
         # A broker that still has the topic registers it again, on purpose.
-        self._leases.distrust()
+        self._liveness.invalidate_digests()
         request.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name)
         return self._deletions.delete(fields.topic, fields.cluster_name, request)
 
     def _register(self, request: Request) -> Answer:
-        topic = from_fields(TopicFields, request.command.fields).topic
+        topic = from_fields(RegisterTopicFields, request.command.fields).topic
         if self._routes.static.find_all(topic):
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be registered: {INTRUDES}")
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be registered: {NORMAL_TOPIC_CONFLICT}")
         route = java_json.decode(request.command.body or b"{}", Route)
-        stranger = self._routes.host_queues(topic, route.queue_datas)
-        if stranger is not None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"broker {stranger} of topic {topic} is not registered")
+        unknown_broker = self._routes.update_topic_queues(topic, route.queue_datas)
+        if unknown_broker is not None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"broker {unknown_broker} of topic {topic} is not registered")
         self._deletions.lift(topic, "", request)
-        self._leases.distrust()
+        self._liveness.invalidate_digests()
         return request.answer()
 
 
-def _listed(request: Request, topics: list[str], *, broker_addr: str | None = None) -> Answer:
+def _topic_list_answer(request: Request, topics: list[str], *, broker_addr: str | None = None) -> Answer:
     return request.answer(body=java_json.encode(TopicList(topic_list=topics, broker_addr=broker_addr)))

@@ -13,20 +13,20 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.machine.effects import Log
-from holdfast.model.dr_switch import CLOSED, Switch
+from holdfast.model.dr_switch import CLOSED, DrSwitch
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.config.kv_config import UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes.route_table import RouteTable
-from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch, encode_switch, to_text
+from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch, encode_switch, switch_text
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 _KEY: Final = "switch"
 
 
-class UnitDesk:
+class UnitRequests:
     """Holds the switch.
 
     Attributes:
@@ -39,7 +39,7 @@ class UnitDesk:
         self._routes = routes
         self._is_changed = False
         self._since_ms = 0
-        self.switch: Switch = CLOSED
+        self.switch: DrSwitch = CLOSED
         self.fault: str | None = None
         try:
             self.switch = decode_switch(kv.find(UNITS, _KEY) or "")
@@ -52,22 +52,22 @@ class UnitDesk:
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
-        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._get}
+        return {RequestCode.SET_DR_SWITCH: self._set, RequestCode.GET_DR_SWITCH: self._get}
 
-    def take_change(self) -> bool:
+    def pop_change(self) -> bool:
         """Return whether the switch changed since the last call."""
         is_changed, self._is_changed = self._is_changed, False
         return is_changed
 
     def _set(self, request: Request) -> Answer:
-        wanted = decode_switch(request.command.body)
-        if self.switch.is_newer(wanted):
+        requested = decode_switch(request.command.body)
+        if self.switch.is_newer(requested):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"version {wanted.version} of the open units is older than {self.switch.version}: read them again",
+                f"version {requested.version} of the open units is older than {self.switch.version}: read them again",
             )
-        if wanted != self.switch:
-            self._keep(wanted, request)
+        if requested != self.switch:
+            self._adopt(requested, request)
         # Also save a switch that is already in effect: it may not be on disk yet.
         ready, writes = self._kv.save(Waiter(request.channel, request.command))
         request.effects += writes
@@ -84,19 +84,19 @@ class UnitDesk:
 
     # Registrations.
 
-    def hear(self, text: str | None, request: Request) -> str | None:
+    def merge_from_broker(self, text: str | None, request: Request) -> str | None:
         """Apply a broker's version of the switch; return ours if it is newer."""
         try:
-            theirs = decode_switch(text or "")
+            broker_switch = decode_switch(text or "")
         except RemoteProtocolError as error:
             request.log("warning", "what is open cannot be read", reason=str(error))
-            return to_text(self.switch)
-        if theirs.is_newer(self.switch):
-            self._keep(theirs, request)
-            request.effects += self._kv.save_alone()
-        return to_text(self.switch) if self.switch.is_newer(theirs) else None
+            return switch_text(self.switch)
+        if broker_switch.is_newer(self.switch):
+            self._adopt(broker_switch, request)
+            request.effects += self._kv.save_without_waiter()
+        return switch_text(self.switch) if self.switch.is_newer(broker_switch) else None
 
-    def _keep(self, switch: Switch, request: Request) -> None:
+    def _adopt(self, switch: DrSwitch, request: Request) -> None:
         self.switch, self._is_changed = switch, True
         self._kv.put(UNITS, _KEY, encode_switch(switch).decode())
         opened = "; ".join(map(str, switch.openings)) or "nothing"

@@ -87,7 +87,7 @@ class KvStore:
         self._waiting.append(waiter)
         return [], self._begin()
 
-    def save_alone(self) -> list[WriteFile]:
+    def save_without_waiter(self) -> list[WriteFile]:
         """Start to save the last change, which no request waits for; return the write."""
         self._is_unsaved = self._is_durable
         return self._begin()

@@ -22,7 +22,7 @@ _RESERVED: Final = {
 }
 
 
-class KvDesk:
+class KvRequests:
     """Answers queries and changes of the KV store."""
 
     def __init__(self, kv: KvStore) -> None:
@@ -38,7 +38,7 @@ class KvDesk:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list,
         }
 
-    def take_changes(self) -> set[str]:
+    def pop_changes(self) -> set[str]:
         """Return the topics whose queue counts for ordered use changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
         return changed

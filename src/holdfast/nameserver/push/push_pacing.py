@@ -37,7 +37,7 @@ class Pace(Enum):
 _INTERVALS_MS: Final = {Pace.FULL: 1_000, Pace.SLOW: 10_000, Pace.PAUSED: None}
 
 
-class Burden(msgspec.Struct, frozen=True):
+class LoadPace(msgspec.Struct, frozen=True):
     """The pace, and its reason.
 
     Attributes:
@@ -48,17 +48,17 @@ class Burden(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-_NONE: Final = Burden(Pace.FULL)
+_FULL_PACE: Final = LoadPace(Pace.FULL)
 
 
-def judge(readings: Readings) -> Burden:
+def choose_pace(readings: Readings) -> LoadPace:
     """Return the pace for *readings*."""
     known = {"memory": readings.memory, "load": readings.load, "network": readings.network}
     busy = {name: percent for name, percent in known.items() if percent is not None and percent >= BUSY_PERCENT}
     if not busy:
-        return _NONE
+        return _FULL_PACE
     is_full = max(busy.values()) > FULL_PERCENT
-    to_blame = {name: percent for name, percent in busy.items() if not is_full or percent > FULL_PERCENT}
+    causes = {name: percent for name, percent in busy.items() if not is_full or percent > FULL_PERCENT}
     # Rounded up, so that the shown value is on the same side of the limit.
-    reason = ", ".join(f"{name} {ceil(percent)} %" for name, percent in to_blame.items())
-    return Burden(Pace.PAUSED if is_full else Pace.SLOW, reason)
+    reason = ", ".join(f"{name} {ceil(percent)} %" for name, percent in causes.items())
+    return LoadPace(Pace.PAUSED if is_full else Pace.SLOW, reason)

@@ -18,19 +18,25 @@ from typing import Final
 from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.machine.readings import Readings
-from holdfast.nameserver.notices import TICK_MS, Notices, Occasion
+from holdfast.nameserver.notices import TICK_MS, ChangeCause, NoticeSchedule
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.push.push_pacing import Burden, Pace, judge
+from holdfast.nameserver.push.push_pacing import LoadPace, Pace, choose_pace
 from holdfast.nameserver.push.watches import Watches
 from holdfast.nameserver.request import Answer, Handlers, Request
 from holdfast.nameserver.routes.unit_visibility import Viewer
-from holdfast.wire.cluster.push_state import LinkCapacityTold, PushState, ReadingsTold, encode_push_state, to_percent
+from holdfast.wire.cluster.push_state import (
+    PushState,
+    ReportedLinkCapacity,
+    ReportedReadings,
+    encode_push_state,
+    to_percent,
+)
 from holdfast.wire.cluster.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, split_topics
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 
 TIMER: Final = "notify"
-SETTLING_MS: Final = 200
+COALESCE_MS: Final = 200
 """How long the first change waits for more: a topic is created on one broker after the other."""
 SLICE: Final = 256
 """Clients notified before other events have a turn; takes a few milliseconds."""
@@ -43,17 +49,19 @@ class RoutePush:
         options: Settings of the operator.
         random: Spreads notices that concern all clients.
         readings: Load of the machine, kept up to date by the caller.
-        look: Returns a number that changes when a viewer's route of a topic does.
+        route_digest: Returns a number that changes when a viewer's route of a topic does.
     """
 
     def __init__(
-        self, options: NameServerOptions, random: Random, readings: Readings, look: Callable[[str, Viewer], int]
+        self, options: NameServerOptions, random: Random, readings: Readings, route_digest: Callable[[str, Viewer], int]
     ) -> None:
         self._broker_events = options.broker_events
         self._backs_off = options.notify_back_off
         self.readings = readings
-        self.watches = Watches(look, per_channel_max=options.watches_per_channel_max, total_max=options.watches_max)
-        self.notices = Notices(
+        self.watches = Watches(
+            route_digest, per_channel_max=options.watches_per_channel_max, total_max=options.watches_max
+        )
+        self.notices = NoticeSchedule(
             random,
             broker_events=options.broker_events,
             spread_ms=options.broker_event_spread_ms,
@@ -70,9 +78,9 @@ class RoutePush:
         return {UNWATCH: self._unwatch, RequestCode.GET_PUSH_STATE: self._report_state}
 
     @property
-    def burden(self) -> Burden:
+    def load_pace(self) -> LoadPace:
         """The current pace, and why it is not faster."""
-        return judge(self.readings) if self._backs_off else Burden(Pace.FULL)
+        return choose_pace(self.readings) if self._backs_off else LoadPace(Pace.FULL)
 
     # Watches.
 
@@ -80,19 +88,19 @@ class RoutePush:
         """Notify *channel* of changes of *topic* from now on; return False if the client has to poll."""
         return self.watches.watch(channel, topic, viewer)
 
-    def closed(self, channel: ChannelId) -> None:
+    def channel_closed(self, channel: ChannelId) -> None:
         """Forget a closed channel."""
-        self.watches.closed(channel)
-        self.notices.closed(channel)
+        self.watches.channel_closed(channel)
+        self.notices.channel_closed(channel)
 
     def _unwatch(self, request: Request) -> Answer:
         topics = split_topics(request.command.fields.get(TOPICS_FIELD))
         self.watches.unwatch(request.channel, topics)
-        self.notices.forget(request.channel, topics)
+        self.notices.cancel(request.channel, topics)
         return request.answer()
 
     def _report_state(self, request: Request) -> Answer:
-        burden, readings, link = self.burden, self.readings, self.readings.link
+        load_pace, readings, link = self.load_pace, self.readings, self.readings.link
         state = PushState(
             broker_events=self._broker_events,
             watching_clients=self.watches.channel_count,
@@ -100,48 +108,48 @@ class RoutePush:
             watches=len(self.watches),
             pending_clients=len(self.notices),
             notices_sent=self.notices.sent,
-            pace=burden.pace.value,
-            reason=burden.reason,
-            readings=ReadingsTold(
+            pace=load_pace.pace.value,
+            reason=load_pace.reason,
+            readings=ReportedReadings(
                 memory=to_percent(readings.memory), load=to_percent(readings.load), network=to_percent(readings.network)
             ),
-            link_capacity=LinkCapacityTold(mbit=link.mbit, source=link.source) if link else LinkCapacityTold(),
+            link_capacity=ReportedLinkCapacity(mbit=link.mbit, source=link.source) if link else ReportedLinkCapacity(),
         )
         return request.answer(body=encode_push_state(state))
 
     # Notices.
 
-    def changed(
-        self, topics: Iterable[str], occasion: Occasion, now_ms: int, *, is_urgent: bool = False
+    def routes_changed(
+        self, topics: Iterable[str], cause: ChangeCause, now_ms: int, *, is_urgent: bool = False
     ) -> list[Effect]:
         """Schedule notices of the topics whose routes changed, for the clients that watch them.
 
         Args:
             topics: Topics whose routes may have changed.
-            occasion: Why.
+            cause: Why.
             now_ms: When.
             is_urgent: An operator handles an outage and waits for this: send it whatever the load.
         """
         if not self.watches:
             return []
-        self.notices.add(self.watches.differing(topics), occasion)
+        self.notices.add(self.watches.find_changed(topics), cause)
         self._is_urgent = (self._is_urgent or is_urgent) and bool(len(self.notices))
         return self._set_timer(now_ms)
 
-    def fired(self, now_ms: int) -> list[Effect]:
+    def timer_fired(self, now_ms: int) -> list[Effect]:
         """Send one slice of the notices that are due; the rest follows after other events had a turn."""
         self._is_ticking = False
         effects: list[Effect] = []
         if not self.notices.is_sending:
             self._ticked_ms = now_ms
             self.notices.tick()
-            burden = self.burden
-            effects += self._log_pace(burden)
-            if self._is_urgent or self._is_time(burden.pace, now_ms):
+            load_pace = self.load_pace
+            effects += self._log_pace(load_pace)
+            if self._is_urgent or self._is_round_due(load_pace.pace, now_ms):
                 self._round_ms = now_ms
-                self.notices.begin()
+                self.notices.begin_round()
         frames: dict[str, bytes] = {}
-        for channel, texts in self.notices.take(SLICE):
+        for channel, texts in self.notices.next_batch(SLICE):
             for text in texts:
                 if text not in frames:
                     frames[text] = _encode(text)
@@ -149,34 +157,34 @@ class RoutePush:
         self._is_urgent = self._is_urgent and bool(len(self.notices))
         return effects + self._set_timer(now_ms)
 
-    def _is_time(self, pace: Pace, now_ms: int) -> bool:
+    def _is_round_due(self, pace: Pace, now_ms: int) -> bool:
         interval_ms = pace.interval_ms
         if interval_ms is None:
             return False
         # At full pace, notices are sent at every tick.
-        return pace is Pace.FULL or _rest_ms(self._round_ms, interval_ms, now_ms) == 0
+        return pace is Pace.FULL or _remaining_ms(self._round_ms, interval_ms, now_ms) == 0
 
     def _set_timer(self, now_ms: int) -> list[Effect]:
         """Set the timer, unless it is set or no notice is pending."""
         if self._is_ticking or not len(self.notices):
             return []
         self._is_ticking = True
-        wait_ms = 0 if self.notices.is_sending else max(SETTLING_MS, _rest_ms(self._ticked_ms, TICK_MS, now_ms))
+        wait_ms = 0 if self.notices.is_sending else max(COALESCE_MS, _remaining_ms(self._ticked_ms, TICK_MS, now_ms))
         return [SetTimer(TIMER, now_ms + wait_ms)]
 
-    def _log_pace(self, burden: Burden) -> list[Effect]:
+    def _log_pace(self, load_pace: LoadPace) -> list[Effect]:
         """Return a log line if the pace changed since the last one."""
-        if burden.pace is self._logged_pace:
+        if load_pace.pace is self._logged_pace:
             return []
-        self._logged_pace = burden.pace
+        self._logged_pace = load_pace.pace
         fields: dict[str, object] = {"pending_clients": len(self.notices)}
-        if burden.pace is Pace.FULL:
+        if load_pace.pace is Pace.FULL:
             return [Log("info", "route notices every second again", fields)]
-        did = "paused" if burden.pace is Pace.PAUSED else "slowed to one in 10 s"
-        return [Log("warning", f"route notices {did}", {"reason": burden.reason, **fields})]
+        change = "paused" if load_pace.pace is Pace.PAUSED else "slowed to one in 10 s"
+        return [Log("warning", f"route notices {change}", {"reason": load_pace.reason, **fields})]
 
 
-def _rest_ms(since_ms: int | None, interval_ms: int, now_ms: int) -> int:
+def _remaining_ms(since_ms: int | None, interval_ms: int, now_ms: int) -> int:
     """Return how much of an interval is left; nothing if the clock was set back, so that notices are not delayed."""
     if since_ms is None or not 0 <= now_ms - since_ms < interval_ms:
         return 0

@@ -17,20 +17,20 @@ from typing import Final
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import RETRY_TOPIC_LENGTH_MAX
-from holdfast.nameserver.routes.unit_visibility import ANYBODY, Viewer
+from holdfast.nameserver.routes.unit_visibility import DEFAULT_VIEWER, Viewer
 
 _SEPARATOR: Final = ";"  # Between names in a notice, so a name that contains it cannot be watched.
 
 
-class _Watched:
+class _WatchedTopic:
     """One watched topic, as seen by one kind of viewer."""
 
-    __slots__ = ("channels", "sight", "topic", "viewer")
+    __slots__ = ("channels", "digest", "topic", "viewer")
 
-    def __init__(self, topic: str, viewer: Viewer, sight: int) -> None:
+    def __init__(self, topic: str, viewer: Viewer, digest: int) -> None:
         self.topic = topic
         self.viewer = viewer
-        self.sight = sight
+        self.digest = digest
         self.channels: set[ChannelId] = set()
 
 
@@ -38,19 +38,19 @@ class Watches:
     """Channels and topics, in both directions.
 
     Args:
-        look: Returns the current sight of a topic's route for a viewer.
+        route_digest: Returns the current sight of a topic's route for a viewer.
         per_channel_max: How many topics one channel may watch.
         total_max: How many watches all channels together may have.
     """
 
-    def __init__(self, look: Callable[[str, Viewer], int], *, per_channel_max: int, total_max: int) -> None:
-        self._look = look
+    def __init__(self, route_digest: Callable[[str, Viewer], int], *, per_channel_max: int, total_max: int) -> None:
+        self._route_digest = route_digest
         self._per_channel_max = per_channel_max
         self._total_max = total_max
-        self._by_topic: dict[str, dict[Viewer, _Watched]] = {}
+        self._by_topic: dict[str, dict[Viewer, _WatchedTopic]] = {}
         # Invariant: _by_channel[c][topic] is _by_topic[topic][viewer] if and only if c is among its channels, and a
         # channel watches a topic as one viewer only. No inner collection is empty.
-        self._by_channel: dict[ChannelId, dict[str, _Watched]] = {}
+        self._by_channel: dict[ChannelId, dict[str, _WatchedTopic]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -77,22 +77,22 @@ class Watches:
 
     # Watching.
 
-    def watch(self, channel: ChannelId, topic: str, viewer: Viewer = ANYBODY) -> bool:
+    def watch(self, channel: ChannelId, topic: str, viewer: Viewer = DEFAULT_VIEWER) -> bool:
         """Add a watch of *topic* for *channel*; return False if a limit forbids it."""
-        mine = self._by_channel.get(channel, {})
-        before = mine.get(topic)
+        channel_watches = self._by_channel.get(channel, {})
+        before = channel_watches.get(topic)
         if before is not None and before.viewer == viewer:
             return True
         if before is not None:
             self.unwatch(channel, [topic])  # Its unit, group or zone changed.
-            mine = self._by_channel.get(channel, {})
-        if len(mine) >= self._per_channel_max or self._count >= self._total_max:
+            channel_watches = self._by_channel.get(channel, {})
+        if len(channel_watches) >= self._per_channel_max or self._count >= self._total_max:
             return False
         watched = self._by_topic.get(topic, {}).get(viewer)
         if watched is None:
             if not 0 < len(topic) <= RETRY_TOPIC_LENGTH_MAX or _SEPARATOR in topic:
                 return False
-            watched = _Watched(topic, viewer, self._look(topic, viewer))
+            watched = _WatchedTopic(topic, viewer, self._route_digest(topic, viewer))
             self._by_topic.setdefault(topic, {})[viewer] = watched
         watched.channels.add(channel)
         self._by_channel.setdefault(channel, {})[watched.topic] = watched
@@ -101,19 +101,19 @@ class Watches:
 
     def unwatch(self, channel: ChannelId, topics: Iterable[str]) -> None:
         """Remove the watches of *topics* for *channel*; ignore topics that it does not watch."""
-        mine = self._by_channel.get(channel, {})
+        channel_watches = self._by_channel.get(channel, {})
         for topic in topics:
-            if topic in mine:
-                self._leave(channel, mine.pop(topic))
-        if not mine:
+            if topic in channel_watches:
+                self._remove_channel(channel, channel_watches.pop(topic))
+        if not channel_watches:
             self._by_channel.pop(channel, None)
 
-    def closed(self, channel: ChannelId) -> None:
+    def channel_closed(self, channel: ChannelId) -> None:
         """Remove all watches of a closed channel."""
         for watched in self._by_channel.pop(channel, {}).values():
-            self._leave(channel, watched)
+            self._remove_channel(channel, watched)
 
-    def _leave(self, channel: ChannelId, watched: _Watched) -> None:
+    def _remove_channel(self, channel: ChannelId, watched: _WatchedTopic) -> None:
         watched.channels.remove(channel)
         self._count -= 1
         if not watched.channels:
@@ -124,11 +124,11 @@ class Watches:
 
     # Changes.
 
-    def differing(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
+    def find_changed(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
         """Yield those of *topics* whose sight changed, with the channels that watch them, and record the new sight."""
         for topic in topics:
             for watched in self._by_topic.get(topic, {}).values():
-                sight = self._look(topic, watched.viewer)
-                if sight != watched.sight:
-                    watched.sight = sight
+                digest = self._route_digest(topic, watched.viewer)
+                if digest != watched.digest:
+                    watched.digest = digest
                     yield watched.topic, watched.channels

@@ -63,7 +63,7 @@ class DeletionMarkers:
         if self._deletions.lift(topic, cluster, request.now_ms):
             self._save(request.effects)
 
-    def hear(self, text: str | None, request: Request) -> str | None:
+    def merge_from_broker(self, text: str | None, request: Request) -> str | None:
         """Merge a broker's markers; return the result if it differs from what the broker sent."""
         if text is None or text == self._text:
             return None
@@ -76,7 +76,7 @@ class DeletionMarkers:
 
     def _save(self, effects: list[Effect]) -> None:
         self._put()
-        effects += self._kv.save_alone()
+        effects += self._kv.save_without_waiter()
 
     def _put(self) -> None:
         self._text = encode_markers(self._deletions.all())

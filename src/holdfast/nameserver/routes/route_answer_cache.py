@@ -17,7 +17,7 @@ Proxies = tuple[tuple[str, ...], ...]
 """For each static topic of a name: the brokers that can stand in for its mock broker."""
 
 
-class RouteAnswers:
+class RouteAnswerCache:
     """Rendered answers by topic and form. The hot loop reads the dictionaries of normal topics directly."""
 
     def __init__(self, size_max: int) -> None:
@@ -41,13 +41,13 @@ class RouteAnswers:
         """
         return self._special.get(topic, {}).get((form, is_bare))
 
-    def find_proxies(self, topic: str, vision: Hashable) -> Proxies | None:
+    def find_proxies(self, topic: str, visibility: Hashable) -> Proxies | None:
         """Return the brokers that can stand in for the mock brokers of *topic*; None if not known yet."""
-        return self._proxies.get(topic, {}).get(vision)
+        return self._proxies.get(topic, {}).get(visibility)
 
-    def keep_proxies(self, topic: str, vision: Hashable, proxies: Proxies) -> None:
+    def keep_proxies(self, topic: str, visibility: Hashable, proxies: Proxies) -> None:
         """Remember the brokers that can stand in for the mock brokers of *topic*, for this vision."""
-        self._proxies.setdefault(topic, {})[vision] = proxies
+        self._proxies.setdefault(topic, {})[visibility] = proxies
 
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
         """Render and keep the answer of a normal topic."""
@@ -63,11 +63,11 @@ class RouteAnswers:
         return self._keep(self.reports, topic, body)
 
     def keep_special(
-        self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_kept: bool = True
+        self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_cacheable: bool = True
     ) -> RouteAnswer:
         """Render the answer of *topic* in a special form, and keep it if *is_kept*."""
         answer = render_answer(bare_keys(body) if is_bare else body)
-        if not is_kept:
+        if not is_cacheable:
             return answer
         self._special.setdefault(topic, {})[form, is_bare] = answer
         self._size += _size(answer)

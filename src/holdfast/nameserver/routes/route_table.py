@@ -22,13 +22,13 @@ import msgspec
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
 from holdfast.model.scope import covers
 from holdfast.model.topic import Permission, TopicConfig
-from holdfast.nameserver.routes.static_topics import INTRUDES, StaticTopics
-from holdfast.nameserver.routes.unit_visibility import EVERYTHING, Vision
-from holdfast.wire.cluster.route import LeftBroker, encode_broker, encode_queue, join_cluster_info, join_route
+from holdfast.nameserver.routes.static_topics import NORMAL_TOPIC_CONFLICT, StaticTopics
+from holdfast.nameserver.routes.unit_visibility import FULL_VISIBILITY, Visibility
+from holdfast.wire.cluster.route import DepartedBroker, encode_broker, encode_queue, join_cluster_info, join_route
 
 # A broker that keeps using new shapes starts over at this limit: sharing only affects speed.
 _SHAPES_MAX: Final = 1024
-_LEFT_MAX: Final = 256
+_DEPARTED_MAX: Final = 256
 
 
 class Hosting(msgspec.Struct, frozen=True, gc=False):
@@ -85,13 +85,13 @@ class Broker:
             found = self.shapes[key] = Hosting(queue, *map(encode_queue, (queue, read_only, foreign)))
         return found
 
-    def say(self, hosting: Hosting, *, is_foreign: bool) -> bytes:
+    def encode_queues(self, hosting: Hosting, *, is_foreign: bool) -> bytes:
         """Return the encoded form of *hosting* for a route."""
         if is_foreign:
             return hosting.foreign_text
         return hosting.read_only_text if self.is_read_only else hosting.text
 
-    def encode(self) -> None:
+    def update_text(self) -> None:
         """Update the encoded text."""
         self.text = encode_broker(
             BrokerData(
@@ -105,22 +105,22 @@ class Broker:
 
 
 class RouteTable:
-    """Brokers and topics. Records which routes changed until `take_changes` is called."""
+    """Brokers and topics. Records which routes changed until `pop_changes` is called."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, Hosting]] = {}
         self.static = StaticTopics(self.brokers, self._cluster_of)
-        self._left: dict[str, LeftBroker] = {}
+        self._departed: dict[str, DepartedBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
         self._changed: set[str] = set()
 
-    def take_changes(self) -> set[str]:
+    def pop_changes(self) -> set[str]:
         """Return the topics whose routes changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
-        return changed | self.static.take_changes()
+        return changed | self.static.pop_changes()
 
-    def compare_again(self, topics: Iterable[str]) -> None:
+    def mark_changed(self, topics: Iterable[str]) -> None:
         """Mark *topics* as changed, so that their routes are compared with those that clients were notified of."""
         self._changed.update(topics)
 
@@ -130,12 +130,14 @@ class RouteTable:
 
     # Brokers.
 
-    def seat(self, name: str, broker_id: int, address: str, *, cluster: str, zone: str | None, acting: bool) -> None:
+    def add_address(
+        self, name: str, broker_id: int, address: str, *, cluster: str, zone: str | None, is_acting_master_allowed: bool
+    ) -> None:
         """Set *address* as *broker_id* of a broker name, and remove it from other ids of that name."""
         broker = self.brokers.get(name)
         if broker is None:
             broker = self.brokers[name] = Broker(name)
-            self._left.pop(name, None)
+            self._departed.pop(name, None)
         elif broker_id != MASTER_ID:
             # Only the master decides cluster and zone of the name: a replica may be anywhere.
             cluster, zone = broker.cluster, broker.zone
@@ -145,13 +147,13 @@ class RouteTable:
             addresses,
             cluster,
             zone,
-            acting,
+            is_acting_master_allowed,
         ):
             broker.addresses, broker.cluster, broker.zone = addresses, cluster, zone
-            broker.is_acting_master_allowed = acting
-            self._note_change_of(broker)
+            broker.is_acting_master_allowed = is_acting_master_allowed
+            self._mark_broker_changed(broker)
 
-    def unseat(self, name: str, address: str, *, is_down: bool = True) -> None:
+    def remove_address(self, name: str, address: str, *, is_down: bool = True) -> None:
         """Remove *address* from a broker name. Without any address left, the name and all its queues are removed.
 
         Args:
@@ -164,23 +166,23 @@ class RouteTable:
         if broker is None or address not in broker.addresses.values():
             return
         broker.addresses = {number: other for number, other in broker.addresses.items() if other != address}
-        self._note_change_of(broker)
+        self._mark_broker_changed(broker)
         if broker.addresses:
             return
         hosted = [topic for topic, hosts in self.topics.items() if name in hosts]
         if is_down:
             counts = {topic: self.topics[topic][name].queue.read_queues for topic in hosted}
-            self._left[name] = LeftBroker(broker.cluster, counts)
-            if len(self._left) > _LEFT_MAX:
-                del self._left[next(iter(self._left))]
+            self._departed[name] = DepartedBroker(broker.cluster, counts)
+            if len(self._departed) > _DEPARTED_MAX:
+                del self._departed[next(iter(self._departed))]
         del self.brokers[name]
         for topic in hosted:
             self._drop(topic, name)
-        self.static.leave(name)
+        self.static.broker_left(name)
 
-    def forget_left(self, name: str) -> None:
+    def forget_departed(self, name: str) -> None:
         """Count a broker as down no longer: an operator removed it."""
-        self._left.pop(name, None)
+        self._departed.pop(name, None)
 
     def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
         """Set the class filter servers of *address*, which routes carry."""
@@ -190,30 +192,30 @@ class RouteTable:
             self._filter_servers[address] = servers
         else:
             del self._filter_servers[address]
-        self._note_change_of(self.brokers[name])
+        self._mark_broker_changed(self.brokers[name])
 
-    def _note_change_of(self, broker: Broker) -> None:
-        broker.encode()
+    def _mark_broker_changed(self, broker: Broker) -> None:
+        broker.update_text()
         self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
-        self._changed.update(topic.name for topic in self.static.held_by(broker.name))
+        self._changed.update(topic.name for topic in self.static.topics_held_by(broker.name))
 
     # Topics.
 
-    def host(self, name: str, topics: Iterable[TopicConfig]) -> None:
+    def update_topics(self, name: str, topics: Iterable[TopicConfig]) -> None:
         """Add or change topics of a registered broker. Topics that are not named stay unchanged."""
         broker = self.brokers[name]
         for topic in topics:
             hosting = broker.shape(topic.read_queues, topic.write_queues, topic.permission, topic.sys_flag)
             self._set(topic.name, name, hosting)
 
-    def find_intrusions(self, name: str, topics: Iterable[str]) -> Iterator[str]:
+    def find_conflicts(self, name: str, topics: Iterable[str]) -> Iterator[str]:
         """Yield a text for each of *topics* that is not served on this broker because of a static one of its name."""
         for topic in topics if self.static.topics else ():
             found = self.static.by_name.get(topic, {}).values()
-            if any(name in static.intruders for static in found):
-                yield f"{topic} on {name}: {INTRUDES}"
+            if any(name in static.conflicting_hosts for static in found):
+                yield f"{topic} on {name}: {NORMAL_TOPIC_CONFLICT}"
 
-    def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
+    def update_topic_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
         """Add or change one topic on several brokers; if one of them is unknown, change nothing and return its name."""
         queues = list(queues)
         for queue in queues:
@@ -225,16 +227,16 @@ class RouteTable:
             self._set(topic, queue.broker_name, hosting)
         return None
 
-    def map_queues(self, name: str, mappings: Mapping[str, Any]) -> dict[str, str]:
+    def update_mappings(self, name: str, mappings: Mapping[str, Any]) -> dict[str, str]:
         """Apply a broker's reports of static topics, before its topics are hosted; return those refused, and why."""
         refused = {}
         for topic, plain in mappings.items():
             hosts = self.topics.get(topic, {})
-            reason = self.static.report(name, topic, plain, normal_hosts=hosts.keys())
+            reason = self.static.accept_report(name, topic, plain, normal_hosts=hosts.keys())
             if reason is not None:
                 refused[topic] = reason
             else:
-                self.static.meet_normal(topic, hosts.keys())
+                self.static.note_normal_hosts(topic, hosts.keys())
         return refused
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
@@ -244,16 +246,18 @@ class RouteTable:
             names = {name for name in names if self.brokers[name].cluster == cluster}
         for static in self.static.by_name.get(topic, {}).values():
             for name in static.reports:
-                home = self._cluster_of(name)
+                broker_cluster = self._cluster_of(name)
                 # The cluster of a dead broker is unknown: only the scope indicates it.
-                if cluster is None or (covers(static.scope, cluster) if home is None else home == cluster):
+                if cluster is None or (
+                    covers(static.scope, cluster) if broker_cluster is None else broker_cluster == cluster
+                ):
                     names.add(name)
         for name in names:
             self._drop(topic, name)
         self.static.drop(topic, names)
-        for left in self._left.values():
-            if cluster in {None, left.cluster}:
-                left.read_queues.pop(topic, None)
+        for departed in self._departed.values():
+            if cluster in {None, departed.cluster}:
+                departed.read_queues.pop(topic, None)
         return bool(names)
 
     def set_wiped(self, name: str, *, is_wiped: bool) -> int:
@@ -263,7 +267,7 @@ class RouteTable:
             return 0
         if broker.is_wiped != is_wiped:
             broker.is_wiped = is_wiped
-            self._note_change_of(broker)
+            self._mark_broker_changed(broker)
         return sum(name in hosts for hosts in self.topics.values())
 
     def _set(self, topic: str, name: str, hosting: Hosting) -> None:
@@ -273,52 +277,54 @@ class RouteTable:
         if hosts.get(name) is not hosting:
             hosts[name] = hosting
             self._changed.add(topic)
-            self.static.meet_normal(topic, hosts.keys())
+            self.static.note_normal_hosts(topic, hosts.keys())
 
     def _drop(self, topic: str, name: str) -> None:
         hosts = self.topics.get(topic, {})
         if hosts.pop(name, None) is not None:
             self._changed.add(topic)
-            self.static.meet_normal(topic, hosts.keys())
+            self.static.note_normal_hosts(topic, hosts.keys())
             if not hosts:
                 del self.topics[topic]
 
     # Queries.
 
     def find_body(
-        self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING
+        self, topic: str, *, order_topic_conf: str | None = None, visibility: Visibility = FULL_VISIBILITY
     ) -> bytes | None:
         """Return the body of the route answer of a normal topic; None if no broker serves it."""
-        served = self._find_served(topic, vision)
-        if not served and not self._is_in_other_zones(topic, vision):
+        served = self._find_served(topic, visibility)
+        if not served and not self._is_in_other_zones(topic, visibility):
             return None
         brokers = [broker for broker, _ in served]
         return join_route(
             [broker.text for broker in brokers],
             [text for _, text in served],
             filter_servers=self._find_filter_servers(brokers),
-            order_topic_conf=self._narrow_order(order_topic_conf, vision),
+            order_topic_conf=self._narrow_order(order_topic_conf, visibility),
         )
 
-    def look(self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING) -> int:
+    def route_digest(
+        self, topic: str, *, order_topic_conf: str | None = None, visibility: Visibility = FULL_VISIBILITY
+    ) -> int:
         """Return a number that changes when `find_body` does, at much lower cost; 0 if no broker serves the topic."""
-        served = self._find_served(topic, vision)
-        if not served and not self._is_in_other_zones(topic, vision):
+        served = self._find_served(topic, visibility)
+        if not served and not self._is_in_other_zones(topic, visibility):
             return 0
         filters = self._find_filter_servers([broker for broker, _ in served])
-        order = self._narrow_order(order_topic_conf, vision)
+        order = self._narrow_order(order_topic_conf, visibility)
         # All topics of a shape share these texts, and a text caches its hash.
         return hash((*[(broker.text, text) for broker, text in served], repr(filters), order))
 
     def is_normal_in(self, topic: str, unit: str) -> bool:
         """Return whether a broker of *unit* serves *topic* as a normal topic."""
-        return bool(self._find_served(topic, Vision(unit, is_wide=False)))
+        return bool(self._find_served(topic, Visibility(unit, sees_other_units=False)))
 
-    def _is_in_other_zones(self, topic: str, vision: Vision) -> bool:
+    def _is_in_other_zones(self, topic: str, visibility: Visibility) -> bool:
         """Return whether a client sees no broker only because of its zone: upstream returns an empty route then."""
-        return bool(vision.zone) and bool(self._find_served(topic, vision.in_all_zones()))
+        return bool(visibility.zone) and bool(self._find_served(topic, visibility.without_zone()))
 
-    def _find_served(self, topic: str, vision: Vision) -> list[tuple[Broker, bytes]]:
+    def _find_served(self, topic: str, visibility: Visibility) -> list[tuple[Broker, bytes]]:
         """Return the brokers that serve a normal topic, by name, with the encoded form of their queues."""
         hosts = self.topics.get(topic, {})
         statics = self.static.by_name.get(topic, {}).values()
@@ -329,19 +335,21 @@ class RouteTable:
                 name not in static.normal_hosts and covers(static.scope, broker.cluster) for static in statics
             )
             # If the master is down, clients read from a replica, in whichever zone that is.
-            is_in_zone = MASTER_ID not in broker.addresses or vision.shows_zone(broker.zone)
-            if vision.shows(broker.cluster) and is_in_zone and not is_hidden:
-                served.append((broker, broker.say(hosts[name], is_foreign=not vision.writes(broker.cluster))))
+            is_in_zone = MASTER_ID not in broker.addresses or visibility.shows_zone(broker.zone)
+            if visibility.shows(broker.cluster) and is_in_zone and not is_hidden:
+                served.append(
+                    (broker, broker.encode_queues(hosts[name], is_foreign=not visibility.can_write(broker.cluster)))
+                )
         return served
 
-    def _narrow_order(self, order_topic_conf: str | None, vision: Vision) -> str | None:
+    def _narrow_order(self, order_topic_conf: str | None, visibility: Visibility) -> str | None:
         """Return the queue counts of an ordered topic, restricted to writable brokers."""
-        if order_topic_conf is None or vision.is_plain:
+        if order_topic_conf is None or visibility.is_plain:
             return order_topic_conf
         kept = [
             item
             for item in order_topic_conf.split(";")
-            if (cluster := self._cluster_of(item.partition(":")[0])) is not None and vision.writes(cluster)
+            if (cluster := self._cluster_of(item.partition(":")[0])) is not None and visibility.can_write(cluster)
         ]
         return ";".join(kept) or None
 
@@ -370,24 +378,24 @@ class RouteTable:
             clusters.setdefault(self.brokers[name].cluster, []).append(name)
         return clusters
 
-    def cluster_body(self, *, left: Mapping[str, LeftBroker] | None = None) -> bytes:
+    def cluster_body(self, *, departed: Mapping[str, DepartedBroker] | None = None) -> bytes:
         """Return the body of the answer to 106, with the brokers that *left* where they were asked for."""
         brokers = {name: self.brokers[name].text for name in sorted(self.brokers)}
-        return join_cluster_info(brokers, self.clusters(), left)
+        return join_cluster_info(brokers, self.clusters(), departed)
 
-    def find_left(self, topics: Iterable[str]) -> dict[str, LeftBroker]:
+    def find_departed(self, topics: Iterable[str]) -> dict[str, DepartedBroker]:
         """Return the brokers that left, each with the queues that it had of *topics*; logical queues do not count."""
-        wanted = set(topics)
+        requested = set(topics)
         found = {}
-        for name, left in sorted(self._left.items()):
-            counts = {topic: left.read_queues[topic] for topic in wanted if left.read_queues.get(topic)}
+        for name, departed in sorted(self._departed.items()):
+            counts = {topic: departed.read_queues[topic] for topic in requested if departed.read_queues.get(topic)}
             scopes = {topic: self.static.by_name.get(topic, {}) for topic in counts}
             normal = {
                 topic: count
                 for topic, count in counts.items()
-                if not any(covers(scope, left.cluster) for scope in scopes[topic])
+                if not any(covers(scope, departed.cluster) for scope in scopes[topic])
             }
-            found[name] = LeftBroker(left.cluster, normal)
+            found[name] = DepartedBroker(departed.cluster, normal)
         return found
 
     def topics_of_cluster(self, cluster: str) -> list[str]:

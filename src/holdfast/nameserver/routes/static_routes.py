@@ -24,17 +24,17 @@ import msgspec
 
 from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, MergedTopic, TopicMapping
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
-from holdfast.model.scope import NOBODY, mock_broker
+from holdfast.model.scope import NO_BROKER, mock_broker
 from holdfast.model.topic import Permission
 from holdfast.nameserver.routes.route_table import Broker, Hosting
 from holdfast.nameserver.routes.static_topics import Report, StaticTopic
-from holdfast.wire.cluster.mapping import Info, encode, to_extras, to_info
+from holdfast.wire.cluster.mapping import MappingInfo, encode, to_extras, to_info
 from holdfast.wire.cluster.route import encode_broker, encode_queue, join_route
 
 _HOSTS_REMEMBERED: Final = 4096
 
 
-class Part(msgspec.Struct, frozen=True):
+class RoutePart(msgspec.Struct, frozen=True):
     """A static topic of the queried name that is served.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True):
         return self.topic.served
 
 
-def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
+def aware_body(parts: Iterable[RoutePart], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
     """Return the route of the served parts, for clients that read mappings."""
     parts = list(parts)
     present: dict[str, bytes] = {}
@@ -62,7 +62,7 @@ def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapp
         leaders = set(part.served.leaders.values())
         present |= {broker.name: broker.text for broker in holders}
         queues += [
-            broker.say(hosts[broker.name], is_foreign=part.is_foreign)
+            broker.encode_queues(hosts[broker.name], is_foreign=part.is_foreign)
             for broker in holders
             if broker.name in leaders and broker.name in hosts
         ]
@@ -76,7 +76,7 @@ def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapp
     )
 
 
-def _find_writable(parts: Iterable[Part]) -> str:
+def _find_writable(parts: Iterable[RoutePart]) -> str:
     """Return the writable queues, in the form that ordered topics use.
 
     If it is present, Java's producers take their queues from it, and their consumers still take them from the mapping;
@@ -84,10 +84,10 @@ def _find_writable(parts: Iterable[Part]) -> str:
     a new queue as soon as the mapping has it.
     """
     own = [f"{mock_broker(part.topic.scope)}:{part.served.total}" for part in parts if not part.is_foreign]
-    return ";".join(own) or f"{NOBODY}:0"
+    return ";".join(own) or f"{NO_BROKER}:0"
 
 
-def look_at_static(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
+def static_route_digest(parts: Iterable[RoutePart], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
     """Return a number that changes when the route changes, in either form."""
     parts = list(parts)
     return hash((aware_body(parts, brokers, hosts), find_proxies(parts, brokers)))
@@ -102,31 +102,31 @@ def reports_body(topics: Iterable[StaticTopic], brokers: Mapping[str, Broker]) -
         [],
         filter_servers={},
         mappings={
-            name: encode(to_report(report)) for topic in topics for name, report in sorted(topic.reports.items())
+            name: encode(registered_info(report)) for topic in topics for name, report in sorted(topic.reports.items())
         },
     )
 
 
-def to_report(report: Report) -> Info:
+def registered_info(report: Report) -> MappingInfo:
     """Return the info that a broker registered."""
     info = to_info(report.mapping)
-    return info if report.tells_homes else msgspec.structs.replace(info, extras=None)
+    return info if report.has_segments else msgspec.structs.replace(info, extras=None)
 
 
-def to_infos(served: MergedTopic, reporting: Mapping[str, object]) -> dict[str, Info]:
+def to_infos(served: MergedTopic, reports: Mapping[str, object]) -> dict[str, MappingInfo]:
     """Return the queues that each broker leads, with one epoch and one queue count for all."""
-    led: dict[str, dict[int, LogicalQueue]] = {name: {} for name in sorted(reporting)}
+    led: dict[str, dict[int, LogicalQueue]] = {name: {} for name in sorted(reports)}
     for number, queue in sorted(served.queues.items()):
         if number < served.total:
             led.setdefault(queue.leader.broker, {})[number] = queue
     return {name: _to_info(served, name, queues) for name, queues in led.items()}
 
 
-def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> Info:
+def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> MappingInfo:
     known = {number: queue for number, queue in led.items() if queue.generation != UNKNOWN_GENERATION}
-    return Info(
+    return MappingInfo(
         broker=broker,
-        led={number: queue.leader.queue_id for number, queue in led.items()},
+        led_queues={number: queue.leader.queue_id for number, queue in led.items()},
         epoch=served.epoch,
         extras=to_extras(TopicMapping(topic=served.topic, broker=broker, queues=known)) if known else None,
         scope=served.scope,
@@ -135,7 +135,7 @@ def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> 
     )
 
 
-def find_proxies(parts: Iterable[Part], brokers: Mapping[str, Broker]) -> tuple[tuple[str, ...], ...]:
+def find_proxies(parts: Iterable[RoutePart], brokers: Mapping[str, Broker]) -> tuple[tuple[str, ...], ...]:
     """Return, for each part, the live brokers that can stand in for its mock broker."""
     return tuple(_find_proxies(part.topic, brokers) for part in parts)
 
@@ -148,8 +148,8 @@ def _find_proxies(topic: StaticTopic, brokers: Mapping[str, Broker]) -> tuple[st
         if name in brokers and MASTER_ID in brokers[name].addresses
     ]
     # A Java broker does not relay, but it serves at least the queues that it leads.
-    ours = tuple(name for name, report in present if report.tells_homes)
-    return ours or tuple(name for name, _ in present)
+    holdfast_brokers = tuple(name for name, report in present if report.has_segments)
+    return holdfast_brokers or tuple(name for name, _ in present)
 
 
 def host_of(peer: str) -> str:
@@ -172,7 +172,7 @@ def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
 
 
 def mock_body(
-    parts: Iterable[Part], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+    parts: Iterable[RoutePart], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
 ) -> bytes:
     """Return the route of the served parts, for clients that read no mappings: one mock broker for each part."""
     rendered = [
@@ -182,17 +182,17 @@ def mock_body(
 
 
 def _mock_part(
-    part: Part, stand_in: Broker, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+    part: RoutePart, stand_in: Broker, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
 ) -> tuple[bytes, bytes]:
     served = part.served
     name = mock_broker(served.scope)
     leading = {leader for leader in served.leaders.values() if leader in hosts and leader in brokers}
-    speaking = sorted(leading) or sorted(name for name in part.topic.reports if name in hosts and name in brokers)
+    sources = sorted(leading) or sorted(name for name in part.topic.reports if name in hosts and name in brokers)
     # Single brokers may be closed for writing. The topic is closed only when all that lead are.
     permission = 0
-    for speaker in speaking:
-        withdrawn = Permission.WRITE if part.is_foreign or brokers[speaker].is_read_only else 0
-        permission |= hosts[speaker].queue.permission & ~withdrawn
+    for source in sources:
+        withdrawn = Permission.WRITE if part.is_foreign or brokers[source].is_read_only else 0
+        permission |= hosts[source].queue.permission & ~withdrawn
     broker = BrokerData(
         cluster=stand_in.cluster, broker_name=name, broker_addrs={MASTER_ID: stand_in.addresses[MASTER_ID]}
     )
@@ -201,6 +201,6 @@ def _mock_part(
         read_queues=served.total,
         write_queues=0 if part.is_foreign else served.total,
         permission=permission,
-        sys_flag=hosts[speaking[0]].queue.sys_flag if speaking else 0,
+        sys_flag=hosts[sources[0]].queue.sys_flag if sources else 0,
     )
     return encode_broker(broker), encode_queue(queue)

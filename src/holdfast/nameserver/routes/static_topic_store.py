@@ -22,9 +22,9 @@ from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.mapping import merge
 from holdfast.model.numbers import Int64
-from holdfast.nameserver.routes.static_routes import to_infos, to_report
+from holdfast.nameserver.routes.static_routes import registered_info, to_infos
 from holdfast.nameserver.routes.static_topics import StaticTopic, StaticTopics, key_of, name_of
-from holdfast.wire.cluster.mapping import Info, from_info
+from holdfast.wire.cluster.mapping import MappingInfo, from_info
 
 FILE: Final = "staticTopics.json"
 UNREADABLE_FILE: Final = "staticTopics.json.unreadable"
@@ -36,8 +36,8 @@ _BYTES_PER_MS: Final = 20_000  # Limits encoding to a few hundredths of the time
 class KeptTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One static topic."""
 
-    reports: dict[str, Info] = {}
-    served: dict[str, Info] = {}
+    reports: dict[str, MappingInfo] = {}
+    served: dict[str, MappingInfo] = {}
     normal: list[str] = []
 
 
@@ -48,7 +48,7 @@ class KeptTopics(msgspec.Struct, frozen=True, kw_only=True):
     deleted: dict[str, dict[str, Int64]] = {}
 
 
-class Fences:
+class StaticTopicStore:
     """Saves and restores the static topics.
 
     Args:
@@ -61,7 +61,7 @@ class Fences:
         self._static = static
         self._is_durable = is_durable
         self._is_busy = False  # writing, or pausing after a write
-        self._rest_ms = 0
+        self._pause_ms = 0
         self._repairs: list[Effect] = []
         if content:
             self._restore(content)
@@ -74,18 +74,18 @@ class Fences:
 
     # Saving.
 
-    def offer(self) -> list[Effect]:
+    def save_if_changed(self) -> list[Effect]:
         """Start to write if something changed, unless a write or the pause after it is in progress."""
         if not self._is_durable or self._is_busy or not self._static.is_unsaved:
             return []
         self._is_busy, self._static.is_unsaved = True, False
         data = msgspec.json.encode(_describe(self._static))
-        self._rest_ms = len(data) // _BYTES_PER_MS
+        self._pause_ms = len(data) // _BYTES_PER_MS
         return [WriteFile(FILE, data)]
 
     def written(self, now_ms: int) -> list[Effect]:
         """Pause after a write."""
-        return [SetTimer(TIMER, now_ms + self._rest_ms)]
+        return [SetTimer(TIMER, now_ms + self._pause_ms)]
 
     def failed(self, now_ms: int) -> list[Effect]:
         """Schedule a retry of a failed write."""
@@ -94,10 +94,10 @@ class Fences:
         self._static.is_unsaved = True
         return [SetTimer(TIMER, now_ms + _RETRY_MS)]
 
-    def rested(self) -> list[Effect]:
+    def pause_ended(self) -> list[Effect]:
         """End the pause, and write what changed meanwhile."""
         self._is_busy = False
-        return self.offer()
+        return self.save_if_changed()
 
     # Restoring.
 
@@ -118,7 +118,7 @@ class Fences:
             self._restore_served(name, topic.served)
         self._static.restore_deleted(kept.deleted)
 
-    def _restore_served(self, name: str, parts: dict[str, Info]) -> None:
+    def _restore_served(self, name: str, parts: dict[str, MappingInfo]) -> None:
         if not parts:
             return
         try:
@@ -127,7 +127,7 @@ class Fences:
             self._log("route of a static topic forgotten", topic=name, reason=str(error))
             return
         topic = self._static.topics.get(key_of(name, served.scope))
-        if topic is not None and served.complete:
+        if topic is not None and served.is_complete:
             self._static.restore_served(topic, served)
 
     def _log(self, event: str, **fields: object) -> None:
@@ -143,7 +143,7 @@ def _describe(static: StaticTopics) -> KeptTopics:
 def _describe_topic(topic: StaticTopic) -> KeptTopic:
     served = topic.served
     return KeptTopic(
-        reports={broker: to_report(report) for broker, report in topic.reports.items()},
+        reports={broker: registered_info(report) for broker, report in topic.reports.items()},
         served=to_infos(served, {}) if served is not None and served is not topic.merged else {},
         normal=sorted(topic.normal_hosts),
     )

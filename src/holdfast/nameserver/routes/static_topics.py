@@ -27,13 +27,13 @@ from holdfast.machine.effects import Log
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
-from holdfast.wire.cluster.mapping import Info, convert_info, from_info
+from holdfast.wire.cluster.mapping import MappingInfo, convert_info, from_info
 
-HOMES_MAX: Final = 4_000_000
+SEGMENTS_MAX: Final = 4_000_000
 """Limit of the segments kept for all topics together: reports outlive their brokers, so memory needs a bound."""
 _DELETED_MAX: Final = 1000
 _REASONS_SHOWN: Final = 8
-_LASTING_LOOKS: Final = 2
+_LASTING_CHECKS: Final = 2
 _NUMBERS_SHOWN: Final = 16
 _BEFORE_SCOPE: Final = "@"  # Topic names cannot contain it.
 
@@ -52,11 +52,12 @@ class Report(msgspec.Struct, frozen=True):
     """A broker's registration of a topic.
 
     Attributes:
-        tells_homes: Whether it includes the segments of its queues, as Holdfast's do, and not only the queues it leads.
+        has_segments: Whether it includes the segments of its queues, as Holdfast's do, and not only the queues it
+            leads.
     """
 
     mapping: TopicMapping
-    tells_homes: bool
+    has_segments: bool
 
     @property
     def size(self) -> int:
@@ -74,22 +75,22 @@ class StaticTopic:
         merged: The merged state of all reports.
         served: The newest merged state that clients can use; None while there was none.
         holders: The brokers that report, or hold readable records.
-        intruders: Brokers that have a normal topic of this name.
-        told: The reasons and the stale claims that were logged last.
-        looks: How many checks in a row found it withheld.
+        conflicting_hosts: Brokers that have a normal topic of this name.
+        logged: The reasons and the stale claims that were logged last.
+        withheld_checks: How many checks in a row found it withheld.
     """
 
     __slots__ = (
+        "conflicting_hosts",
         "holders",
-        "intruders",
-        "looks",
+        "logged",
         "merged",
         "name",
         "normal_hosts",
         "reports",
         "scope",
         "served",
-        "told",
+        "withheld_checks",
     )
 
     def __init__(self, name: str, scope: str, normal_hosts: frozenset[str]) -> None:
@@ -100,9 +101,9 @@ class StaticTopic:
         self.merged: MergedTopic | None = None
         self.served: MergedTopic | None = None
         self.holders: frozenset[str] = frozenset()
-        self.intruders: frozenset[str] = frozenset()
-        self.told: tuple[list[str], list[str]] = ([], [])
-        self.looks = 0
+        self.conflicting_hosts: frozenset[str] = frozenset()
+        self.logged: tuple[list[str], list[str]] = ([], [])
+        self.withheld_checks = 0
 
     @property
     def key(self) -> str:
@@ -146,17 +147,17 @@ class StaticTopics:
         self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
         self.deleted: dict[str, dict[str, int]] = {}
         self.is_unsaved = False
-        self._unheard: dict[str, set[str]] = {}  # broker -> keys that were restored and not reported again yet
-        self._home_count = 0
+        self._unconfirmed: dict[str, set[str]] = {}  # broker -> keys that were restored and not reported again yet
+        self._segment_count = 0
         self._changed: set[str] = set()
         self._logs: list[Log] = []
 
-    def take_changes(self) -> set[str]:
+    def pop_changes(self) -> set[str]:
         """Return the topics that changed since the last call, and reset the set."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def take_logs(self) -> list[Log]:
+    def pop_logs(self) -> list[Log]:
         """Return the log lines since the last call, and reset the list."""
         logs, self._logs = self._logs, []
         return logs
@@ -173,25 +174,25 @@ class StaticTopics:
         found = self.by_name.get(name)
         return [found[scope] for scope in sorted(found) if not found[scope].is_normal] if found else []
 
-    def find_of(self, broker: str, name: str) -> StaticTopic | None:
+    def find_reported(self, broker: str, name: str) -> StaticTopic | None:
         """Return the topic of this name that has a report of *broker*; None if there is none."""
         return next((topic for topic in self.by_name.get(name, {}).values() if broker in topic.reports), None)
 
-    def held_by(self, broker: str) -> Iterator[StaticTopic]:
+    def topics_held_by(self, broker: str) -> Iterator[StaticTopic]:
         """Yield the topics in which *broker* is a holder."""
         return (topic for topic in self.topics.values() if broker in topic.holders)
 
-    def find_fault(self, name: str, is_seen: Callable[[str], bool] = lambda _: True) -> str | None:
+    def find_fault(self, name: str, is_visible: Callable[[str], bool] = lambda _: True) -> str | None:
         """Return why a mapping of a topic, reported from a visible cluster, was refused; None if none was."""
         for broker, faults in self._faults.items():
             fault = faults.get(name)
-            if fault is not None and fault.rule != _DELETED and is_seen(self._cluster_of(broker) or ""):
+            if fault is not None and fault.rule != _DELETED and is_visible(self._cluster_of(broker) or ""):
                 return str(fault)
         return None
 
     # Reports.
 
-    def report(self, broker: str, name: str, plain: Any, *, normal_hosts: Collection[str]) -> str | None:
+    def accept_report(self, broker: str, name: str, plain: Any, *, normal_hosts: Collection[str]) -> str | None:
         """Apply a broker's registration of a topic; return the reason if it is refused.
 
         Args:
@@ -200,39 +201,39 @@ class StaticTopics:
             plain: The registered object, decoded but not validated.
             normal_hosts: The brokers that have the topic as a normal one, before this registration.
         """
-        unheard = self._unheard.get(broker)
-        if unheard:
-            unheard.difference_update(topic.key for topic in self.by_name.get(name, {}).values())
+        unconfirmed = self._unconfirmed.get(broker)
+        if unconfirmed:
+            unconfirmed.difference_update(topic.key for topic in self.by_name.get(name, {}).values())
         try:
-            report = self._read(broker, name, convert_info(plain))
+            report = self._validate(broker, name, convert_info(plain))
         except MappingRefused as fault:
             return self._refuse(broker, name, fault)
         except RemoteProtocolError as error:
             return self._refuse(broker, name, MappingRefused("readable", f"{broker} has a mapping of {name}: {error}"))
         self._faults.get(broker, {}).pop(name, None)
-        self._keep(broker, name, report, normal_hosts)
+        self._store_report(broker, name, report, normal_hosts)
         return None
 
-    def _keep(self, broker: str, name: str, report: Report, normal_hosts: Collection[str]) -> None:
+    def _store_report(self, broker: str, name: str, report: Report, normal_hosts: Collection[str]) -> None:
         scope = report.mapping.scope
-        before = self.find_of(broker, name)
+        before = self.find_reported(broker, name)
         if before is not None and before.scope != scope:
             # A broker has one topic of a name: the earlier one was deleted without our notice.
             self._remove_report(before, broker)
         key = key_of(name, scope)
         topic = self.topics.get(key)
         if topic is None:
-            topic = self.topics[key] = StaticTopic(name, scope, self._inside(scope, normal_hosts))
+            topic = self.topics[key] = StaticTopic(name, scope, self._hosts_in_scope(scope, normal_hosts))
             self.by_name.setdefault(name, {})[scope] = topic
             self.deleted.pop(key, None)
         known = topic.reports.get(broker)
         if known != report:
-            self._home_count += report.size - (known.size if known is not None else 0)
+            self._segment_count += report.size - (known.size if known is not None else 0)
             topic.reports[broker] = report
             self._update(topic)
 
     def _remove_report(self, topic: StaticTopic, broker: str) -> None:
-        self._home_count -= topic.reports.pop(broker).size
+        self._segment_count -= topic.reports.pop(broker).size
         if topic.reports:
             self._update(topic)
         else:
@@ -246,14 +247,14 @@ class StaticTopics:
             del self.by_name[topic.name]
         self._note_change(topic.name)
 
-    def _inside(self, scope: str, hosts: Collection[str]) -> frozenset[str]:
+    def _hosts_in_scope(self, scope: str, hosts: Collection[str]) -> frozenset[str]:
         """Return those of *hosts* that are in *scope*, or whose cluster is unknown."""
         if scope == GLOBAL:
             return frozenset(hosts)
         clusters = {host: self._cluster_of(host) for host in hosts}
         return frozenset(host for host, cluster in clusters.items() if cluster is None or covers(scope, cluster))
 
-    def _read(self, broker: str, name: str, info: Info) -> Report:
+    def _validate(self, broker: str, name: str, info: MappingInfo) -> Report:
         """Validate a registered object and return the report.
 
         Raises:
@@ -268,29 +269,30 @@ class StaticTopics:
         key = key_of(name, mapping.scope)
         if self.deleted.get(key, {}).get(broker) == mapping.epoch:
             raise MappingRefused(_DELETED, f"{name} was deleted, but {broker} still has it: delete it there too")
-        self._require_alone(broker, name, mapping.scope)
+        self._require_scope_free(broker, name, mapping.scope)
         known = self.topics[key].reports.get(broker) if key in self.topics else None
         if known is not None:
             _require_newer(known.mapping, mapping)
-        if self._home_count + report.size - (known.size if known is not None else 0) > HOMES_MAX:
+        if self._segment_count + report.size - (known.size if known is not None else 0) > SEGMENTS_MAX:
             raise MappingRefused(
                 "bounded memory",
-                f"{HOMES_MAX} segments are known already: {name} on {broker} exceeds the limit. Delete unused topics",
+                f"{SEGMENTS_MAX} segments are known already: {name} on {broker} exceeds the limit. Delete unused "
+                "topics",
             )
         return report
 
-    def _require_alone(self, broker: str, name: str, scope: str) -> None:
+    def _require_scope_free(self, broker: str, name: str, scope: str) -> None:
         """Check that no static topic of the name has a scope that overlaps *scope*.
 
         Raises:
             MappingRefused: another broker reports such a topic.
         """
         for topic in self.by_name.get(name, {}).values():
-            others = topic.reports.keys() - {broker}
-            if topic.scope != scope and others and overlap(topic.scope, scope):
+            other_brokers = topic.reports.keys() - {broker}
+            if topic.scope != scope and other_brokers and overlap(topic.scope, scope):
                 raise MappingRefused(
                     "one scope",
-                    f"{broker} has {name} in scope {to_shown_scope(scope)}, but {min(others)} has it in"
+                    f"{broker} has {name} in scope {to_shown_scope(scope)}, but {min(other_brokers)} has it in"
                     f" {to_shown_scope(topic.scope)}: delete one of the two",
                 )
 
@@ -304,10 +306,10 @@ class StaticTopics:
             )
         return str(fault)
 
-    def leave(self, broker: str) -> None:
+    def broker_left(self, broker: str) -> None:
         """Record that *broker* is away. Its reports stay while they contain something that no other report does."""
         self._faults.pop(broker, None)
-        for topic in list(self.held_by(broker)):
+        for topic in list(self.topics_held_by(broker)):
             self._update(topic)
 
     def drop(self, name: str, brokers: Collection[str]) -> bool:
@@ -321,7 +323,7 @@ class StaticTopics:
         dropped = {broker: topic.reports.pop(broker) for broker in brokers if broker in topic.reports}
         if not dropped:
             return False
-        self._home_count -= sum(report.size for report in dropped.values())
+        self._segment_count -= sum(report.size for report in dropped.values())
         self._note_change(topic.name)
         if topic.reports:
             # Only a part of the topic is left: its last served state is no longer valid.
@@ -335,27 +337,31 @@ class StaticTopics:
                 del self.deleted[next(iter(self.deleted))]
         return True
 
-    def meet_normal(self, name: str, hosts: Collection[str]) -> None:
+    def note_normal_hosts(self, name: str, hosts: Collection[str]) -> None:
         """Record the brokers that have a normal topic of this name: next to a static topic it is not served."""
         for topic in self.by_name.get(name, {}).values():
-            inside = self._inside(topic.scope, hosts) if topic.served is not None else frozenset()
-            intruders = inside - topic.reports.keys()
-            for broker in sorted(intruders - topic.intruders):
+            in_scope = self._hosts_in_scope(topic.scope, hosts) if topic.served is not None else frozenset()
+            conflicting_hosts = in_scope - topic.reports.keys()
+            for broker in sorted(conflicting_hosts - topic.conflicting_hosts):
                 self._logs.append(
-                    Log("warning", "normal topic not served", {"topic": name, "broker": broker, "reason": INTRUDES})
+                    Log(
+                        "warning",
+                        "normal topic not served",
+                        {"topic": name, "broker": broker, "reason": NORMAL_TOPIC_CONFLICT},
+                    )
                 )
-            topic.intruders = intruders
+            topic.conflicting_hosts = conflicting_hosts
 
     # Restoring.
 
-    def restore(self, broker: str, name: str, info: Info, *, normal_hosts: Collection[str]) -> str | None:
+    def restore(self, broker: str, name: str, info: MappingInfo, *, normal_hosts: Collection[str]) -> str | None:
         """Apply a saved report; return the reason if it cannot be used."""
         try:
-            report = self._read(broker, name, info)
+            report = self._validate(broker, name, info)
         except (MappingRefused, RemoteProtocolError) as error:
             return str(error)
-        self._keep(broker, name, report, normal_hosts)
-        self._unheard.setdefault(broker, set()).add(key_of(name, report.mapping.scope))
+        self._store_report(broker, name, report, normal_hosts)
+        self._unconfirmed.setdefault(broker, set()).add(key_of(name, report.mapping.scope))
         return None
 
     def restore_served(self, topic: StaticTopic, served: MergedTopic) -> None:
@@ -368,9 +374,9 @@ class StaticTopics:
         """Restore the deleted topics."""
         self.deleted.update({key: epochs for key, epochs in deleted.items() if key not in self.topics})
 
-    def heard_all(self, broker: str) -> None:
+    def drop_unconfirmed(self, broker: str) -> None:
         """Remove restored reports of *broker* that it did not repeat: it has registered all its topics now."""
-        for key in self._unheard.pop(broker, ()):
+        for key in self._unconfirmed.pop(broker, ()):
             topic = self.topics.get(key)
             if topic is not None and broker in topic.reports:
                 self._remove_report(topic, broker)
@@ -386,10 +392,10 @@ class StaticTopics:
         superseded = self._find_superseded(topic, merged)
         if superseded:
             for broker in superseded:
-                self._home_count -= topic.reports.pop(broker).size
+                self._segment_count -= topic.reports.pop(broker).size
             merged = _merge(topic)
         topic.merged = merged
-        if merged.complete:
+        if merged.is_complete:
             topic.served, topic.normal_hosts = merged, frozenset()
         elif topic.served is not None and _covers(merged, topic.served.total):
             topic.served = _narrow(merged, topic.served.total)
@@ -400,7 +406,7 @@ class StaticTopics:
 
     def _find_superseded(self, topic: StaticTopic, merged: MergedTopic) -> list[str]:
         """Return the absent brokers whose reports are no longer needed."""
-        if not merged.complete:
+        if not merged.is_complete:
             return []
         held = _brokers_of(merged)
         kept = [
@@ -412,17 +418,17 @@ class StaticTopics:
             if broker not in held and broker not in self._alive and kept and report.mapping.epoch <= max(kept)
         ]
 
-    def warn_lasting(self) -> None:
+    def warn_withheld(self) -> None:
         """Log a warning for each topic that the last two checks found withheld, once."""
         for topic in self.topics.values():
-            topic.looks = topic.looks + 1 if topic.reasons else 0
-            if topic.looks == _LASTING_LOOKS:
+            topic.withheld_checks = topic.withheld_checks + 1 if topic.reasons else 0
+            if topic.withheld_checks == _LASTING_CHECKS:
                 self._logs.append(Log("warning", "static topic stays withheld", _describe_withheld(topic)))
 
     def _log_changes(self, topic: StaticTopic, merged: MergedTopic) -> None:
         """Log why the topic is withheld, and when it is complete again; each change once."""
-        reasons, claims = topic.told
-        topic.told = (topic.reasons, merged.superseded)
+        reasons, claims = topic.logged
+        topic.logged = (topic.reasons, merged.superseded)
         fields: dict[str, object]
         if topic.reasons and topic.reasons != reasons:
             # No warning yet: while a topic is created or grows, its brokers register one after the other.
@@ -431,16 +437,18 @@ class StaticTopics:
             fields = {"topic": topic.name, "queues": merged.total, "epoch": merged.epoch}
             self._logs.append(Log("info", "static topic complete", fields))
         if merged.superseded and merged.superseded != claims:
-            fields = {"topic": topic.name, "reasons": shorten(merged.superseded)}
+            fields = {"topic": topic.name, "reasons": join_reasons(merged.superseded)}
             # No warning: during a move the new leader registers before the old one.
             self._logs.append(Log("info", "stale claim not served", fields))
 
 
-INTRUDES: Final = "a static topic of this name is served: delete the normal one there, or the static one everywhere"
+NORMAL_TOPIC_CONFLICT: Final = (
+    "a static topic of this name is served: delete the normal one there, or the static one everywhere"
+)
 _DELETED: Final = "deleted stays deleted"
 
 
-def shorten(reasons: list[str]) -> str:
+def join_reasons(reasons: list[str]) -> str:
     """Join *reasons* into one text, limited in length."""
     more = [f"and {len(reasons) - _REASONS_SHOWN} more"] if len(reasons) > _REASONS_SHOWN else []
     return "; ".join([*reasons[:_REASONS_SHOWN], *more])
@@ -492,7 +500,7 @@ def _describe_withheld(topic: StaticTopic) -> dict[str, object]:
     serves = "the normal topic" if topic.is_normal else "busy"
     if topic.served is not None:
         serves = f"{topic.served.total} queues of epoch {topic.served.epoch}"
-    return {"topic": topic.name, "reasons": shorten(topic.reasons), "serves": serves}
+    return {"topic": topic.name, "reasons": join_reasons(topic.reasons), "serves": serves}
 
 
 def _describe_unled(merged: MergedTopic) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.dr_switch import EVERY_UNIT, Switch
+from holdfast.model.dr_switch import EVERY_UNIT, DrSwitch
 from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, covers
 from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS, SYSTEM_PREFIX
 
@@ -37,40 +37,40 @@ class Viewer(msgspec.Struct, frozen=True):
     zone: str = ""
 
 
-ANYBODY: Final = Viewer()
+DEFAULT_VIEWER: Final = Viewer()
 
 
 def to_viewer(unit: str, group: str, zone: str = "") -> Viewer:
     """Return a viewer, reduced to the parts that matter: a group matters only within a unit."""
     has_unit = bool(unit) and unit not in {GLOBAL, SHOWN_GLOBAL}
     if not has_unit and not zone:
-        return ANYBODY
+        return DEFAULT_VIEWER
     # Upstream compares zones without regard to case.
     return Viewer(unit if has_unit else "", group if has_unit else "", zone.lower())
 
 
-class Vision(msgspec.Struct, frozen=True):
+class Visibility(msgspec.Struct, frozen=True):
     """Which part of a topic a viewer sees.
 
     Attributes:
         unit: The unit whose queues it may write to; empty for all units.
-        is_wide: Whether it also reads queues of other units.
-        lost: Units to whose queues a viewer without a unit may not write.
+        sees_other_units: Whether it also reads queues of other units.
+        lost_units: Units to whose queues a viewer without a unit may not write.
         zone: The zone, in lower case, whose brokers it sees for normal topics; empty for all zones.
     """
 
     unit: str = ""
-    is_wide: bool = True
-    lost: frozenset[str] = frozenset()
+    sees_other_units: bool = True
+    lost_units: frozenset[str] = frozenset()
     zone: str = ""
 
     def shows(self, cluster: str) -> bool:
         """Return whether queues in *cluster* are visible."""
-        return self.is_wide or cluster == self.unit
+        return self.sees_other_units or cluster == self.unit
 
-    def writes(self, cluster: str) -> bool:
+    def can_write(self, cluster: str) -> bool:
         """Return whether queues in *cluster* are writable."""
-        return cluster == self.unit if self.unit else cluster not in self.lost
+        return cluster == self.unit if self.unit else cluster not in self.lost_units
 
     def shows_zone(self, zone: str | None) -> bool:
         """Return whether a broker that registered with *zone* is visible while its master is up."""
@@ -78,48 +78,48 @@ class Vision(msgspec.Struct, frozen=True):
 
     def shows_scope(self, scope: str) -> bool:
         """Return whether a static topic of *scope* is visible."""
-        return self.is_wide or covers(scope, self.unit)
+        return self.sees_other_units or covers(scope, self.unit)
 
-    def writes_scope(self, scope: str) -> bool:
+    def can_write_scope(self, scope: str) -> bool:
         """Return whether a static topic of *scope* is writable."""
         if self.unit:
             return covers(scope, self.unit)
-        return scope == GLOBAL or scope not in self.lost
+        return scope == GLOBAL or scope not in self.lost_units
 
     @property
     def is_plain(self) -> bool:
         """Whether everything is visible and writable."""
-        return not self.unit and not self.lost
+        return not self.unit and not self.lost_units
 
     @property
     def is_common(self) -> bool:
         """Whether this is the vision of all clients that name neither a unit nor a zone."""
         return not self.unit and not self.zone
 
-    def in_all_zones(self) -> Vision:
+    def without_zone(self) -> Visibility:
         """Return this vision without its zone."""
         return msgspec.structs.replace(self, zone="") if self.zone else self
 
 
-EVERYTHING: Final = Vision()
+FULL_VISIBILITY: Final = Visibility()
 
 
-def see(switch: Switch, topic: str, viewer: Viewer) -> Vision:
+def find_visibility(switch: DrSwitch, topic: str, viewer: Viewer) -> Visibility:
     """Return which part of *topic* *viewer* sees."""
     if viewer.zone:
-        return msgspec.structs.replace(_see_units(switch, topic, viewer), zone=viewer.zone)
-    return _see_units(switch, topic, viewer)
+        return msgspec.structs.replace(_find_unit_visibility(switch, topic, viewer), zone=viewer.zone)
+    return _find_unit_visibility(switch, topic, viewer)
 
 
-def _see_units(switch: Switch, topic: str, viewer: Viewer) -> Vision:
+def _find_unit_visibility(switch: DrSwitch, topic: str, viewer: Viewer) -> Visibility:
     if not switch.openings:
-        return Vision(viewer.unit, is_wide=False) if viewer.unit else EVERYTHING
+        return Visibility(viewer.unit, sees_other_units=False) if viewer.unit else FULL_VISIBILITY
     if not viewer.unit:
         # Operators open a lost site by name. Opening all units together implies no loss.
-        lost = {each.unit for each in switch.openings if each.unit != EVERY_UNIT and each.names(topic)}
-        return Vision(lost=frozenset(lost)) if lost else EVERYTHING
-    is_wide = not _is_system(topic) and any(each.serves(topic, viewer.group) for each in switch.openings)
-    return Vision(viewer.unit, is_wide)
+        lost_units = {each.unit for each in switch.openings if each.unit != EVERY_UNIT and each.opens_topic(topic)}
+        return Visibility(lost_units=frozenset(lost_units)) if lost_units else FULL_VISIBILITY
+    sees_other_units = not _is_system(topic) and any(each.opens_for(topic, viewer.group) for each in switch.openings)
+    return Visibility(viewer.unit, sees_other_units)
 
 
 def _is_system(topic: str) -> bool:

@@ -28,15 +28,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
-from holdfast.columns.slices import Places
+from holdfast.columns.slices import Int64Array
 from holdfast.model.errors import ConfigError
-from holdfast.pipeline.archive.backfill_plan import Cell, Piece, Plan, cut_pieces, in_order
-from holdfast.pipeline.reports.report import Report
-from holdfast.pipeline.scan.read_only import replace_small
-from holdfast.pipeline.scan.tasks import ShowProgress, show_nothing
+from holdfast.pipeline.archive.backfill_plan import BackfillPiece, BackfillPlan, StepCount, plan_pieces, write_order
+from holdfast.pipeline.reports.report import JobReport
+from holdfast.pipeline.scan.read_only import replace_file
+from holdfast.pipeline.scan.tasks import ShowProgress, no_progress
 from holdfast.spark.sink_contact import require_contact
 from holdfast.spark.sink_options import SinkOptions
-from holdfast.spark.sink_rows import Rows, check_separators, join_properties, join_rows, to_pairs, to_rows
+from holdfast.spark.sink_rows import MessageColumns, check_separators, join_properties, join_rows, to_pairs, to_rows
 from holdfast.spark.writer import deliver_once
 
 ORIGIN: Final = {
@@ -53,14 +53,14 @@ ARCHIVE_SCHEMA: Final = (
     "bornTimestamp timestamp, properties map<string,string>, generation int, broker string, topic string, day date"
 )
 ROWS_PER_PIECE: Final = 200_000
-_NEEDED: Final = ("body", "queue", "offset", "storeTimestamp")
+_REQUIRED_COLUMNS: Final = ("body", "queue", "offset", "storeTimestamp")
 _STEPS_MAX: Final = 50_000
 _QUEUE: Final = "_queue"
 _FIRST: Final = "_first"
 _END: Final = "_end"
 
 
-class Backfilled(msgspec.Struct, kw_only=True):
+class BackfillResult(msgspec.Struct, kw_only=True):
     """The result of a run.
 
     Attributes:
@@ -99,8 +99,8 @@ def backfill(
     source: str = "",
     where: str = "",
     rows_per_piece: int = ROWS_PER_PIECE,
-    show: ShowProgress = show_nothing,
-) -> Backfilled:
+    show: ShowProgress = no_progress,
+) -> BackfillResult:
     """Write rows to a static topic, each exactly once, and rows of the same key in order.
 
     Args:
@@ -118,23 +118,25 @@ def backfill(
         ConfigError: a column is missing, or the folder belongs to another backfill.
     """
     began_s = time.monotonic()
-    missing = [name for name in _NEEDED if name not in rows.columns]
+    missing = [name for name in _REQUIRED_COLUMNS if name not in rows.columns]
     if missing:
-        raise ConfigError(f"the rows lack the columns {', '.join(missing)}: a backfill needs {', '.join(_NEEDED)}")
+        raise ConfigError(
+            f"the rows lack the columns {', '.join(missing)}: a backfill needs {', '.join(_REQUIRED_COLUMNS)}"
+        )
     require_contact(SinkOptions(namesrv=namesrv))
-    chosen = rows.where(where) if where else rows
-    named = chosen.withColumn(_QUEUE, _queue_name(rows.columns))
-    plan = _load_plan(named, Path(state), source, where, topic, rows_per_piece)
+    selected = rows.where(where) if where else rows
+    with_queue = selected.withColumn(_QUEUE, _queue_name(rows.columns))
+    plan = _load_plan(with_queue, Path(state), source, where, topic, rows_per_piece)
     progress_path = Path(state) / "progress.json"
     before = done = (
         msgspec.json.decode(progress_path.read_bytes(), type=_Progress).done if progress_path.exists() else 0
     )
     progress = show("rows", len(plan.pieces) - done)
     for number in range(done, len(plan.pieces)):
-        _write_piece(named, plan, number, namesrv)
-        replace_small(progress_path, msgspec.json.encode(_Progress(number + 1)))
+        _write_piece(with_queue, plan, number, namesrv)
+        replace_file(progress_path, msgspec.json.encode(_Progress(number + 1)))
         progress(1)
-    return Backfilled(
+    return BackfillResult(
         name=plan.name,
         topic=topic,
         rows=plan.rows,
@@ -157,14 +159,14 @@ def _queue_name(columns: list[str]) -> Column:
 # The plan.
 
 
-def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
+def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str, rows_per_piece: int) -> BackfillPlan:
     """Return the saved plan, or create and save one."""
     path = state / "plan.json"
     if not path.exists():
         plan = _make_plan(rows, source, where, topic, rows_per_piece)
-        replace_small(path, msgspec.json.encode(plan))
+        replace_file(path, msgspec.json.encode(plan))
         return plan
-    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    plan = msgspec.json.decode(path.read_bytes(), type=BackfillPlan)
     if (plan.source, plan.where, plan.topic) != (source, where, topic):
         raise ConfigError(
             f"{state} is the state of a backfill from {plan.source or 'a table'} where {plan.where or 'all'} to "
@@ -173,29 +175,31 @@ def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str
     return plan
 
 
-def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
+def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_piece: int) -> BackfillPlan:
     seconds = F.unix_seconds("storeTimestamp")
     bounds = rows.agg(F.min(seconds), F.max(seconds)).first()
     assert bounds is not None, "there is always one row of sums"
     low, high = int(bounds[0] or 0), int(bounds[1] or 0)
     step_s = max(1, -(-(high - low) // _STEPS_MAX))
     offset = F.when(F.length("body") > 0, F.col("offset"))  # null if the row has no body
-    found = (
+    step_counts = (
         rows.groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
         .agg(F.count(offset), F.min(offset), F.max(offset), F.count("*") - F.count(offset))
         .collect()
     )
-    cells = [Cell(str(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in found if row[2]]
-    return Plan(
+    counts = [
+        StepCount(str(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in step_counts if row[2]
+    ]
+    return BackfillPlan(
         name=f"backfill-{uuid.uuid4()}",
         source=source,
         where=where,
         topic=topic,
-        rows=sum(cell.rows for cell in cells),
+        rows=sum(count.rows for count in counts),
         step_s=step_s,
         partitions=max(1, rows.sparkSession.sparkContext.defaultParallelism),
-        empty=sum(int(row[5]) for row in found),
-        pieces=cut_pieces(cells, rows_per_piece),
+        empty=sum(int(row[5]) for row in step_counts),
+        pieces=plan_pieces(counts, rows_per_piece),
     )
 
 
@@ -206,28 +210,30 @@ def _not_empty(rows: DataFrame) -> DataFrame:
 # One piece.
 
 
-def _write_piece(rows: DataFrame, plan: Plan, number: int, namesrv: str) -> None:
+def _write_piece(rows: DataFrame, plan: BackfillPlan, number: int, namesrv: str) -> None:
     """Write a piece of the plan, without the rows that were written before."""
-    options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exact=True, is_ordered=True)
+    options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exactly_once=True, is_ordered=True)
     wanted = [name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns]
-    mine = _select_piece(rows, plan, plan.pieces[number]).select(*wanted)
+    piece_rows = _select_piece(rows, plan, plan.pieces[number]).select(*wanted)
     key = F.col("key") if "key" in rows.columns else F.lit(None).cast("string")
     # Rows without a key keep the order of their original queue.
-    placed = mine.repartition(plan.partitions, F.coalesce(F.concat(F.lit("k"), key), F.concat(F.lit("q"), _QUEUE)))
+    partitioned = piece_rows.repartition(
+        plan.partitions, F.coalesce(F.concat(F.lit("k"), key), F.concat(F.lit("q"), _QUEUE))
+    )
     write = partial(_write_partition, options=options, name=plan.name, number=number)
-    placed.mapInArrow(write, "count long").collect()
+    partitioned.mapInArrow(write, "count long").collect()
 
 
-def _select_piece(rows: DataFrame, plan: Plan, piece: Piece) -> DataFrame:
+def _select_piece(rows: DataFrame, plan: BackfillPlan, piece: BackfillPiece) -> DataFrame:
     ranges = [(queue, first, end) for queue, (first, end) in piece.ranges.items()]
     table = rows.sparkSession.createDataFrame(ranges, f"{_QUEUE} string, {_FIRST} long, {_END} long")
     low, high = (F.timestamp_seconds(F.lit(step * plan.step_s)) for step in (piece.first_step, piece.last_step + 1))
-    near = _not_empty(rows).where((F.col("storeTimestamp") >= low) & (F.col("storeTimestamp") < high))
+    candidates = _not_empty(rows).where((F.col("storeTimestamp") >= low) & (F.col("storeTimestamp") < high))
     if "day" in rows.columns:
         # So Spark does not even list the folders of other days. Days are in UTC, regardless of the session's time zone.
         days = [_day(step * plan.step_s) for step in (piece.first_step, piece.last_step + 1)]
-        near = near.where(F.col("day").between(F.lit(days[0]).cast("date"), F.lit(days[1]).cast("date")))
-    joined = near.join(F.broadcast(table), _QUEUE)
+        candidates = candidates.where(F.col("day").between(F.lit(days[0]).cast("date"), F.lit(days[1]).cast("date")))
+    joined = candidates.join(F.broadcast(table), _QUEUE)
     return joined.where((F.col("offset") >= F.col(_FIRST)) & (F.col("offset") < F.col(_END))).drop(_FIRST, _END)
 
 
@@ -247,19 +253,19 @@ def _write_partition(
         return
     table = pa.Table.from_batches(parts)
     rows = join_rows([_to_messages(part, options.topic or "") for part in parts])
-    deliver_once(options, rows, _order(table), name, number)
+    deliver_once(options, rows, _write_order(table), name, number)
     yield pa.record_batch([pa.array([len(rows)])], names=["count"])
 
 
-def _order(table: pa.Table) -> Places:
+def _write_order(table: pa.Table) -> Int64Array:
     names = table.column(_QUEUE).combine_chunks().dictionary_encode()
     # Rank queues by name, not by arrival: a repeated piece must have the same order.
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), dtype=object)))
     times = table.column("storeTimestamp").cast(pa.int64()).to_numpy()
-    return in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
+    return write_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
 
 
-def _to_messages(batch: pa.RecordBatch, topic: str) -> Rows:
+def _to_messages(batch: pa.RecordBatch, topic: str) -> MessageColumns:
     """Return rows as messages with properties that record their origin."""
     known = [name for name in ("body", "key", "tags", "properties") if name in batch.schema.names]
     rows = to_rows(batch.select(known), topic, dropped=frozenset(ORIGIN))[topic]
@@ -279,17 +285,19 @@ def _to_text(column: pa.Array) -> pa.LargeStringArray:
     return texts
 
 
-def to_report(found: Backfilled) -> Report:
+def to_report(result: BackfillResult) -> JobReport:
     """Return the human-readable report of a run."""
     facts: list[tuple[str, TableCell]] = [
-        ("result", f"all rows are in {found.topic}"),
-        ("written as", found.name),
-        ("rows", found.rows),
-        ("pieces", found.pieces),
-        ("seconds", round(found.seconds, 1)),
+        ("result", f"all rows are in {result.topic}"),
+        ("written as", result.name),
+        ("rows", result.rows),
+        ("pieces", result.pieces),
+        ("seconds", round(result.seconds, 1)),
     ]
-    notes = [f"{found.empty} rows were skipped: they have no body"] if found.empty else []
+    notes = [f"{result.empty} rows were skipped: they have no body"] if result.empty else []
     tables = [
-        Table(right("PIECES", "DONE BEFORE", "DONE NOW"), [(found.pieces, found.before, found.pieces - found.before)])
+        Table(
+            right("PIECES", "DONE BEFORE", "DONE NOW"), [(result.pieces, result.before, result.pieces - result.before)]
+        )
     ]
-    return Report("Backfill", facts, tables, notes=notes)
+    return JobReport("Backfill", facts, tables, notes=notes)

@@ -21,11 +21,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from holdfast.columns.slices import Places
+from holdfast.columns.slices import Int64Array
 from holdfast.pipeline.archive.manifest import Interval
 
 
-class Cell(NamedTuple):
+class StepCount(NamedTuple):
     """The rows of one queue that were stored in one time step."""
 
     queue: str
@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     last: int
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillPiece(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that are written together.
 
     Attributes:
@@ -50,7 +50,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of a backfill.
 
     Attributes:
@@ -70,76 +70,78 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     step_s: int
     partitions: int
     empty: int
-    pieces: list[Piece]
+    pieces: list[BackfillPiece]
 
 
-def cut_pieces(cells: Iterable[Cell], rows_max: int) -> list[Piece]:
+def plan_pieces(counts: Iterable[StepCount], rows_max: int) -> list[BackfillPiece]:
     """Divide *cells* into pieces of about *rows_max* rows each, and return them in write order."""
-    known = list(cells)
-    begins = _choose_begins(known, rows_max)
-    ranges: list[dict[str, Interval]] = [{} for _ in begins]
-    inside: list[list[Cell]] = [[] for _ in begins]
-    for queue, mine in sorted(_by_queue(known).items()):
-        firsts = _bound_queue(mine, begins)
-        end = max(cell.last for cell in mine) + 1
+    all_counts = list(counts)
+    starts = _choose_starts(all_counts, rows_max)
+    ranges: list[dict[str, Interval]] = [{} for _ in starts]
+    piece_counts: list[list[StepCount]] = [[] for _ in starts]
+    for queue, group in sorted(_by_queue(all_counts).items()):
+        firsts = _first_offsets(group, starts)
+        end = max(count.last for count in group) + 1
         for number, (first, next_first) in enumerate(pairwise([*firsts, end])):
             if first < next_first:
                 ranges[number][queue] = (first, next_first)
-        for cell in mine:
+        for count in group:
             # If several pieces begin at the same offset, all but the last are empty.
-            for number in range(bisect_right(firsts, cell.first) - 1, bisect_left(firsts, cell.last + 1)):
-                inside[number].append(cell)
+            for number in range(bisect_right(firsts, count.first) - 1, bisect_left(firsts, count.last + 1)):
+                piece_counts[number].append(count)
     return [
-        Piece(
+        BackfillPiece(
             ranges=ranges[number],
-            first_step=min(cell.step for cell in mine),
-            last_step=max(cell.step for cell in mine),
-            rows=sum(cell.rows for cell in mine),
+            first_step=min(count.step for count in group),
+            last_step=max(count.step for count in group),
+            rows=sum(count.rows for count in group),
         )
-        for number, mine in enumerate(inside)
-        if mine
+        for number, group in enumerate(piece_counts)
+        if group
     ]
 
 
-def _choose_begins(cells: Sequence[Cell], rows_max: int) -> list[int]:
+def _choose_starts(counts: Sequence[StepCount], rows_max: int) -> list[int]:
     """Return the time steps at which pieces begin."""
     by_step: dict[int, int] = {}
-    for cell in cells:
-        by_step[cell.step] = by_step.get(cell.step, 0) + cell.rows
-    begins: list[int] = []
-    held = rows_max
+    for count in counts:
+        by_step[count.step] = by_step.get(count.step, 0) + count.rows
+    starts: list[int] = []
+    row_count = rows_max
     for step, rows in sorted(by_step.items()):
-        if held + rows > rows_max:
-            begins.append(step)
-            held = 0
-        held += rows
-    return begins
+        if row_count + rows > rows_max:
+            starts.append(step)
+            row_count = 0
+        row_count += rows
+    return starts
 
 
-def _by_queue(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell.queue, []).append(cell)
+def _by_queue(counts: Sequence[StepCount]) -> dict[str, list[StepCount]]:
+    found: dict[str, list[StepCount]] = {}
+    for count in counts:
+        found.setdefault(count.queue, []).append(count)
     return found
 
 
-def _bound_queue(cells: Sequence[Cell], begins: Sequence[int]) -> list[int]:
+def _first_offsets(counts: Sequence[StepCount], starts: Sequence[int]) -> list[int]:
     """Return the first offset of a queue in each piece, in rising order."""
-    end = max(cell.last for cell in cells) + 1
-    left = sorted(cells, key=lambda cell: cell.step)
+    end = max(count.last for count in counts) + 1
+    remaining = sorted(counts, key=lambda count: count.step)
     firsts: list[int] = []
     first = end
-    for begin in reversed(begins):
-        while left and left[-1].step >= begin:
-            first = min(first, left.pop().first)
+    for start in reversed(starts):
+        while remaining and remaining[-1].step >= start:
+            first = min(first, remaining.pop().first)
         firsts.append(first)
     return firsts[::-1]
 
 
-def in_order(queues: Places, offsets: Places, times: Places) -> Places:
+def write_order(queues: Int64Array, offsets: Int64Array, times: Int64Array) -> Int64Array:
     """Return row numbers in write order: by offset within a queue, between queues by time, made monotonic per queue."""
     by_offset = np.lexsort((times, offsets, queues))
-    mine, risen = queues[by_offset], times[by_offset].copy()
-    for part in np.split(np.arange(len(risen)), np.flatnonzero(np.diff(mine)) + 1):
-        risen[part] = np.maximum.accumulate(risen[part])
-    return by_offset[np.lexsort((mine, risen))]  # Stable: rows of a queue with the same time keep their order.
+    sorted_queues, write_times = queues[by_offset], times[by_offset].copy()
+    for part in np.split(np.arange(len(write_times)), np.flatnonzero(np.diff(sorted_queues)) + 1):
+        write_times[part] = np.maximum.accumulate(write_times[part])
+    return by_offset[
+        np.lexsort((sorted_queues, write_times))
+    ]  # Stable: rows of a queue with the same time keep their order.

@@ -20,7 +20,7 @@ from holdfast.pipeline.scan.queue_entries import QueueReader
 from holdfast.pipeline.scan.store_folder import StoreFolder
 
 
-def cut_together(folders: Sequence[StoreFolder], topics: Mapping[str, MergedTopic]) -> list[StoreFolder]:
+def limit_logs(folders: Sequence[StoreFolder], topics: Mapping[str, MergedTopic]) -> list[StoreFolder]:
     """Return the folders with `settled` reduced so that no logical queue has a hole."""
     found = {folder.broker: folder for folder in folders}
     is_changed = True
@@ -28,7 +28,7 @@ def cut_together(folders: Sequence[StoreFolder], topics: Mapping[str, MergedTopi
         is_changed = False
         for topic, older, newer in _moves(topics):
             source, target = found.get(older.broker), found.get(newer.broker)
-            if source is None or target is None or _is_whole(source, topic, older):
+            if source is None or target is None or _is_settled(source, topic, older):
                 continue
             first = _find_position(target, topic, newer.queue_id, newer.start)
             if first is not None and first < target.settled:
@@ -46,7 +46,7 @@ def _moves(topics: Mapping[str, MergedTopic]) -> Iterator[tuple[str, Segment, Se
                     yield topic, older, newer
 
 
-def _is_whole(folder: StoreFolder, topic: str, segment: Segment) -> bool:
+def _is_settled(folder: StoreFolder, topic: str, segment: Segment) -> bool:
     """Return whether the last message of a sealed segment is settled, or was settled and removed since."""
     position = _find_position(folder, topic, segment.queue_id, segment.end - 1)
     return position is not None and position < folder.settled
@@ -59,8 +59,8 @@ def _find_position(folder: StoreFolder, topic: str, queue_id: int, offset: int) 
         return None
     reader = QueueReader(queue)
     try:
-        if queue.is_batched:
-            return _find_batched(reader, offset)
+        if queue.is_by_record:
+            return _find_by_record(reader, offset)
         low, high = queue.bounds
         if offset < low:
             return -1
@@ -70,7 +70,7 @@ def _find_position(folder: StoreFolder, topic: str, queue_id: int, offset: int) 
     return int(entry["position"]) if entry is not None and entry["size"] else None
 
 
-def _find_batched(reader: QueueReader, offset: int) -> int | None:
+def _find_by_record(reader: QueueReader, offset: int) -> int | None:
     low, high = reader.queue.bounds
     first = low
     while low < high:

@@ -29,9 +29,9 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.model.errors import ConfigError, HoldfastError
-from holdfast.pipeline.scan.read_only import replace_small, sync_folder
+from holdfast.pipeline.scan.read_only import replace_file, sync_folder
 
-_OURS: Final = "_holdfast"
+_STATE_FOLDER: Final = "_holdfast"
 _STAGING: Final = "_staging"
 VERSION: Final = 1
 
@@ -108,15 +108,15 @@ class Archive:
         self.manifest = Manifest()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the archive while the block runs. Complete a committed earlier run; discard an uncommitted one.
 
         Raises:
             ConfigError: another run holds the lock, or a later version wrote the archive.
             ArchiveBroken: the manifest cannot be read, or one of its files is missing.
         """
-        (self.root / _OURS).mkdir(parents=True, exist_ok=True)
-        with (self.root / _OURS / "lock").open("w") as lock:
+        (self.root / _STATE_FOLDER).mkdir(parents=True, exist_ok=True)
+        with (self.root / _STATE_FOLDER / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -137,7 +137,7 @@ class Archive:
         if files:
             sync_folder(self.root / _STAGING / f"{manifest.run:06d}")
         record = RunRecord(manifest.run, now_ms, files)
-        replace_small(self._run_path(manifest.run), msgspec.json.encode(record))
+        replace_file(self._run_path(manifest.run), msgspec.json.encode(record))
         manifest.is_moved = False
         self._save(manifest)
         self.finish_moves()
@@ -182,14 +182,14 @@ class Archive:
             raise ArchiveBroken(f"{path} cannot be read: {error}") from error
 
     def _run_path(self, number: int) -> Path:
-        return self.root / _OURS / "runs" / f"{number:06d}.json"
+        return self.root / _STATE_FOLDER / "runs" / f"{number:06d}.json"
 
     def _save(self, manifest: Manifest) -> None:
-        replace_small(self.root / _OURS / "manifest.json", msgspec.json.encode(manifest))
+        replace_file(self.root / _STATE_FOLDER / "manifest.json", msgspec.json.encode(manifest))
         self.manifest = manifest
 
     def _load(self) -> Manifest:
-        path = self.root / _OURS / "manifest.json"
+        path = self.root / _STATE_FOLDER / "manifest.json"
         try:
             manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         except FileNotFoundError:
@@ -201,7 +201,7 @@ class Archive:
         return manifest
 
 
-def place_of(topic: str, day: str, name: str) -> str:
+def final_path(topic: str, day: str, name: str) -> str:
     """Return the final path of a file: Spark reads topic and day from the folder names."""
     return f"topic={quote(topic, safe='')}/day={day}/{name}"
 

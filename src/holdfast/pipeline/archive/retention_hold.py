@@ -17,31 +17,31 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.pipeline.scan.read_only import replace_small
-from holdfast.store.log.retention import HOLD_PATH, Hold
+from holdfast.pipeline.scan.read_only import replace_file
+from holdfast.store.log.retention import RETENTION_HOLD_PATH, ArchiveProgress
 
 
-def hold_log(root: str, archive: str, position: int) -> bool:
+def hold_retention(root: str, archive: str, position: int) -> bool:
     """Record that *archive* contains the log before *position*, so that retention keeps the rest.
 
     Returns:
         False if the existing file cannot be read.
     """
-    path = Path(root) / HOLD_PATH
+    path = Path(root) / RETENTION_HOLD_PATH
     with _locked(path.parent):
         try:
-            known = msgspec.json.decode(path.read_bytes(), type=Hold).positions
+            known = msgspec.json.decode(path.read_bytes(), type=ArchiveProgress).positions
         except FileNotFoundError:
             known = {}
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
-        replace_small(path, msgspec.json.encode(Hold({**known, archive: position})))
+        replace_file(path, msgspec.json.encode(ArchiveProgress({**known, archive: position})))
         return True
 
 
-def release_log(root: str) -> None:
+def release_retention(root: str) -> None:
     """Remove the holds of all archives: retention then depends on age and disk use only."""
-    (Path(root) / HOLD_PATH).unlink(missing_ok=True)
+    (Path(root) / RETENTION_HOLD_PATH).unlink(missing_ok=True)
 
 
 @contextmanager

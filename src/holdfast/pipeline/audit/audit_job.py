@@ -16,14 +16,14 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.tables import Cell, Table, left, right, size_text
-from holdfast.pipeline.audit.index_check import IndexDone, IndexTask, audit_queues
-from holdfast.pipeline.audit.log_check import LogAudit, RangeAudit
+from holdfast.pipeline.audit.index_check import IndexResult, IndexTask, audit_queues
+from holdfast.pipeline.audit.log_check import LogAuditor, RangeAudit
 from holdfast.pipeline.audit.mapping_check import audit_mappings
-from holdfast.pipeline.reports.report import Report
-from holdfast.pipeline.scan.faults import KINDS, Fault, Faults, join
-from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, cut_log
-from holdfast.pipeline.scan.store_folder import StoreFolder, look_at, open_stores
-from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, run_ranges, show_nothing
+from holdfast.pipeline.reports.report import JobReport
+from holdfast.pipeline.scan.faults import FAULT_KINDS, Fault, Faults, merge_faults
+from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, split_log
+from holdfast.pipeline.scan.store_folder import StoreFolder, inspect_store, inspect_stores
+from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, no_progress, run_ranges
 
 _QUEUES_PER_TASK: Final = 256
 _SHOWN_MAX: Final = 50
@@ -60,7 +60,7 @@ class Audit(msgspec.Struct, kw_only=True):
     seconds: float
 
     @property
-    def is_right(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether the audit found no fault."""
         return not self.counts
 
@@ -75,7 +75,7 @@ def audit(
     stores: Sequence[str],
     *,
     range_size: int | None = None,
-    show: ShowProgress = show_nothing,
+    show: ShowProgress = no_progress,
 ) -> Audit:
     """Audit the stores of one broker, or of all brokers of a cluster.
 
@@ -90,22 +90,24 @@ def audit(
         TaskFailed: a task failed.
     """
     began_s = time.monotonic()
-    folders = open_stores(stores)
+    folders = inspect_stores(stores)
     indexes = _audit_indexes(tasks, folders, show)
     size = range_size or choose_size(folders, tasks.cores)
     ranges = _audit_logs(tasks, folders, indexes, size, show)
-    bounds = [{(each.topic, each.queue_id): each for each in mine} for mine in indexes]
+    bounds = [{(each.topic, each.queue_id): each for each in store_results} for store_results in indexes]
     notes: list[str] = []
-    mapped = audit_mappings(folders, bounds, notes)
-    found = [_without_deleted(folders, each) for each in ranges]
-    faults = join([*(each.faults for mine in indexes for each in mine), *found, mapped])
-    audited = [_sum_up(number, folder, indexes[number], ranges) for number, folder in enumerate(folders)]
-    notes += [note for store in audited for note in _notes(store)]
+    mapping_faults = audit_mappings(folders, bounds, notes)
+    filtered = [_without_deleted(folders, each) for each in ranges]
+    faults = merge_faults(
+        [*(each.faults for store_results in indexes for each in store_results), *filtered, mapping_faults]
+    )
+    store_audits = [_summarize(number, folder, indexes[number], ranges) for number, folder in enumerate(folders)]
+    notes += [note for store in store_audits for note in _notes(store)]
     seconds = time.monotonic() - began_s
-    return Audit(stores=audited, faults=faults.listed, counts=faults.counts, notes=notes, seconds=seconds)
+    return Audit(stores=store_audits, faults=faults.listed, counts=faults.counts, notes=notes, seconds=seconds)
 
 
-def _audit_indexes(tasks: Tasks, folders: list[StoreFolder], show: ShowProgress) -> list[list[IndexDone]]:
+def _audit_indexes(tasks: Tasks, folders: list[StoreFolder], show: ShowProgress) -> list[list[IndexResult]]:
     inputs = [
         IndexTask(
             folder.broker,
@@ -118,52 +120,52 @@ def _audit_indexes(tasks: Tasks, folders: list[StoreFolder], show: ShowProgress)
         for number, folder in enumerate(folders)
         for at in range(0, len(folder.queues), _QUEUES_PER_TASK)
     ]
-    done: list[list[IndexDone]] = tasks.run(audit_queues, inputs, list[IndexDone], show("indexes", len(inputs)))
-    found: list[list[IndexDone]] = [[] for _ in folders]
-    for task in done:
+    results: list[list[IndexResult]] = tasks.run(audit_queues, inputs, list[IndexResult], show("indexes", len(inputs)))
+    by_store: list[list[IndexResult]] = [[] for _ in folders]
+    for task in results:
         for each in task:
-            found[each.store].append(each)
-    return found
+            by_store[each.store].append(each)
+    return by_store
 
 
 def _audit_logs(
     tasks: Tasks,
     folders: list[StoreFolder],
-    indexes: list[list[IndexDone]],
+    indexes: list[list[IndexResult]],
     size: int,
     show: ShowProgress,
 ) -> list[RangeAudit]:
     audits = [
-        LogAudit(folder, frozenset((each.topic, each.queue_id) for each in mine if not each.is_sound))
-        for folder, mine in zip(folders, indexes, strict=True)
+        LogAuditor(folder, frozenset((each.topic, each.queue_id) for each in store_results if not each.is_searchable))
+        for folder, store_results in zip(folders, indexes, strict=True)
     ]
 
-    def work(mine: LogRange) -> RangeAudit:
-        return audits[mine.store](mine)
+    def work(log_range: LogRange) -> RangeAudit:
+        return audits[log_range.store](log_range)
 
-    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=size)]
+    ranges = [each for number, folder in enumerate(folders) for each in split_log(folder, number, size=size)]
     return run_ranges(tasks, work, ranges, RangeAudit, size=size, show=show)
 
 
-def _without_deleted(folders: list[StoreFolder], found: RangeAudit) -> Faults:
+def _without_deleted(folders: list[StoreFolder], checked: RangeAudit) -> Faults:
     """Return the faults of a range, without those of records deleted or removed by retention during the audit."""
-    folder = folders[found.range.store]
-    if folder.is_closed or not found.faults.counts.get("unindexed"):
-        return found.faults
-    later = look_at(folder.root, folder.broker)
-    kept = Faults(counts={kind: count for kind, count in found.faults.counts.items() if kind != "unindexed"})
-    kept.listed += [fault for fault in found.faults.listed if fault.kind != "unindexed"]
-    for fault in found.faults.listed:
-        is_alive = (fault.position or 0) >= later.life_start(fault.topic or "", fault.queue or 0)
-        if fault.kind == "unindexed" and is_alive and (fault.position or 0) >= later.start:
+    folder = folders[checked.range.store]
+    if folder.is_closed or not checked.faults.counts.get("unindexed"):
+        return checked.faults
+    current = inspect_store(folder.root, folder.broker)
+    kept = Faults(counts={kind: count for kind, count in checked.faults.counts.items() if kind != "unindexed"})
+    kept.listed += [fault for fault in checked.faults.listed if fault.kind != "unindexed"]
+    for fault in checked.faults.listed:
+        is_alive = (fault.position or 0) >= current.deleted_before(fault.topic or "", fault.queue or 0)
+        if fault.kind == "unindexed" and is_alive and (fault.position or 0) >= current.start:
             kept.add(fault)
     return kept
 
 
-def _sum_up(number: int, folder: StoreFolder, indexes: list[IndexDone], ranges: list[RangeAudit]) -> StoreAudit:
-    mine = [each for each in ranges if each.range.store == number]
+def _summarize(number: int, folder: StoreFolder, indexes: list[IndexResult], ranges: list[RangeAudit]) -> StoreAudit:
+    own_ranges = [each for each in ranges if each.range.store == number]
     sums = {
-        name: sum(getattr(each, name) for each in mine)
+        name: sum(getattr(each, name) for each in own_ranges)
         for name in ("records", "messages", "size", "entries", "unqueued", "of_the_dead", "backwards")
     }
     return StoreAudit(
@@ -194,13 +196,13 @@ def _notes(store: StoreAudit) -> list[str]:
     return [f"{store.broker}: {text}" for text, count in notes.items() if count]
 
 
-def to_report(found: Audit) -> Report:
+def to_report(result: Audit) -> JobReport:
     """Return the human-readable report of an audit."""
     faults = [
         (fault.broker, fault.kind, fault.path, fault.at, _owner(fault), fault.text)
-        for fault in found.faults[:_SHOWN_MAX]
+        for fault in result.faults[:_SHOWN_MAX]
     ]
-    total = sum(found.counts.values())
+    total = sum(result.counts.values())
     stores = [
         (
             store.broker,
@@ -210,13 +212,13 @@ def to_report(found: Audit) -> Report:
             store.entries,
             size_text(store.size),
         )
-        for store in found.stores
+        for store in result.stores
     ]
     tables = [
         Table([*left("BROKER"), *right("QUEUES", "RECORDS", "MESSAGES", "ENTRIES", "LOG")], stores, title="Stores"),
         Table(
             [*left("KIND"), *right("FOUND"), *left("MEANING")],
-            [(kind, found.counts[kind], KINDS[kind]) for kind in KINDS if kind in found.counts],
+            [(kind, result.counts[kind], FAULT_KINDS[kind]) for kind in FAULT_KINDS if kind in result.counts],
             title="Faults",
             empty="none: every record is in exactly one index entry, and every checksum is right",
         ),
@@ -227,12 +229,12 @@ def to_report(found: Audit) -> Report:
             Table([*left("BROKER", "KIND", "FILE"), *right("BYTE"), *left("OF", "WHAT")], faults, title=title)
         )
     facts: list[tuple[str, Cell]] = [
-        ("result", "right" if found.is_right else f"{total} faults"),
-        ("log", size_text(found.size)),
-        ("seconds", round(found.seconds, 1)),
-        ("speed", f"{size_text(found.size / max(found.seconds, 1e-3))}/s"),
+        ("result", "right" if result.is_clean else f"{total} faults"),
+        ("log", size_text(result.size)),
+        ("seconds", round(result.seconds, 1)),
+        ("speed", f"{size_text(result.size / max(result.seconds, 1e-3))}/s"),
     ]
-    return Report("Audit", facts, tables, notes=found.notes)
+    return JobReport("Audit", facts, tables, notes=result.notes)
 
 
 def _owner(fault: Fault) -> str | None:

@@ -10,13 +10,13 @@ from itertools import pairwise
 
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS
-from holdfast.pipeline.audit.index_check import IndexDone
+from holdfast.pipeline.audit.index_check import IndexResult
 from holdfast.pipeline.audit.log_check import SHARED_PREFIX
 from holdfast.pipeline.scan.faults import Fault, Faults
 from holdfast.pipeline.scan.mappings import MappingUnreadable, StoreMapping, load_mapping, merge_topics
 from holdfast.pipeline.scan.store_folder import StoreFolder
 
-Bounds = Mapping[tuple[str, int], IndexDone]
+Bounds = Mapping[tuple[str, int], IndexResult]
 """The check result of each index of a store, by topic and queue id."""
 
 
@@ -24,7 +24,7 @@ def audit_mappings(folders: Sequence[StoreFolder], bounds: Sequence[Bounds], not
     """Return the faults in the queue mappings of some brokers. Add remarkable but valid findings to *notes*."""
     faults = Faults()
     found: dict[str, StoreMapping] = {}
-    for folder, mine in zip(folders, bounds, strict=True):
+    for folder, store_bounds in zip(folders, bounds, strict=True):
         try:
             mapping = load_mapping(folder)
         except MappingUnreadable as error:
@@ -34,14 +34,14 @@ def audit_mappings(folders: Sequence[StoreFolder], bounds: Sequence[Bounds], not
         for owner in sorted(mapping.owners - {folder.broker}):
             text = f"it is the mapping of {owner}, but this is the folder of {folder.broker}: it was copied"
             faults.add(Fault(kind="mapping", broker=folder.broker, path=mapping.path, text=text))
-        for text in _check_segments(folder, mapping, mine):
+        for text in _check_segments(folder, mapping, store_bounds):
             faults.add(Fault(kind="mapping", broker=folder.broker, path=mapping.path, text=text))
-        for fault in _find_unreferenced(folder, mapping, mine):
+        for fault in _find_unreferenced(folder, mapping, store_bounds):
             faults.add(fault)
     for topic, merged in merge_topics({broker: mapping.topics for broker, mapping in found.items()}).items():
-        everywhere = ", ".join(sorted(found))
+        brokers = ", ".join(sorted(found))
         for text in merged.contradictions:
-            faults.add(Fault(kind="mapping", broker=everywhere, path="config", topic=topic, text=text))
+            faults.add(Fault(kind="mapping", broker=brokers, path="config", topic=topic, text=text))
         notes += [f"{topic}: {text}" for text in merged.superseded]
         if merged.missing:
             notes.append(f"{topic}: some segments are on {', '.join(merged.missing)}, which were not inspected")
@@ -62,16 +62,16 @@ def _check_segments(folder: StoreFolder, mapping: StoreMapping, bounds: Bounds) 
     return texts
 
 
-def _check_segment(topic: str, segment: Segment, index: IndexDone | None, *, is_live: bool) -> str | None:
+def _check_segment(topic: str, segment: Segment, index: IndexResult | None, *, is_live: bool) -> str | None:
     """Return why a physical queue does not match its segment; None if it matches."""
     end = 0 if index is None else index.offset_max
-    place = f"{topic}/{segment.queue_id}"
+    physical_queue = f"{topic}/{segment.queue_id}"
     if end < max(segment.start, segment.end) and is_live:
         return None  # The mapping may be newer than the settled part of the index.
     if segment.is_sealed and end != segment.end:
-        return f"it ends at {segment.end} of {place}, whose index ends at {end}"
+        return f"it ends at {segment.end} of {physical_queue}, whose index ends at {end}"
     if not segment.is_sealed and end < segment.start:
-        return f"it begins at {segment.start} of {place}, whose index ends at {end}"
+        return f"it begins at {segment.start} of {physical_queue}, whose index ends at {end}"
     return None
 
 
@@ -79,9 +79,9 @@ def _gaps(queue: LogicalQueue) -> list[str]:
     """Return a description of each gap that a forced move left."""
     decided = [segment for segment in queue.segments if segment.is_decided]
     return [
-        f"logical queue {queue.queue} has no offsets {older.last} to {newer.first - 1}: it was moved by force"
+        f"logical queue {queue.queue} has no offsets {older.logical_end} to {newer.first - 1}: it was moved by force"
         for older, newer in pairwise(decided)
-        if older.last is not None and older.last < newer.first and older.forced
+        if older.logical_end is not None and older.logical_end < newer.first and older.forced
     ]
 
 
@@ -107,9 +107,9 @@ def _find_unreferenced(folder: StoreFolder, mapping: StoreMapping, bounds: Bound
 
 
 def _has_segment(record: TopicMapping, broker: str, queue_id: int) -> bool:
-    return queue_id in record.used_on(broker)
+    return queue_id in record.used_queue_ids(broker)
 
 
 def _is_configured(folder: StoreFolder, topic: str) -> bool:
-    is_systems = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC
-    return is_systems or topic.startswith(SHARED_PREFIX) or topic in folder.topics or not folder.topics
+    is_system = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC
+    return is_system or topic.startswith(SHARED_PREFIX) or topic in folder.topics or not folder.topics

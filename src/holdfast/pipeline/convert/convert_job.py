@@ -22,32 +22,32 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.tables import Table, left, right
-from holdfast.pipeline.convert.numpy_conversion import ColumnCraft
-from holdfast.pipeline.reports.report import Report
-from holdfast.pipeline.scan.tasks import Progress, ShowProgress, Tasks, show_nothing
-from holdfast.runtime.folder_lock import hold_store
+from holdfast.pipeline.convert.numpy_conversion import NumpyConverter
+from holdfast.pipeline.reports.report import JobReport
+from holdfast.pipeline.scan.tasks import Progress, ShowProgress, Tasks, no_progress
+from holdfast.runtime.folder_lock import lock_store
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.conversion.piece_conversion import write_pieces
-from holdfast.store.conversion.record_headers import RecordHeads
+from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, QueueFigures, Target
+from holdfast.store.recovery.conversion_plan import ConversionPlan, IndexKind, PiecePlan, QueueFigures
 
 PIECE_SIZE: Final = 16_384
 """Entries per piece. A task holds the entries of `SETTLED` pieces in memory: some 25 MB, however long the index is."""
-GROUP: Final = 512
+PIECES_PER_TASK: Final = 512
 """The most pieces per task: a second of work. Pieces of a task are adjacent in the log, so a part of the log that
 several queues share is read once. With fewer pieces there is one task per core: tasks are of equal size, and each
 costs Spark some 60 ms."""
-SETTLED: Final = 32
+PIECES_PER_SYNC: Final = 32
 """Pieces that are synced to disk together, while the next ones are converted."""
-WAVE: Final = 32
+TASKS_PER_WAVE: Final = 32
 """Tasks handed out before progress is recorded: the most work that is repeated after a stop."""
 
 
-class StoreConverted(msgspec.Struct, frozen=True, kw_only=True):
+class StoreConversion(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one folder.
 
     Attributes:
@@ -62,20 +62,20 @@ class StoreConverted(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueFigures]
 
 
-class Converted(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run."""
 
     topic: str
-    to: Target
+    to: IndexKind
     seconds: float
-    stores: list[StoreConverted]
+    stores: list[StoreConversion]
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _ConvertTask(msgspec.Struct, frozen=True):
     """The input of a task: some pieces, and the plan that they belong to."""
 
     root: str
-    plan: Plan
+    plan: ConversionPlan
     pieces: list[PiecePlan]
 
 
@@ -83,13 +83,13 @@ def convert_index(
     tasks: Tasks,
     stores: Sequence[str],
     topic: str,
-    to: Target,
+    to: IndexKind,
     *,
-    show: ShowProgress = show_nothing,
+    show: ShowProgress = no_progress,
     options: StoreOptions | None = None,
     piece_size: int = PIECE_SIZE,
-    wave: int = WAVE,
-) -> Converted:
+    wave: int = TASKS_PER_WAVE,
+) -> ConvertResult:
     """Convert the index of *topic* in each of *stores*, which are folders of stopped brokers. Can be interrupted.
 
     Raises:
@@ -98,78 +98,81 @@ def convert_index(
         TaskFailed: a task failed. The served index is unchanged.
     """
     began_s = time.monotonic()
-    converted: list[StoreConverted] = []
-    with ExitStack() as held:
-        folders = [(store, held.enter_context(hold_store(Path(store)))) for store in stores]
+    converted: list[StoreConversion] = []
+    with ExitStack() as locks:
+        folders = [(store, locks.enter_context(lock_store(Path(store)))) for store in stores]
         conversions = [
             (store, IndexConversion(disk, topic, to, options=options or StoreOptions(), piece_size=piece_size))
             for store, disk in folders
         ]
         progress = show(
-            "converting, tasks", sum(len(_group(conversion.left(), tasks.cores)) for _, conversion in conversions)
+            "converting, tasks",
+            sum(len(_group(conversion.remaining_pieces(), tasks.cores)) for _, conversion in conversions),
         )
         for store, conversion in conversions:
             count = _build(tasks, store, conversion, progress, wave)
             plan = conversion.plan
             figures = [] if plan is None else plan.figures()
             converted.append(
-                StoreConverted(store=store, resumed=conversion.is_resumed, converted=count, queues=figures)
+                StoreConversion(store=store, resumed=conversion.is_resumed, converted=count, queues=figures)
             )
         for _, conversion in conversions:
             if conversion.plan is not None:
                 conversion.switch(time.time_ns() // 1_000_000)
-    return Converted(topic=topic, to=to, seconds=round(time.monotonic() - began_s, 3), stores=converted)
+    return ConvertResult(topic=topic, to=to, seconds=round(time.monotonic() - began_s, 3), stores=converted)
 
 
 def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Progress, wave: int) -> int:
     """Convert the remaining pieces of one folder, wave by wave; return the number of entries converted."""
-    groups, count = _group(conversion.left(), tasks.cores), 0
+    groups, count = _group(conversion.remaining_pieces(), tasks.cores), 0
     root = str(Path(store).resolve())
     for at in range(0, len(groups), wave):
         assert conversion.plan is not None
-        given = groups[at : at + wave]
-        jobs = [_Job(root, conversion.plan.only(pieces), pieces) for pieces in given]
-        count += sum(tasks.run(_convert, jobs, int, progress))
-        conversion.note_done([piece for pieces in given for piece in pieces])
+        wave_groups = groups[at : at + wave]
+        inputs = [_ConvertTask(root, conversion.plan.restricted_to(pieces), pieces) for pieces in wave_groups]
+        count += sum(tasks.run(_convert, inputs, int, progress))
+        conversion.note_done([piece for pieces in wave_groups for piece in pieces])
     return count
 
 
 def _group(pieces: list[PiecePlan], cores: int) -> list[list[PiecePlan]]:
     """Divide the pieces among tasks."""
-    size = max(1, min(GROUP, -(-len(pieces) // cores)))
+    size = max(1, min(PIECES_PER_TASK, -(-len(pieces) // cores)))
     return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 
-def _convert(job: _Job) -> int:
+def _convert(task: _ConvertTask) -> int:
     """Convert the pieces of a task, on any executor; return the number of their entries."""
-    disk = PosixDisk(job.root)
-    craft = ColumnCraft(RecordHeads(LogFiles.load(disk, LOG_FOLDER, 0)))
-    with ThreadPoolExecutor(1) as settling:
-        settled = [
-            settling.submit(write_pieces(disk, job.plan, job.pieces[at : at + SETTLED], craft).settle)
-            for at in range(0, len(job.pieces), SETTLED)
+    disk = PosixDisk(task.root)
+    converter = NumpyConverter(RecordHeaders(LogFiles.load(disk, LOG_FOLDER, 0)))
+    with ThreadPoolExecutor(1) as syncer:
+        syncs = [
+            syncer.submit(
+                write_pieces(disk, task.plan, task.pieces[at : at + PIECES_PER_SYNC], converter).sync_and_verify
+            )
+            for at in range(0, len(task.pieces), PIECES_PER_SYNC)
         ]
-        for each in settled:
+        for each in syncs:
             each.result()
-    return sum(piece.end - piece.start for piece in job.pieces)
+    return sum(piece.end - piece.start for piece in task.pieces)
 
 
-def to_report(found: Converted) -> Report:
+def to_report(result: ConvertResult) -> JobReport:
     """Return the human-readable report of a run."""
-    kind = "by record (batch)" if found.to == "batch" else "by message (simple)"
-    count = sum(store.converted for store in found.stores)
+    kind = "by record (batch)" if result.to == "batch" else "by message (simple)"
+    count = sum(store.converted for store in result.stores)
     rows = [
         (store.store, queue.queue, queue.entries, queue.new_entries, queue.bytes, queue.new_bytes)
-        for store in found.stores
+        for store in result.stores
         for queue in store.queues
     ]
     columns = [*left("STORE"), *right("QUEUE", "ENTRIES", "NEW ENTRIES", "BYTES", "NEW BYTES")]
-    return Report(
-        title=f"{found.topic} has an index {kind}",
+    return JobReport(
+        title=f"{result.topic} has an index {kind}",
         facts=[
             ("converted by this run", f"{count:,} entries, each verified against its record"),
-            ("seconds", found.seconds),
-            ("entries a second", count / found.seconds if found.seconds else 0.0),
+            ("seconds", result.seconds),
+            ("entries a second", count / result.seconds if result.seconds else 0.0),
         ],
         tables=[Table(columns, rows, empty="there was nothing to convert")],
     )

@@ -30,7 +30,7 @@ class Plot(msgspec.Struct, frozen=True):
     kind: Literal["bars", "histogram", "lines"] = "bars"
 
 
-class Report(msgspec.Struct, frozen=True):
+class JobReport(msgspec.Struct, frozen=True):
     """The human-readable result of a job."""
 
     title: str

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.tables import Cell, Table, count_text
-from holdfast.pipeline.reports.report import Plot, Report
+from holdfast.admin.tables import Cell, Table, cell_text
+from holdfast.pipeline.reports.report import JobReport, Plot
 from holdfast.pipeline.reports.report_plot import to_svg
 
 _STYLE: Final = """
@@ -25,7 +25,7 @@ dt { color: #6b7280; } dd { margin: 0; } figure { margin: 0; } svg { max-width: 
 """
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class PageOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a page, so that it can be archived and compared with others.
 
     Attributes:
@@ -39,7 +39,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     folders: Sequence[str]
 
 
-def to_page(report: Report, origin: Origin) -> str:
+def to_page(report: JobReport, origin: PageOrigin) -> str:
     """Return the HTML text of the page."""
     parts = [f"<h1>{escape(report.title)}</h1>", _origin(origin), _facts(report.facts)]
     parts += [f'<p class="note">{escape(note)}</p>' for note in report.notes]
@@ -52,14 +52,14 @@ def to_page(report: Report, origin: Origin) -> str:
     )
 
 
-def _origin(origin: Origin) -> str:
+def _origin(origin: PageOrigin) -> str:
     folders = "".join(f"<br>{escape(folder)}" for folder in origin.folders)
     made = origin.made.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f'<p class="origin">{made}, Holdfast {escape(origin.version)}{folders}</p>'
 
 
 def _facts(facts: Sequence[tuple[str, Cell]]) -> str:
-    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(count_text(value))}</dd>" for name, value in facts)
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(cell_text(value))}</dd>" for name, value in facts)
     return f"<dl>{lines}</dl>"
 
 
@@ -67,17 +67,17 @@ def _table(table: Table) -> str:
     title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     if not table.rows:
         return f"{title}<p>{escape(table.empty)}</p>"
-    heads = "".join(f'<th class="{column.align}">{escape(column.heading)}</th>' for column in table.columns)
+    headings = "".join(f'<th class="{column.align}">{escape(column.heading)}</th>' for column in table.columns)
     rows = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{column.align}">{escape(count_text(cell))}</td>'
+            f'<td class="{column.align}">{escape(cell_text(cell))}</td>'
             for column, cell in zip(table.columns, row, strict=True)
         )
         + "</tr>"
         for row in table.rows
     )
-    return f'{title}<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>'
+    return f'{title}<div class="scroll"><table><tr>{headings}</tr>{rows}</table></div>'
 
 
 def _plot(plot: Plot) -> str:

@@ -43,7 +43,7 @@ def to_svg(plot: Plot) -> str:
         figure = Figure(figsize=(_WIDTH_IN, _height_of(plot)), layout="constrained")
         axes = figure.subplots()
         axes.spines[["top", "right"]].set_visible(False)
-        drawn = _draw_lying_bars(axes, plot) if _is_lying(plot) else _draw(axes, plot)
+        drawn = _draw_horizontal_bars(axes, plot) if _is_horizontal(plot) else _draw(axes, plot)
         if len(plot.series) > 1 or plot.kind == "lines":
             # Pass the names here: from drawn objects matplotlib leaves out names that begin with an underscore.
             names, columns = list(map(_shorten_name, plot.series)), _legend_columns(plot)
@@ -54,14 +54,14 @@ def to_svg(plot: Plot) -> str:
     return text[text.index("<svg") :]
 
 
-def _is_lying(plot: Plot) -> bool:
+def _is_horizontal(plot: Plot) -> bool:
     """Return whether to draw horizontal bars, because the labels do not all fit below vertical ones."""
     is_crowded = len(plot.labels) > _LABELS_MAX or any(len(label) > _LONG_LABEL for label in plot.labels)
     return plot.kind == "bars" and is_crowded
 
 
 def _height_of(plot: Plot) -> float:
-    drawing = 1.0 + _BAR_IN * len(plot.labels) if _is_lying(plot) else _HEIGHT_IN
+    drawing = 1.0 + _BAR_IN * len(plot.labels) if _is_horizontal(plot) else _HEIGHT_IN
     return drawing + _LEGEND_LINE_IN * (-(-len(plot.series) // _legend_columns(plot)) - 1)
 
 
@@ -80,8 +80,8 @@ def _draw(axes: Any, plot: Plot) -> list[Any]:
         if plot.kind == "lines":
             drawn += axes.plot(range(count), values, color=colour, marker="o", markersize=3)
         else:
-            places = [number + (kind + 0.5) * 0.8 / kinds - 0.4 for number in range(count)]
-            drawn.append(axes.bar(places, values, width=0.8 / kinds, color=colour))
+            positions = [number + (kind + 0.5) * 0.8 / kinds - 0.4 for number in range(count)]
+            drawn.append(axes.bar(positions, values, width=0.8 / kinds, color=colour))
     shown = range(0, count, max(1, -(-count // _LABELS_MAX)))
     labels = [_shorten(plot.labels[number]) for number in shown]
     is_wide = sum(map(len, labels)) > 90
@@ -92,13 +92,13 @@ def _draw(axes: Any, plot: Plot) -> list[Any]:
     return drawn
 
 
-def _draw_lying_bars(axes: Any, plot: Plot) -> list[Any]:
+def _draw_horizontal_bars(axes: Any, plot: Plot) -> list[Any]:
     """Draw horizontal bars; return the legend handle of each series."""
     count, kinds = len(plot.labels), max(1, len(plot.series))
     drawn = []
     for kind, values in enumerate(plot.series.values()):
-        places = [number + (kind + 0.5) * 0.8 / kinds - 0.4 for number in range(count)]
-        drawn.append(axes.barh(places, values, height=0.8 / kinds, color=_COLOURS[kind % len(_COLOURS)]))
+        positions = [number + (kind + 0.5) * 0.8 / kinds - 0.4 for number in range(count)]
+        drawn.append(axes.barh(positions, values, height=0.8 / kinds, color=_COLOURS[kind % len(_COLOURS)]))
     axes.set_yticks(range(count), [_shorten(label) for label in plot.labels])
     axes.invert_yaxis()
     axes.grid(axis="x", color="#e5e7eb")

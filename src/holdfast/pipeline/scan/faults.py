@@ -11,7 +11,7 @@ import msgspec
 LISTED_MAX: Final = 1000
 """A task lists at most this many faults of each kind; it counts all of them."""
 
-KINDS: Final = {
+FAULT_KINDS: Final = {
     "bytes": "bytes of the log that are not a record",
     "checksum": "the body of a record does not match its checksum",
     "unindexed": "no index entry points to the record",
@@ -30,7 +30,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One fault in a store folder.
 
     Attributes:
-        kind: One of `KINDS`.
+        kind: One of `FAULT_KINDS`.
         path: The file.
         at: Byte in the file; None if the fault concerns the whole file.
         position: The log position, where it adds to the byte.
@@ -61,7 +61,7 @@ class Faults(msgspec.Struct):
             self.listed.append(fault)
 
 
-def join(parts: Iterable[Faults]) -> Faults:
+def merge_faults(parts: Iterable[Faults]) -> Faults:
     """Return the combined faults, ordered by broker, file and byte."""
     counts: Counter[str] = Counter()
     listed: list[Fault] = []

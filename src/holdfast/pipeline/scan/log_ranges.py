@@ -40,7 +40,7 @@ class LogRange(msgspec.Struct, frozen=True):
     is_known: bool
 
 
-class RangeDone(Protocol):
+class RangeResult(Protocol):
     """The result of a task for one range."""
 
     @property
@@ -54,12 +54,12 @@ class RangeDone(Protocol):
         ...
 
     @property
-    def behind(self) -> int:
+    def next_start(self) -> int:
         """The start of the first record after the range; the end of the file, if there is none."""
         ...
 
 
-_Done = TypeVar("_Done", bound=RangeDone)
+_Result = TypeVar("_Result", bound=RangeResult)
 
 
 def choose_size(folders: Iterable[StoreFolder], cores: int) -> int:
@@ -68,7 +68,7 @@ def choose_size(folders: Iterable[StoreFolder], cores: int) -> int:
     return max(RANGE_SIZE_MIN, min(RANGE_SIZE, total // (_TASKS_PER_CORE * cores)))
 
 
-def cut_log(folder: StoreFolder, store: int, start: int | None = None, *, size: int = RANGE_SIZE) -> list[LogRange]:
+def split_log(folder: StoreFolder, store: int, start: int | None = None, *, size: int = RANGE_SIZE) -> list[LogRange]:
     """Return the ranges of the settled part of a log, beginning at *start*, where a record begins."""
     low = folder.start if start is None else max(start, folder.start)
     ranges: list[LogRange] = []
@@ -82,37 +82,42 @@ def cut_log(folder: StoreFolder, store: int, start: int | None = None, *, size: 
     return ranges
 
 
-def pack(ranges: Sequence[LogRange], *, size: int = RANGE_SIZE) -> list[tuple[LogRange, ...]]:
+def group_ranges(ranges: Sequence[LogRange], *, size: int = RANGE_SIZE) -> list[tuple[LogRange, ...]]:
     """Return the ranges of each task: adjacent small ranges of one store share a task of at most *size* bytes."""
     tasks: list[list[LogRange]] = []
-    left = 0
+    remaining = 0
     for each in ranges:
         length = each.end - each.start
-        if not tasks or length > left or tasks[-1][-1].store != each.store:
+        if not tasks or length > remaining or tasks[-1][-1].store != each.store:
             tasks.append([])
-            left = size
+            remaining = size
         tasks[-1].append(each)
-        left -= length
+        remaining -= length
     return [tuple(task) for task in tasks]
 
 
-def find_breaks(done: Iterable[RangeDone]) -> list[LogRange]:
+def find_mismatches(results: Iterable[RangeResult]) -> list[LogRange]:
     """Return the ranges to repeat, with corrected starts: those whose first record is not where the previous ended."""
-    again: list[LogRange] = []
-    before: RangeDone | None = None
-    for each in sorted(done, key=lambda found: (found.range.store, found.range.end)):
-        mine = each.range
-        if before is not None and not mine.is_known and _meet(before.range, mine) and before.behind != each.first:
-            again.append(LogRange(mine.store, max(before.behind, mine.start), mine.end, is_known=True))
-        before = each
-    return again
+    repeats: list[LogRange] = []
+    previous: RangeResult | None = None
+    for each in sorted(results, key=lambda found: (found.range.store, found.range.end)):
+        current = each.range
+        if (
+            previous is not None
+            and not current.is_known
+            and _are_adjacent(previous.range, current)
+            and previous.next_start != each.first
+        ):
+            repeats.append(LogRange(current.store, max(previous.next_start, current.start), current.end, is_known=True))
+        previous = each
+    return repeats
 
 
-def _meet(one: LogRange, other: LogRange) -> bool:
+def _are_adjacent(one: LogRange, other: LogRange) -> bool:
     return one.store == other.store and one.end == other.start
 
 
-def replace_done(done: Iterable[_Done], anew: Iterable[_Done]) -> list[_Done]:
+def replace_results(results: Iterable[_Result], repeated: Iterable[_Result]) -> list[_Result]:
     """Return *done* with the results in *anew* replacing those of the same ranges."""
-    better = {(each.range.store, each.range.end): each for each in anew}
-    return [better.get((each.range.store, each.range.end), each) for each in done]
+    replacements = {(each.range.store, each.range.end): each for each in repeated}
+    return [replacements.get((each.range.store, each.range.end), each) for each in results]

@@ -21,7 +21,7 @@ from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolEr
 from holdfast.model.mapping import MergedTopic, Segment, TopicMapping, merge
 from holdfast.model.topic import MAPPING_TOPIC
 from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
-from holdfast.pipeline.scan.read_only import read_small
+from holdfast.pipeline.scan.read_only import read_small_file
 from holdfast.pipeline.scan.store_folder import StoreFolder
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 from holdfast.wire.cluster.mapping import MappingFile, from_detail
@@ -55,7 +55,7 @@ def load_mapping(folder: StoreFolder) -> StoreMapping:
     java, java_path = _load_java(folder), f"{folder.root}/config/{JAVA_NAME}"
     owners = frozenset(detail.broker for detail in java.topic_queue_mapping_info_map.values()) if java else frozenset()
     path = f"{folder.root}/config/{NAME}"
-    raw = read_small(folder.root, f"config/{NAME}") or read_small(folder.root, f"config/{NAME}.bak")
+    raw = read_small_file(folder.root, f"config/{NAME}") or read_small_file(folder.root, f"config/{NAME}.bak")
     try:
         snapshot = msgspec.json.decode(raw, type=MappingSnapshot, strict=False) if raw else None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -78,7 +78,7 @@ def load_mapping(folder: StoreFolder) -> StoreMapping:
 
 
 def _load_java(folder: StoreFolder) -> MappingFile | None:
-    raw = read_small(folder.root, f"config/{JAVA_NAME}") or read_small(folder.root, f"config/{JAVA_NAME}.bak")
+    raw = read_small_file(folder.root, f"config/{JAVA_NAME}") or read_small_file(folder.root, f"config/{JAVA_NAME}.bak")
     if not raw:
         return None
     try:
@@ -130,7 +130,7 @@ def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str,
     return {topic: merge(found) for topic, found in sorted(by_topic.items())}
 
 
-class Home(msgspec.Struct, frozen=True):
+class SegmentRange(msgspec.Struct, frozen=True):
     """A range of physical offsets, and the logical queue that it belongs to."""
 
     queue: int
@@ -140,21 +140,23 @@ class Home(msgspec.Struct, frozen=True):
     delta: int
 
 
-def homes_of(broker: str, own: TopicMapping | None, merged: MergedTopic | None) -> dict[int, list[Home]]:
+def segment_ranges(
+    broker: str, own_mapping: TopicMapping | None, merged: MergedTopic | None
+) -> dict[int, list[SegmentRange]]:
     """Return, for each physical queue of *broker*, the segments that it holds.
 
     The leader's mapping takes precedence; the broker's own is used where the leader's is not available.
     """
     known: dict[tuple[int, int], Segment] = {}
-    for mapping in (own, merged):
+    for mapping in (own_mapping, merged):
         for number, queue in mapping.queues.items() if mapping is not None else ():
             for segment in queue.segments:
                 if segment.broker == broker and segment.is_decided:
                     known[number, segment.generation] = segment
-    found: dict[int, list[Home]] = {}
+    found: dict[int, list[SegmentRange]] = {}
     for (number, generation), segment in sorted(known.items()):
         end = segment.end if segment.is_sealed else None
         found.setdefault(segment.queue_id, []).append(
-            Home(number, generation, segment.start, end, segment.first - segment.start)
+            SegmentRange(number, generation, segment.start, end, segment.first - segment.start)
         )
     return found

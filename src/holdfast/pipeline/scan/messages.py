@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from holdfast.columns.inner_batches import are_batches, open_batches
-from holdfast.columns.records import Records, is_body_right
+from holdfast.columns.records import Records, find_valid_bodies
 from holdfast.columns.slices import Block
 from holdfast.model.errors import UnreadableBatch
 
@@ -29,9 +29,9 @@ def open_records(
     if not is_batch.any():
         yield block, records
         return
-    found: list[UnreadableBatch] = [] if unreadable is None else unreadable
-    is_right = np.ones(len(records), dtype=np.bool_)
-    is_right[is_batch] = is_body_right(block, records.select(is_batch))
-    damaged = records.offsets[~is_right].tolist()
-    found += [UnreadableBatch(offset, "the checksum of its body is wrong") for offset in damaged]
-    yield from open_batches(block, records if is_right.all() else records.select(is_right), found)
+    errors: list[UnreadableBatch] = [] if unreadable is None else unreadable
+    is_valid = np.ones(len(records), dtype=np.bool_)
+    is_valid[is_batch] = find_valid_bodies(block, records.select(is_batch))
+    damaged = records.offsets[~is_valid].tolist()
+    errors += [UnreadableBatch(offset, "the checksum of its body is wrong") for offset in damaged]
+    yield from open_batches(block, records if is_valid.all() else records.select(is_valid), errors)

@@ -20,12 +20,12 @@ from holdfast.pipeline.scan.read_only import ReadOnlyFile
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
-_ENTRY: Final = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
-ENTRY: Final = np.dtype(_ENTRY)
-UNIT: Final = np.dtype(
-    [*_ENTRY, ("store_ms", ">i8"), ("first", ">i8"), ("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]
+_COMMON_FIELDS: Final = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
+MESSAGE_ENTRY: Final = np.dtype(_COMMON_FIELDS)
+RECORD_ENTRY: Final = np.dtype(
+    [*_COMMON_FIELDS, ("store_ms", ">i8"), ("first", ">i8"), ("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]
 )
-CHUNK: Final = 256 * 1024
+CHUNK_ENTRIES: Final = 256 * 1024
 """The most entries in memory at once."""
 
 Entries: TypeAlias = npt.NDArray[Any]
@@ -42,25 +42,25 @@ class QueueFolder(msgspec.Struct, frozen=True):
 
     topic: str
     queue_id: int
-    is_batched: bool
+    is_by_record: bool
     folder: str
     starts: tuple[int, ...]
     file_size: int
 
     @property
-    def kind(self) -> np.dtype[Any]:
+    def entry_type(self) -> np.dtype[Any]:
         """The layout of an entry."""
-        return UNIT if self.is_batched else ENTRY
+        return RECORD_ENTRY if self.is_by_record else MESSAGE_ENTRY
 
     @property
     def bounds(self) -> tuple[int, int]:
         """The entry numbers [first, end) that fit in the files."""
-        size = self.kind.itemsize
+        size = self.entry_type.itemsize
         return self.starts[0] // size, (self.starts[-1] + self.file_size) // size
 
     def locate(self, number: int) -> tuple[str, int]:
         """Return the file of an entry, and the byte in that file at which the entry begins."""
-        at = number * self.kind.itemsize
+        at = number * self.entry_type.itemsize
         start = at - at % self.file_size
         return f"{self.folder}/{file_name(start)}", at - start
 
@@ -81,8 +81,8 @@ class QueueReader:
 
     def read(self, low: int, high: int) -> Entries:
         """Return the entries [low, high). Entries without a file are zeros."""
-        kind, file_size = self.queue.kind, self.queue.file_size
-        at, end = low * kind.itemsize, high * kind.itemsize
+        entry_type, file_size = self.queue.entry_type, self.queue.file_size
+        at, end = low * entry_type.itemsize, high * entry_type.itemsize
         parts: list[bytes] = []
         while at < end:
             start = at - at % file_size
@@ -91,7 +91,7 @@ class QueueReader:
             part = file.read(at - start, stop - start) if file is not None else b""
             parts.append(part.ljust(stop - at, b"\0"))
             at = stop
-        return np.frombuffer(b"".join(parts), dtype=kind)
+        return np.frombuffer(b"".join(parts), dtype=entry_type)
 
     def find(self, position: int) -> int:
         """Return the number of the first entry at or after *position*. Empty entries count as after all positions."""
@@ -107,15 +107,15 @@ class QueueReader:
 
     def chunks(self) -> Iterator[tuple[int, Entries]]:
         """Yield (first number, entries) of all written spans, in order. Both ends may contain zeros."""
-        size = self.queue.kind.itemsize
+        size = self.queue.entry_type.itemsize
         for start in self.queue.starts:
             done = 0
             for begin, end in self._files[start].written_spans():
                 low = max(done, begin - begin % size)
                 high = min(end + -end % size, self.queue.file_size)
-                for at in range(low, high, CHUNK * size):
+                for at in range(low, high, CHUNK_ENTRIES * size):
                     first = (start + at) // size
-                    yield first, self.read(first, first + min(CHUNK, (high - at) // size))
+                    yield first, self.read(first, first + min(CHUNK_ENTRIES, (high - at) // size))
                 done = max(done, high)
 
     def find_last(self) -> tuple[int, int] | None:
@@ -135,6 +135,6 @@ class QueueReader:
 
 def first_offsets(queue: QueueFolder, first: int, entries: Entries) -> npt.NDArray[np.int64]:
     """Return the offset of the first message of each entry; *first* is the number of the first entry."""
-    if queue.is_batched:
+    if queue.is_by_record:
         return entries["first"].astype(np.int64)
     return np.arange(first, first + len(entries), dtype=np.int64)

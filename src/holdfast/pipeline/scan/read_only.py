@@ -92,7 +92,7 @@ class ReadOnlyFile:
         raise DiskFailed(f"{self.path} is open read-only, cannot sync it")
 
 
-def read_small(root: str, path: str) -> bytes | None:
+def read_small_file(root: str, path: str) -> bytes | None:
     """Return the content of a small file; None if it does not exist."""
     try:
         return (Path(root) / path).read_bytes()
@@ -100,15 +100,15 @@ def read_small(root: str, path: str) -> bytes | None:
         return None
 
 
-def replace_small(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Replace the file atomically and durably: after a crash it has the old content or the new, never a mixture."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("wb") as file:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.scan.tasks import Progress, TaskFailed
-from holdfast.spark.python_worker import settle
+from holdfast.spark.python_worker import prepare_worker
 
 LEAN: Final = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -39,7 +39,9 @@ class SparkTasks:
         """How many tasks run at once."""
         return max(1, self.spark.sparkContext.defaultParallelism)
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
         """Return what *function* returns for each of *inputs*, in their order.
 
         Raises:
@@ -49,7 +51,7 @@ class SparkTasks:
             return []
 
         def work(number: int) -> tuple[int, bytes]:
-            settle()
+            prepare_worker()
             return number, msgspec.msgpack.encode(function(inputs[number]))
 
         # An RDD, not a query: Spark needs seconds to plan and compile its first query.
@@ -59,7 +61,7 @@ class SparkTasks:
                 done = numbers.map(work).collect()
             except Exception as error:
                 raise _explain(error) from error
-        decode = msgspec.msgpack.Decoder(kind).decode
+        decode = msgspec.msgpack.Decoder(result_type).decode
         return [decode(result) for _, result in sorted(done)]
 
 
@@ -80,8 +82,8 @@ def _watch(spark: SparkSession, progress: Progress) -> Iterator[None]:
     group = f"holdfast-pipeline-{next(_groups)}"
     context = spark.sparkContext
     context.setJobGroup(group, "holdfast pipeline", interruptOnCancel=True)
-    is_over = threading.Event()
-    watcher = threading.Thread(target=_poll, args=(context, group, progress, is_over), daemon=True)
+    stopped = threading.Event()
+    watcher = threading.Thread(target=_poll, args=(context, group, progress, stopped), daemon=True)
     watcher.start()
     try:
         yield
@@ -89,13 +91,13 @@ def _watch(spark: SparkSession, progress: Progress) -> Iterator[None]:
         context.cancelJobGroup(group)
         raise
     finally:
-        is_over.set()
+        stopped.set()
         watcher.join()
 
 
-def _poll(context: Any, group: str, progress: Progress, is_over: threading.Event) -> None:
+def _poll(context: Any, group: str, progress: Progress, stopped: threading.Event) -> None:
     reported = 0
-    while not is_over.wait(_POLL_S):
+    while not stopped.wait(_POLL_S):
         try:
             tracker = context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]

@@ -23,12 +23,12 @@ import msgspec
 
 from holdfast.model.errors import ConfigError, RemoteProtocolError
 from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
-from holdfast.pipeline.scan.read_only import ReadOnlyFile, read_small
+from holdfast.pipeline.scan.read_only import ReadOnlyFile, read_small_file
 from holdfast.store.base.log_file import LogFiles, file_name, parse_names
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record_at
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
 from holdfast.store.queues.queue_files import ENTRY_SIZE
 from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.recovery.checkpoint import PATH as CHECKPOINT_PATH
@@ -87,12 +87,12 @@ class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
         at = position % self.file_size if self.file_size else position
         return f"{self.root}/{LOG_FOLDER}/{file_name(position - at)}", at
 
-    def life_start(self, topic: str, queue_id: int) -> int:
+    def deleted_before(self, topic: str, queue_id: int) -> int:
         """Return the position before which records belong to a deleted topic or queue of this name."""
         return max(self.deleted.get(topic, 0), self.deleted.get(erased_key(topic, queue_id), 0))
 
 
-def look_at(root: str, broker: str | None = None) -> StoreFolder:
+def inspect_store(root: str, broker: str | None = None) -> StoreFolder:
     """Inspect a store folder and return its contents.
 
     Args:
@@ -105,14 +105,14 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
     if not (Path(root) / LOG_FOLDER).is_dir():
         raise ConfigError(f"{root} is not a store folder: it has no {LOG_FOLDER}/")
     # Check this first: a broker may open the store during the inspection.
-    is_closed = read_small(root, ABORT_PATH) is None
-    mark = parse_checkpoint(read_small(root, CHECKPOINT_PATH) or b"").position
+    is_closed = read_small_file(root, ABORT_PATH) is None
+    mark = parse_checkpoint(read_small_file(root, CHECKPOINT_PATH) or b"").position
     size, starts, unused = _find_log_files(root)
     queues = tuple(_find_queues(root, unused))
-    indexed = _find_indexed(queues)
+    indexed = _find_last_indexed(queues)
     with _open_log(root, size, starts) as log:
         end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
-        first = judge_at(log, log.start, check_body=False)
+        first = validate_record_at(log, log.start, check_body=False)
     settled = end if is_closed else min(end, mark if mark is not None else indexed[1])
     return StoreFolder(
         root=root,
@@ -131,7 +131,7 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
     )
 
 
-def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
+def inspect_stores(stores: Sequence[str]) -> list[StoreFolder]:
     """Return the contents of each folder in *stores*, given as `folder` or `name=folder`.
 
     Raises:
@@ -140,13 +140,13 @@ def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
     folders: list[StoreFolder] = []
     for text in stores:
         name, equals, path = text.partition("=")
-        folders.append(look_at(path, name) if equals else look_at(text))
+        folders.append(inspect_store(path, name) if equals else inspect_store(text))
     names = [folder.broker for folder in folders]
     for folder in folders:
         if names.count(folder.broker) > 1:
-            same = " and ".join(other.root for other in folders if other.broker == folder.broker)
+            roots = " and ".join(other.root for other in folders if other.broker == folder.broker)
             raise ConfigError(
-                f"{same} both belong to {folder.broker}, by folder name or by mapping file: name their brokers with "
+                f"{roots} both belong to {folder.broker}, by folder name or by mapping file: name their brokers with "
                 "NAME=FOLDER"
             )
     return folders
@@ -166,7 +166,7 @@ def find_broker(root: str) -> str | None:
 def load_config(root: str, name: str) -> Any:
     """Return a decoded file of `config/`, or its `.bak` if it cannot be read; None if neither can be read."""
     for path in (f"config/{name}", f"config/{name}.bak"):
-        data = read_small(root, path)
+        data = read_small_file(root, path)
         if data:
             try:
                 return java_json.loads(data)
@@ -187,7 +187,7 @@ def _find_log_files(root: str) -> tuple[int, tuple[int, ...], list[str]]:
             unused.append(str(folder / file_name(start)))
             continue
         if chain and chain[-1] + size != start:
-            unused.extend(str(folder / file_name(lost)) for lost in chain)
+            unused.extend(str(folder / file_name(skipped)) for skipped in chain)
             chain = []
         chain.append(start)
     return size, tuple(chain), unused
@@ -223,7 +223,7 @@ def _open_log(root: str, size: int, starts: tuple[int, ...]) -> Iterator[LogFile
 
 def _find_queues(root: str, unused: list[str]) -> list[QueueFolder]:
     found: list[QueueFolder] = []
-    for kind, entry_size in ((QUEUE_FOLDER, ENTRY_SIZE), (BATCH_FOLDER, UNIT_SIZE)):
+    for kind, entry_size in ((QUEUE_FOLDER, ENTRY_SIZE), (BATCH_FOLDER, RECORD_ENTRY_SIZE)):
         for folder in sorted((Path(root) / kind).glob("*/*")):
             if not (folder.name.isascii() and folder.name.isdigit() and folder.is_dir()):
                 unused.append(str(folder))
@@ -237,16 +237,18 @@ def _find_queues(root: str, unused: list[str]) -> list[QueueFolder]:
 def _find_queue(folder: Path, entry_size: int, unused: list[str]) -> QueueFolder | None:
     sizes = _sizes_in(folder)
     size = next(iter(sizes.values()), 0)
-    for start, own in sizes.items():
-        if own != size or start % size or size % entry_size:
+    for start, file_size in sizes.items():
+        if file_size != size or start % size or size % entry_size:
             unused.append(str(folder / file_name(start)))
-    starts = tuple(start for start, own in sizes.items() if own == size and not (start % size or size % entry_size))
+    starts = tuple(
+        start for start, file_size in sizes.items() if file_size == size and not (start % size or size % entry_size)
+    )
     if not starts:
         return None
-    return QueueFolder(folder.parent.name, int(folder.name), entry_size == UNIT_SIZE, str(folder), starts, size)
+    return QueueFolder(folder.parent.name, int(folder.name), entry_size == RECORD_ENTRY_SIZE, str(folder), starts, size)
 
 
-def _find_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
+def _find_last_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
     """Return the start and the end of the last record that any index contains."""
     start, end = None, 0
     for queue in queues:
@@ -267,20 +269,20 @@ def _find_end(log: LogFiles, hints: list[int]) -> tuple[int, int]:
     """
     position, last_ms = log.start, 0
     for number in reversed(log.files):
-        if isinstance(judge_at(log, number * log.size, check_body=False), WalkedRecord):
+        if isinstance(validate_record_at(log, number * log.size, check_body=False), WalkedRecord):
             position = number * log.size
             break
     for hint in hints:
-        if hint > position and isinstance(judge_at(log, hint, check_body=False), WalkedRecord):
+        if hint > position and isinstance(validate_record_at(log, hint, check_body=False), WalkedRecord):
             position = hint
     while True:
         walk = LogWalk(log, position, check_body=False)
         for record in walk:
             last_ms = record.store_ms
-        resumed = None if walk.stop is Stop.END else find_next_record(log, walk.position + 1)
-        if resumed is None:
+        next_record = None if walk.stop is StopReason.END else find_next_record(log, walk.position + 1)
+        if next_record is None:
             return walk.position, last_ms
-        position = resumed
+        position = next_record
 
 
 def _find_topics(root: str) -> list[str]:
@@ -291,6 +293,6 @@ def _find_topics(root: str) -> list[str]:
 
 def _find_deleted(root: str) -> dict[str, int]:
     try:
-        return msgspec.json.decode(read_small(root, DELETED_PATH) or b"{}", type=dict[str, int])
+        return msgspec.json.decode(read_small_file(root, DELETED_PATH) or b"{}", type=dict[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}

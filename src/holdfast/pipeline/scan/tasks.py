@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.pipeline.scan.log_ranges import LogRange, RangeDone, find_breaks, pack, replace_done
+from holdfast.pipeline.scan.log_ranges import LogRange, RangeResult, find_mismatches, group_ranges, replace_results
 
 Progress = Callable[[int], None]
 """Receives the number of tasks completed since the last call."""
@@ -22,10 +22,10 @@ Progress = Callable[[int], None]
 ShowProgress = Callable[[str, int], Progress]
 """Receives the name of a phase and its number of tasks; returns the callback for completed tasks."""
 
-_Done = TypeVar("_Done", bound=RangeDone)
+_Result = TypeVar("_Result", bound=RangeResult)
 
 
-def show_nothing(_what: str, _count: int) -> Progress:
+def no_progress(_phase: str, _count: int) -> Progress:
     """Show no progress."""
     return lambda _done: None
 
@@ -42,13 +42,15 @@ class Tasks(Protocol):
         """How many tasks run at once."""
         ...
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
         """Return what *function* returns for each of *inputs*, in their order.
 
         Args:
             function: May run more than once for an input, also at the same time.
             inputs: Are shipped with the function.
-            kind: The return type of *function*.
+            result_type: The return type of *function*.
             progress: Receives the number of completed tasks.
 
         Raises:
@@ -62,31 +64,33 @@ class InProcess:
 
     cores = 1
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
         """Return the results, computed one after the other. Errors propagate unchanged."""
-        found = []
+        results = []
         for each in inputs:
-            found.append(msgspec.msgpack.decode(msgspec.msgpack.encode(function(each)), type=kind))
+            results.append(msgspec.msgpack.decode(msgspec.msgpack.encode(function(each)), type=result_type))
             progress(1)
-        return found
+        return results
 
 
 def run_ranges(
     tasks: Tasks,
-    function: Callable[[LogRange], _Done],
+    function: Callable[[LogRange], _Result],
     ranges: Sequence[LogRange],
-    kind: type[_Done],
+    result_type: type[_Result],
     *,
     size: int,
     show: ShowProgress,
-) -> list[_Done]:
+) -> list[_Result]:
     """Return the result of *function* for each of *ranges*. Every record is processed exactly once.
 
     Args:
         tasks: Runs the tasks.
         function: Processes one range.
         ranges: The ranges to process.
-        kind: The return type of *function*.
+        result_type: The return type of *function*.
         size: Bytes of log per task.
         show: Shows the progress.
 
@@ -94,15 +98,15 @@ def run_ranges(
         TaskFailed: a task failed.
     """
 
-    def work(mine: tuple[LogRange, ...]) -> list[_Done]:
-        return [function(each) for each in mine]
+    def work(task_ranges: tuple[LogRange, ...]) -> list[_Result]:
+        return [function(each) for each in task_ranges]
 
-    def run(these: Sequence[LogRange]) -> list[_Done]:
-        packed = pack(these, size=size)
-        done = tasks.run(work, packed, list[kind], show("log", len(packed)))  # type: ignore[valid-type]
+    def run(pending: Sequence[LogRange]) -> list[_Result]:
+        packed = group_ranges(pending, size=size)
+        done = tasks.run(work, packed, list[result_type], show("log", len(packed)))  # type: ignore[valid-type]
         return [each for task in done for each in task]
 
-    done = run(ranges)
-    while again := find_breaks(done):
-        done = replace_done(done, run(again))
-    return done
+    results = run(ranges)
+    while repeats := find_mismatches(results):
+        results = replace_results(results, run(repeats))
+    return results

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from holdfast.columns.property_columns import split_properties
 from holdfast.columns.records import Records
-from holdfast.columns.slices import Block, Places, take_slices
+from holdfast.columns.slices import Block, Int64Array, copy_slices
 from holdfast.model import property_names as names
 from holdfast.pipeline.scan.log_ranges import LogRange
 from holdfast.pipeline.scan.log_scan import Chunk, RangeScan
@@ -23,7 +23,7 @@ from holdfast.store.base.index_fields import NOT_QUEUED
 
 HOT_MAX: Final = 2000
 """The most keys, or tags, that a task reports per topic."""
-_HELD_MAX: Final = 16 * HOT_MAX
+_TRACKED_MAX: Final = 16 * HOT_MAX
 
 Count = tuple[int, int]
 """Messages, and bytes of log."""
@@ -58,7 +58,7 @@ class RangeStats(msgspec.Struct, kw_only=True):
 
     range: LogRange
     first: int = 0
-    behind: int = 0
+    next_start: int = 0
     queues: list[QueueCounts] = []
     times: dict[str, dict[int, Count]] = {}
     keys: dict[str, dict[str, int]] = {}
@@ -69,31 +69,33 @@ class RangeStats(msgspec.Struct, kw_only=True):
     bad: int = 0
 
 
-def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats:
+def count_range(folder: StoreFolder, log_range: LogRange, step_ms: int) -> RangeStats:
     """Count the messages in a range."""
-    counter = _Counter(mine, step_ms)
+    counter = _Counter(log_range, step_ms)
     try:
         with folder.open_log() as log:
-            scan = RangeScan(log, mine, folder.settled)
+            scan = RangeScan(log, log_range, folder.settled)
             for chunk in scan:
-                counter.take(chunk)
+                counter.add(chunk)
     except FileNotFoundError:
-        return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention removed it after the listing.
-    done = counter.finish()
-    done.first, done.behind, done.size = scan.first, scan.behind, scan.size
-    done.bad = sum(damage.size for damage in scan.damages)
-    return done
+        return RangeStats(
+            range=log_range, first=log_range.start, next_start=log_range.start
+        )  # Retention removed it after the listing.
+    result = counter.finish()
+    result.first, result.next_start, result.size = scan.first, scan.next_start, scan.size
+    result.bad = sum(damage.size for damage in scan.damages)
+    return result
 
 
 class _Counter:
-    def __init__(self, mine: LogRange, step_ms: int) -> None:
+    def __init__(self, log_range: LogRange, step_ms: int) -> None:
         self._step_ms = step_ms
-        self._done = RangeStats(range=mine)
+        self._result = RangeStats(range=log_range)
         self._queues: dict[tuple[str, int], QueueCounts] = {}
-        self._keys = _Frequent()
-        self._tags = _Frequent()
+        self._keys = _FrequentTexts()
+        self._tags = _FrequentTexts()
 
-    def take(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk) -> None:
         queued = np.flatnonzero((chunk.records.flags & NOT_QUEUED) == 0)
         chunk = chunk if len(queued) == len(chunk) else chunk.select(queued)
         for topic, queue_id, rows in chunk.by_queue():
@@ -103,58 +105,58 @@ class _Counter:
                 self._count_texts(topic, block, records)
 
     def finish(self) -> RangeStats:
-        done = self._done
-        done.queues = list(self._queues.values())
-        done.keys, done.keys_missed = self._keys.finish()
-        done.tags, done.tags_missed = self._tags.finish()
-        return done
+        result = self._result
+        result.queues = list(self._queues.values())
+        result.keys, result.keys_missed = self._keys.finish()
+        result.tags, result.tags_missed = self._tags.finish()
+        return result
 
-    def _count_records(self, topic: str, queue_id: int, sizes: Places, stored_ms: Places) -> None:
-        mine = self._queue(topic, queue_id)
-        mine.records += len(sizes)
-        mine.size += int(sizes.sum())
-        mine.first_ms = min(mine.first_ms, int(stored_ms.min()))
-        mine.last_ms = max(mine.last_ms, int(stored_ms.max()))
-        times = self._done.times.setdefault(topic, {})
+    def _count_records(self, topic: str, queue_id: int, sizes: Int64Array, stored_ms: Int64Array) -> None:
+        counts = self._queue(topic, queue_id)
+        counts.records += len(sizes)
+        counts.size += int(sizes.sum())
+        counts.first_ms = min(counts.first_ms, int(stored_ms.min()))
+        counts.last_ms = max(counts.last_ms, int(stored_ms.max()))
+        times = self._result.times.setdefault(topic, {})
         for step, size in self._steps(stored_ms, sizes):
             messages, known = times.get(step, (0, 0))
             times[step] = (messages, known + size)
 
     def _count_messages(self, topic: str, queue_id: int, records: Records) -> None:
-        mine = self._queue(topic, queue_id)
+        counts = self._queue(topic, queue_id)
         late = records.store_ms - records.born_ms
-        mine.messages += len(records)
-        mine.body_size += int(records.body_sizes.sum())
-        mine.skewed += int((late < 0).sum())
-        add(mine.late, count(np.maximum(late, 0)))
-        add(mine.sizes, count(records.body_sizes))
-        times = self._done.times.setdefault(topic, {})
+        counts.messages += len(records)
+        counts.body_size += int(records.body_sizes.sum())
+        counts.skewed += int((late < 0).sum())
+        add(counts.late, count(np.maximum(late, 0)))
+        add(counts.sizes, count(records.body_sizes))
+        times = self._result.times.setdefault(topic, {})
         for step, messages in self._steps(records.store_ms):
             known, size = times.get(step, (0, 0))
             times[step] = (known + messages, size)
 
     def _queue(self, topic: str, queue_id: int) -> QueueCounts:
-        mine = self._queues.get((topic, queue_id))
-        if mine is None:
-            mine = self._queues[topic, queue_id] = QueueCounts(topic, queue_id)
-        return mine
+        counts = self._queues.get((topic, queue_id))
+        if counts is None:
+            counts = self._queues[topic, queue_id] = QueueCounts(topic, queue_id)
+        return counts
 
-    def _steps(self, times_ms: Places, weights: Places | None = None) -> Iterator[tuple[int, int]]:
+    def _steps(self, times_ms: Int64Array, weights: Int64Array | None = None) -> Iterator[tuple[int, int]]:
         """Yield (start, total weight) of each time step in *times_ms*. Without weights each time weighs 1."""
-        steps, places = np.unique(times_ms // self._step_ms, return_inverse=True)
-        sums = np.bincount(places, weights=weights, minlength=len(steps)).astype(np.int64)
+        steps, step_indexes = np.unique(times_ms // self._step_ms, return_inverse=True)
+        sums = np.bincount(step_indexes, weights=weights, minlength=len(steps)).astype(np.int64)
         return zip((steps * self._step_ms).tolist(), sums.tolist(), strict=True)
 
     def _count_texts(self, topic: str, block: Block, records: Records) -> None:
         starts = records.properties_starts
-        found = split_properties(take_slices(block, starts, starts + records.properties_sizes))
+        found = split_properties(copy_slices(block, starts, starts + records.properties_sizes))
         sharding = found.find(names.SHARDING_KEY)
         keys = pc.coalesce(sharding, found.find(names.KEYS)) if sharding.null_count else sharding
         self._keys.add(topic, keys)
         self._tags.add(topic, found.find(names.TAGS))
 
 
-class _Frequent:
+class _FrequentTexts:
     """The most frequent texts of each topic, in bounded memory.
 
     When there are too many, the rarest are dropped, and the count of the most frequent dropped text is added to the
@@ -168,9 +170,9 @@ class _Frequent:
     def add(self, topic: str, texts: pa.Array) -> None:
         counts = self._counts.setdefault(topic, {})
         found = pc.value_counts(texts.drop_null())
-        for text, times in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
-            counts[text] = counts.get(text, 0) + times
-        if len(counts) > _HELD_MAX:
+        for text, occurrences in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+            counts[text] = counts.get(text, 0) + occurrences
+        if len(counts) > _TRACKED_MAX:
             self._drop(topic)
 
     def finish(self) -> tuple[dict[str, dict[str, int]], dict[str, int]]:

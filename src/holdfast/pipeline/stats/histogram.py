@@ -34,8 +34,8 @@ def _classes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def add(target: Histogram, more: Mapping[int, int]) -> None:
     """Add *more* to *target*."""
-    for number, times in more.items():
-        target[number] = target.get(number, 0) + times
+    for number, occurrences in more.items():
+        target[number] = target.get(number, 0) + occurrences
 
 
 def lowest(number: int) -> int:
@@ -48,10 +48,10 @@ def lowest(number: int) -> int:
 
 def quantile(histogram: Mapping[int, int], share: float) -> int | None:
     """Return the largest value of the class that contains the quantile *share*; None if the histogram is empty."""
-    left = share * sum(histogram.values())
+    remaining = share * sum(histogram.values())
     for number in sorted(histogram):
-        left -= histogram[number]
-        if left <= 0:
+        remaining -= histogram[number]
+        if remaining <= 0:
             return lowest(number + 1) - 1
     return None
 
@@ -59,9 +59,9 @@ def quantile(histogram: Mapping[int, int], share: float) -> int | None:
 def by_power(histogram: Mapping[int, int]) -> list[tuple[int, int]]:
     """Return (smallest value, count) by powers of two, including empty ones between the first and the last."""
     powers: dict[int, int] = {}
-    for number, times in histogram.items():
+    for number, occurrences in histogram.items():
         power = lowest(number).bit_length()
-        powers[power] = powers.get(power, 0) + times
+        powers[power] = powers.get(power, 0) + occurrences
     if not powers:
         return []
     return [((1 << power) >> 1, powers.get(power, 0)) for power in range(min(powers), max(powers) + 1)]

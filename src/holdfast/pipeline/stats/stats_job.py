@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.tables import Cell, Table, left, right, size_text, spare, time_text, whole
-from holdfast.pipeline.reports.report import Plot, Report
-from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, cut_log
-from holdfast.pipeline.scan.store_folder import StoreFolder, open_stores
-from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, run_ranges, show_nothing
+from holdfast.pipeline.reports.report import JobReport, Plot
+from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, split_log
+from holdfast.pipeline.scan.store_folder import StoreFolder, inspect_stores
+from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, no_progress, run_ranges
 from holdfast.pipeline.stats.counts import Count, RangeStats, count_range
 from holdfast.pipeline.stats.histogram import Histogram, add, by_power, quantile
 
@@ -32,7 +32,7 @@ _PLOTTED_MAX: Final = 6
 _SHOWN_MAX: Final = 50
 
 
-class QueueFigures(msgspec.Struct, kw_only=True):
+class QueueStats(msgspec.Struct, kw_only=True):
     """The totals of one physical queue. Times are in milliseconds, sizes in bytes.
 
     Attributes:
@@ -57,7 +57,7 @@ class QueueFigures(msgspec.Struct, kw_only=True):
     sizes: Histogram = {}
 
 
-class Hot(msgspec.Struct, frozen=True):
+class HotText(msgspec.Struct, frozen=True):
     """A frequent key or tag; its real count is at most *missed_max* higher."""
 
     topic: str
@@ -75,11 +75,11 @@ class Stats(msgspec.Struct, kw_only=True):
         bad: Bytes of log that are not a record.
     """
 
-    queues: list[QueueFigures]
+    queues: list[QueueStats]
     step_ms: int
     times: dict[str, dict[int, Count]]
-    keys: list[Hot]
-    tags: list[Hot]
+    keys: list[HotText]
+    tags: list[HotText]
     bad: int
     size: int
     seconds: float
@@ -91,7 +91,7 @@ def stats(
     *,
     range_size: int | None = None,
     hot_max: int = 20,
-    show: ShowProgress = show_nothing,
+    show: ShowProgress = no_progress,
 ) -> Stats:
     """Count the messages in the stores of one broker, or of all brokers of a cluster.
 
@@ -107,23 +107,23 @@ def stats(
         TaskFailed: a task failed.
     """
     began_s = time.monotonic()
-    folders = open_stores(stores)
+    folders = inspect_stores(stores)
     step_ms = _choose_step(folders)
 
-    def work(mine: LogRange) -> RangeStats:
-        return count_range(folders[mine.store], mine, step_ms)
+    def work(log_range: LogRange) -> RangeStats:
+        return count_range(folders[log_range.store], log_range, step_ms)
 
     size = range_size or choose_size(folders, tasks.cores)
-    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=size)]
-    done = run_ranges(tasks, work, ranges, RangeStats, size=size, show=show)
+    ranges = [each for number, folder in enumerate(folders) for each in split_log(folder, number, size=size)]
+    results = run_ranges(tasks, work, ranges, RangeStats, size=size, show=show)
     return Stats(
-        queues=_add_queues(folders, done),
+        queues=_add_queues(folders, results),
         step_ms=step_ms,
-        times=_add_times(done),
-        keys=_add_hot(((each.keys, each.keys_missed) for each in done), hot_max),
-        tags=_add_hot(((each.tags, each.tags_missed) for each in done), hot_max),
-        bad=sum(each.bad for each in done),
-        size=sum(each.size for each in done),
+        times=_add_times(results),
+        keys=_add_hot(((each.keys, each.keys_missed) for each in results), hot_max),
+        tags=_add_hot(((each.tags, each.tags_missed) for each in results), hot_max),
+        bad=sum(each.bad for each in results),
+        size=sum(each.size for each in results),
         seconds=time.monotonic() - began_s,
     )
 
@@ -135,14 +135,14 @@ def _choose_step(folders: list[StoreFolder]) -> int:
     return next((step for step in _STEPS_MS if span // step < _STEPS_MAX), _STEPS_MS[-1])
 
 
-def _add_queues(folders: list[StoreFolder], done: list[RangeStats]) -> list[QueueFigures]:
-    found: dict[tuple[int, str, int], QueueFigures] = {}
-    for part in done:
+def _add_queues(folders: list[StoreFolder], results: list[RangeStats]) -> list[QueueStats]:
+    found: dict[tuple[int, str, int], QueueStats] = {}
+    for part in results:
         for each in part.queues:
             key = (part.range.store, each.topic, each.queue_id)
             if key not in found:
                 broker = folders[part.range.store].broker
-                found[key] = QueueFigures(
+                found[key] = QueueStats(
                     broker=broker, topic=each.topic, queue=each.queue_id, first_ms=each.first_ms, last_ms=each.last_ms
                 )
             sums = found[key]
@@ -157,9 +157,9 @@ def _add_queues(folders: list[StoreFolder], done: list[RangeStats]) -> list[Queu
     return [found[key] for key in sorted(found)]
 
 
-def _add_times(done: list[RangeStats]) -> dict[str, dict[int, Count]]:
+def _add_times(results: list[RangeStats]) -> dict[str, dict[int, Count]]:
     found: dict[str, dict[int, Count]] = {}
-    for part in done:
+    for part in results:
         for topic, steps in part.times.items():
             sums = found.setdefault(topic, {})
             for step, (messages, size) in steps.items():
@@ -168,29 +168,29 @@ def _add_times(done: list[RangeStats]) -> dict[str, dict[int, Count]]:
     return {topic: dict(sorted(steps.items())) for topic, steps in sorted(found.items())}
 
 
-def _add_hot(parts: Iterable[tuple[dict[str, dict[str, int]], dict[str, int]]], most: int) -> list[Hot]:
+def _add_hot(parts: Iterable[tuple[dict[str, dict[str, int]], dict[str, int]]], limit: int) -> list[HotText]:
     counts: dict[tuple[str, str], int] = {}
     missed: dict[str, int] = {}
-    for part, missed_there in parts:
+    for part, part_missed in parts:
         for topic, texts in part.items():
-            for text, times in texts.items():
-                counts[topic, text] = counts.get((topic, text), 0) + times
-        for topic, times in missed_there.items():
-            missed[topic] = missed.get(topic, 0) + times
-    first = sorted(counts.items(), key=lambda found: (-found[1], found[0]))[:most]
-    return [Hot(topic, text, times, missed.get(topic, 0)) for (topic, text), times in first]
+            for text, occurrences in texts.items():
+                counts[topic, text] = counts.get((topic, text), 0) + occurrences
+        for topic, occurrences in part_missed.items():
+            missed[topic] = missed.get(topic, 0) + occurrences
+    first = sorted(counts.items(), key=lambda found: (-found[1], found[0]))[:limit]
+    return [HotText(topic, text, occurrences, missed.get(topic, 0)) for (topic, text), occurrences in first]
 
 
-def to_report(found: Stats) -> Report:
+def to_report(result: Stats) -> JobReport:
     """Return the human-readable report of a run."""
-    topics = _by_topic(found.queues)
+    topics = _by_topic(result.queues)
     facts: list[tuple[str, Cell]] = [
-        ("messages", sum(each.messages for each in found.queues)),
-        ("records", sum(each.records for each in found.queues)),
-        ("log", size_text(found.size)),
+        ("messages", sum(each.messages for each in result.queues)),
+        ("records", sum(each.records for each in result.queues)),
+        ("log", size_text(result.size)),
         ("topics", len(topics)),
-        ("queues", len(found.queues)),
-        ("seconds", round(found.seconds, 1)),
+        ("queues", len(result.queues)),
+        ("seconds", round(result.seconds, 1)),
     ]
     columns = [
         *right("MESSAGES"),
@@ -204,27 +204,27 @@ def to_report(found: Stats) -> Report:
         Table([*left("TOPIC"), *columns], [(each.topic, *_cells(each)) for each in topics], title="Topics"),
         Table(
             [*left("BROKER", "TOPIC"), *right("QUEUE"), *columns],
-            [(each.broker, each.topic, each.queue, *_cells(each)) for each in _largest(found.queues)],
+            [(each.broker, each.topic, each.queue, *_cells(each)) for each in _largest(result.queues)],
             title="Queues, the largest first",
         ),
-        _hot_table("Keys", found.keys),
-        _hot_table("Tags", found.tags),
+        _hot_table("Keys", result.keys),
+        _hot_table("Tags", result.tags),
     ]
-    notes = [f"{size_text(found.bad)} of log are not records: run an audit"] if found.bad else []
-    skewed = sum(each.skewed for each in found.queues)
+    notes = [f"{size_text(result.bad)} of log are not records: run an audit"] if result.bad else []
+    skewed = sum(each.skewed for each in result.queues)
     if skewed:
         notes.append(
             f"{skewed} messages were born after they were stored, by their senders' clocks: they count as 0 ms late"
         )
-    return Report("Stored messages", facts, tables, _plots(found, topics), notes)
+    return JobReport("Stored messages", facts, tables, _plots(result, topics), notes)
 
 
-def _by_topic(queues: list[QueueFigures]) -> list[QueueFigures]:
-    found: dict[str, QueueFigures] = {}
+def _by_topic(queues: list[QueueStats]) -> list[QueueStats]:
+    found: dict[str, QueueStats] = {}
     for each in queues:
         sums = found.get(each.topic)
         if sums is None:
-            sums = found[each.topic] = QueueFigures(
+            sums = found[each.topic] = QueueStats(
                 broker="", topic=each.topic, queue=-1, first_ms=each.first_ms, last_ms=each.last_ms
             )
         sums.messages += each.messages
@@ -236,11 +236,11 @@ def _by_topic(queues: list[QueueFigures]) -> list[QueueFigures]:
     return _largest(list(found.values()))
 
 
-def _largest(queues: list[QueueFigures]) -> list[QueueFigures]:
+def _largest(queues: list[QueueStats]) -> list[QueueStats]:
     return sorted(queues, key=lambda each: (-each.size, each.broker, each.topic, each.queue))[:_SHOWN_MAX]
 
 
-def _cells(each: QueueFigures) -> tuple[Cell, ...]:
+def _cells(each: QueueStats) -> tuple[Cell, ...]:
     sizes = (quantile(each.sizes, share) for share in (0.5, 0.99))
     late = (quantile(each.late, share) for share in (0.5, 0.99))
     return (
@@ -254,27 +254,27 @@ def _cells(each: QueueFigures) -> tuple[Cell, ...]:
     )
 
 
-def _hot_table(title: str, hot: list[Hot]) -> Table:
+def _hot_table(title: str, hot: list[HotText]) -> Table:
     rows = [(each.topic, each.text, each.count, each.missed_max or None) for each in hot]
     columns = [*left("TOPIC", title.upper().removesuffix("S")), *right("MESSAGES", "OR MORE BY")]
     return Table(columns, rows, title=f"{title}, the most frequent", empty="no message has one")
 
 
-def _plots(found: Stats, topics: list[QueueFigures]) -> list[Plot]:
+def _plots(result: Stats, topics: list[QueueStats]) -> list[Plot]:
     shown = [each.topic for each in topics[:_PLOTTED_MAX]]
-    every = sorted({step for steps in found.times.values() for step in steps})
-    steps = list(range(every[0], every[-1] + 1, found.step_ms)) if every else []
-    labels = [_label(step, found.step_ms) for step in steps]
+    known_steps = sorted({step for steps in result.times.values() for step in steps})
+    steps = list(range(known_steps[0], known_steps[-1] + 1, result.step_ms)) if known_steps else []
+    labels = [_label(step, result.step_ms) for step in steps]
     late, sizes = _total(topics, "late"), _total(topics, "sizes")
     plots = [
-        Plot(f"Messages in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 0), kind="lines"),
-        Plot(f"Log in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 1), "B", kind="lines"),
+        Plot(f"Messages in {_step_text(result.step_ms)}", labels, _series(result, shown, steps, 0), kind="lines"),
+        Plot(f"Log in {_step_text(result.step_ms)}", labels, _series(result, shown, steps, 1), "B", kind="lines"),
         _histogram("From born to stored, ms or more", [str(low) for low, _ in late], [n for _, n in late]),
         _histogram("Sizes of bodies, or more", [size_text(low) for low, _ in sizes], [n for _, n in sizes]),
     ]
-    if found.keys:
-        names = [each.text for each in found.keys]
-        plots.append(Plot("Most frequent keys", names, {"messages": [each.count for each in found.keys]}))
+    if result.keys:
+        names = [each.text for each in result.keys]
+        plots.append(Plot("Most frequent keys", names, {"messages": [each.count for each in result.keys]}))
     return plots
 
 
@@ -282,17 +282,19 @@ def _histogram(title: str, lows: list[str], counts: list[int]) -> Plot:
     return Plot(title, lows, {"messages": counts}, kind="histogram")
 
 
-def _series(found: Stats, shown: list[str], steps: list[int], which: int) -> dict[str, Sequence[float]]:
+def _series(result: Stats, shown: list[str], steps: list[int], column: int) -> dict[str, Sequence[float]]:
     series: dict[str, Sequence[float]] = {
-        topic: [found.times.get(topic, {}).get(step, (0, 0))[which] for step in steps] for topic in shown
+        topic: [result.times.get(topic, {}).get(step, (0, 0))[column] for step in steps] for topic in shown
     }
-    others = [topic for topic in found.times if topic not in shown]
-    if others:
-        series["others"] = [sum(found.times[topic].get(step, (0, 0))[which] for topic in others) for step in steps]
+    other_topics = [topic for topic in result.times if topic not in shown]
+    if other_topics:
+        series["others"] = [
+            sum(result.times[topic].get(step, (0, 0))[column] for topic in other_topics) for step in steps
+        ]
     return series
 
 
-def _total(topics: list[QueueFigures], name: str) -> list[tuple[int, int]]:
+def _total(topics: list[QueueStats], name: str) -> list[tuple[int, int]]:
     total: Histogram = {}
     for each in topics:
         add(total, getattr(each, name))

@@ -18,10 +18,10 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, is_mock_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from holdfast.sim.actors.client import SimClient
-from holdfast.sim.actors.witness import spot_of
-from holdfast.sim.checkers.ledger import Audited
-from holdfast.sim.checkers.offset_identity import Place, Places
-from holdfast.sim.world.layout import layout_commands
+from holdfast.sim.actors.witness import log_position_of
+from holdfast.sim.checkers.ledger import AuditedRecord
+from holdfast.sim.checkers.offset_identity import OffsetIdentityChecker, QueueOffset
+from holdfast.sim.world.layout import static_topic_commands
 from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
 from holdfast.sim.world.world import Violation
 from holdfast.wire.cluster.route import TopicList
@@ -33,14 +33,14 @@ from holdfast.wire.records.record import decode_records
 from holdfast.wire.requests.admin import CreateTopicFields
 
 _PAUSE_MS: Final = 200
-_PATIENCE_MS: Final = 20_000
+_RETRY_MAX_MS: Final = 20_000
 _GROUP: Final = "auditors"
 # With these codes the next offset is ahead. The offsets between have no message; the checkers know whether they may.
 _READABLE: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
-BATCHED: Final = "+queue.type=BatchCQ"
-_AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
+BATCH_INDEX_ATTRIBUTE: Final = "+queue.type=BatchCQ"
+_AUDITED_TOPICS: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
 
 
 class TopicMaker(SimClient):
@@ -50,7 +50,7 @@ class TopicMaker(SimClient):
         addresses: The address of each broker.
         queues: The number of queues of a topic: on every broker, or logical queues in total.
         static: The topics that get logical queues.
-        batched: The topics that keep batches whole.
+        indexed_by_record: The topics that keep batches whole.
         unit: The scope of the logical queues; empty for global.
     """
 
@@ -62,21 +62,21 @@ class TopicMaker(SimClient):
         addresses: dict[str, str],
         queues: int,
         static: Collection[str] = (),
-        batched: Collection[str] = (),
+        indexed_by_record: Collection[str] = (),
         unit: str = "",
     ) -> None:
         super().__init__(f"topic-maker{unit}", name_servers, chance)
         self._scope = unit or GLOBAL
         self._addresses = addresses
-        self._batched = batched
+        self._indexed_by_record = indexed_by_record
         self._static = static
         self._queues = queues
-        self._left = {(broker, topic) for broker in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)}
+        self._remaining = {(broker, topic) for broker in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)}
 
     @property
     def is_done(self) -> bool:
         """Whether every broker has both topics."""
-        return not self._left
+        return not self._remaining
 
     def started(self) -> None:
         """Send the requests to every broker."""
@@ -85,14 +85,14 @@ class TopicMaker(SimClient):
                 self._create(broker, topic, command)
 
     def _commands(self, topic: str) -> dict[str, Command]:
-        attributes = BATCHED if topic in self._batched else ""
+        attributes = BATCH_INDEX_ATTRIBUTE if topic in self._indexed_by_record else ""
         if topic in self._static:
             records = {
                 broker: TopicMapping(topic=topic, broker=broker, scope=self._scope) for broker in self._addresses
             }
             moves = plan_create(topic, self._queues, self._addresses)
-            epoch, hosted = next_epoch(0, self.now_ms), dict.fromkeys(records, 0)
-            return layout_commands(topic, moves, records, hosted, epoch, attributes=attributes)
+            epoch, queue_counts = next_epoch(0, self.now_ms), dict.fromkeys(records, 0)
+            return static_topic_commands(topic, moves, records, queue_counts, epoch, attributes=attributes)
         fields = to_fields(
             CreateTopicFields(
                 topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues, attributes=attributes
@@ -105,11 +105,11 @@ class TopicMaker(SimClient):
     def _create(self, broker: str, topic: str, command: Command) -> None:
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                self._left.remove((broker, topic))
+                self._remaining.remove((broker, topic))
             else:
                 self.after(_PAUSE_MS, lambda: self._create(broker, topic, command))
 
-        self.ask(self._addresses[broker], msgspec.structs.replace(command), answered)
+        self.request(self._addresses[broker], msgspec.structs.replace(command), answered)
 
 
 class Auditor(SimClient):
@@ -123,23 +123,25 @@ class Auditor(SimClient):
         ends: The end of every queue that was read.
     """
 
-    def __init__(self, name_servers: str, chance: Random, *, places: Places, is_old: bool = False) -> None:
+    def __init__(
+        self, name_servers: str, chance: Random, *, offset_checker: OffsetIdentityChecker, is_old: bool = False
+    ) -> None:
         super().__init__("old-auditor" if is_old else "auditor", name_servers, chance, is_old=is_old)
-        self.records: list[Audited] = []
+        self.records: list[AuditedRecord] = []
         self.ends: dict[MessageQueue, int] = {}
-        self._places = places
+        self._offset_checker = offset_checker
         self._topics: set[str] | None = None
-        self._open: set[MessageQueue] = set()
-        self._begun_ms = 0
+        self._unread: set[MessageQueue] = set()
+        self._started_ms = 0
 
     @property
     def is_done(self) -> bool:
         """Whether everything was read."""
-        return self._topics is not None and not self._topics and not self._open
+        return self._topics is not None and not self._topics and not self._unread
 
     def started(self) -> None:
         """Request the list of topics."""
-        self._begun_ms = self._begun_ms or self.now_ms
+        self._started_ms = self._started_ms or self.now_ms
         address = self._name_servers.current
 
         def answered(answer: Command | HoldfastError) -> None:
@@ -148,11 +150,11 @@ class Auditor(SimClient):
                 return
             names = java_json.decode(answer.body, TopicList).topic_list
             prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
-            self._topics = {name for name in names if name in _AUDITED or name.startswith(prefixes)}
+            self._topics = {name for name in names if name in _AUDITED_TOPICS or name.startswith(prefixes)}
             for topic in sorted(self._topics):
                 self.route(topic)
 
-        self.ask(address, Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), answered)
+        self.request(address, Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), answered)
 
     def route_changed(self, topic: str) -> None:
         """Read the queues of a topic once its route is known."""
@@ -161,7 +163,7 @@ class Auditor(SimClient):
             return
         self._topics.discard(topic)
         for queue in route.readable:
-            self._open.add(queue)
+            self._unread.add(queue)
             self._read(queue, 0)
 
     def _read(self, queue: MessageQueue, offset: int) -> None:
@@ -179,11 +181,11 @@ class Auditor(SimClient):
             if isinstance(answer, HoldfastError):
                 self.after(_PAUSE_MS, lambda: self._read(queue, offset))
             elif answer.code in _READABLE:
-                self._take(queue, offset, answer)
+                self._record_answer(queue, offset, answer)
             elif answer.code == ResponseCode.PULL_NOT_FOUND:
                 self.ends[queue] = offset
-                self._open.discard(queue)
-            elif is_mock_broker(queue.broker_name) and self.now_ms - self._begun_ms < _PATIENCE_MS:
+                self._unread.discard(queue)
+            elif is_mock_broker(queue.broker_name) and self.now_ms - self._started_ms < _RETRY_MAX_MS:
                 # Another broker holds this segment, and the connection to it may be dead without either end knowing.
                 self.after(_PAUSE_MS, lambda: self._read(queue, offset))
             else:
@@ -196,9 +198,9 @@ class Auditor(SimClient):
         if address is None:
             self.after(_PAUSE_MS, lambda: self._read(queue, offset))
         else:
-            self.ask(address, command, answered)
+            self.request(address, command, answered)
 
-    def _take(self, queue: MessageQueue, offset: int, answer: Command) -> None:
+    def _record_answer(self, queue: MessageQueue, offset: int, answer: Command) -> None:
         next_offset = int(answer.fields["nextBeginOffset"])
         delta = int(answer.fields.get("offsetDelta", "0"))
         # Records carry their physical queue id; only clients without mapping support get the logical one.
@@ -208,13 +210,13 @@ class Auditor(SimClient):
                 raise Violation(
                     "a queue holds its own messages", f"{queue} holds one of {record.topic}/{record.queue_id}"
                 )
-        row = []
+        found = []
         for message in read_messages(answer.body, queue, offset_delta=delta):
             if message.offset < offset:
                 continue  # It belongs to a batch that begins before, and was read already.
-            uid, spot = uid_of(message.body), spot_of(message)
-            row.append((message.offset, uid, spot))
-            place = Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)
-            self.records.append(Audited(place, spot, uid))
-        self._places.see_row(queue, offset, row, next_offset)
+            uid, log_position = uid_of(message.body), log_position_of(message)
+            found.append((message.offset, uid, log_position))
+            queue_offset = QueueOffset(queue.broker_name, queue.topic, queue.queue_id, message.offset)
+            self.records.append(AuditedRecord(queue_offset, log_position, uid))
+        self._offset_checker.record_answer(queue, offset, found, next_offset)
         self._read(queue, next_offset)

@@ -35,34 +35,34 @@ from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import ONE_WAY, Command, decode_command, encode_command
-from holdfast.wire.records.inner_batch import OPENS_FIELD
+from holdfast.wire.records.inner_batch import BATCH_SUPPORT_FIELD
 from holdfast.wire.requests.exchange import Exchange
 
-Then = Callable[[Command | HoldfastError], None]
+AnswerHandler = Callable[[Command | HoldfastError], None]
 Action = Callable[[], None]
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 ROUTE_POLL_MS: Final = 4_000
 HEARTBEAT_MS: Final = 4_000
-_DELTA: Final = "offsetDelta"  # of a pull's answer; old clients do not know it
+_DELTA_FIELD: Final = "offsetDelta"  # of a pull's answer; old clients do not know it
 _TICK: Final = "tick"
 _TICK_MS: Final = 500
-_PARTING_MS: Final = 1_000
+_LEAVE_MS: Final = 1_000
 
 
-class _Link(msgspec.Struct):
+class _ServerConnection(msgspec.Struct):
     """The connection to one address.
 
     Attributes:
         waiting: Requests to send as soon as the connection is open.
-        heard_ms: When the other end last sent something.
+        received_ms: When the other end last sent something.
     """
 
     address: str
     channel: ChannelId | None = None
-    waiting: list[tuple[Command, Then | None, int]] = []
-    exchange: Exchange[Then] = msgspec.field(default_factory=Exchange)
-    heard_ms: int = 0
+    waiting: list[tuple[Command, AnswerHandler | None, int]] = []
+    exchange: Exchange[AnswerHandler] = msgspec.field(default_factory=Exchange)
+    received_ms: int = 0
 
 
 class SimClient:
@@ -83,13 +83,13 @@ class SimClient:
         self.now_ms = 0
         self.routes = RouteTable(ROUTE_POLL_MS, unit=unit or None)
         self._name_servers = NameServers(name_servers, chance)
-        self._links: dict[str, _Link] = {}
+        self._connections: dict[str, _ServerConnection] = {}
         self._address_of: dict[ChannelId, str] = {}
         self._timers: dict[str, Action] = {}
         self._timer_count = 0
         self._effects: list[Effect] = []
-        self._looking_up: set[str] = set()
-        self._refreshing: set[str] = set()
+        self._route_requests: set[str] = set()
+        self._leader_requests: set[str] = set()
 
     # Hooks for subclasses.
 
@@ -100,7 +100,7 @@ class SimClient:
         """Return the heartbeat for brokers; None to send none."""
         return None
 
-    def requested(self, address: str, command: Command) -> None:
+    def handle_request(self, address: str, command: Command) -> None:
         """Handle a request from a broker."""
 
     def route_changed(self, topic: str) -> None:
@@ -124,8 +124,8 @@ class SimClient:
                 self._closed(event.channel)
             case Started():
                 self._effects.append(SetTimer(_TICK, event.now_ms + _TICK_MS))
-                self.after(self.chance.randrange(200), self._beat)
-                self.after(self.chance.randrange(ROUTE_POLL_MS), self._poll)
+                self.after(self.chance.randrange(200), self._send_heartbeats_regularly)
+                self.after(self.chance.randrange(ROUTE_POLL_MS), self._poll_routes)
                 self.started()
             case _:
                 pass
@@ -143,82 +143,90 @@ class SimClient:
         if name != _TICK:
             self._timers.pop(name)()
             return
-        for link in list(self._links.values()):
-            late = link.exchange.expire(self.now_ms)
-            for then in late:
-                then(RequestTimeout(f"no answer from {link.address} in time"))
-            if late and link.channel is not None and link.heard_ms + REQUEST_TIMEOUT_MS <= self.now_ms:
+        for connection in list(self._connections.values()):
+            expired = connection.exchange.expire(self.now_ms)
+            for then in expired:
+                then(RequestTimeout(f"no answer from {connection.address} in time"))
+            if (
+                expired
+                and connection.channel is not None
+                and connection.received_ms + REQUEST_TIMEOUT_MS <= self.now_ms
+            ):
                 # Close it, as the real client does: a half-open connection would swallow all later requests.
-                self._effects.append(CloseChannel(link.channel))
-                self._closed(link.channel)
+                self._effects.append(CloseChannel(connection.channel))
+                self._closed(connection.channel)
         self._effects.append(SetTimer(_TICK, self.now_ms + _TICK_MS))
 
     # Requests.
 
-    def ask(self, address: str, command: Command, then: Then, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+    def request(
+        self, address: str, command: Command, then: AnswerHandler, *, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> None:
         """Send a request; *then* receives the answer, or the error if there is none."""
-        self._put(address, command, then, timeout_ms)
+        self._submit(address, command, then, timeout_ms)
 
-    def tell(self, address: str, command: Command) -> None:
+    def send_one_way(self, address: str, command: Command) -> None:
         """Send a one-way request."""
         command.flag |= ONE_WAY
-        self._put(address, command, None, 0)
+        self._submit(address, command, None, 0)
 
-    def _put(self, address: str, command: Command, then: Then | None, timeout_ms: int) -> None:
+    def _submit(self, address: str, command: Command, then: AnswerHandler | None, timeout_ms: int) -> None:
         if self.is_old:
             command.fields.pop(MAPPING_FIELD, None)
-            command.fields.pop(OPENS_FIELD, None)
-        link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = _Link(address)
+            command.fields.pop(BATCH_SUPPORT_FIELD, None)
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = _ServerConnection(address)
             self._effects.append(OpenChannel(address))
-        if link.channel is None:
-            link.waiting.append((command, then, timeout_ms))
+        if connection.channel is None:
+            connection.waiting.append((command, then, timeout_ms))
         else:
-            self._write(link, command, then, timeout_ms)
+            self._write(connection, command, then, timeout_ms)
 
-    def _write(self, link: _Link, command: Command, then: Then | None, timeout_ms: int) -> None:
-        assert link.channel is not None
+    def _write(
+        self, connection: _ServerConnection, command: Command, then: AnswerHandler | None, timeout_ms: int
+    ) -> None:
+        assert connection.channel is not None
         if then is None:
-            command.opaque = link.exchange.next_opaque()
+            command.opaque = connection.exchange.next_opaque()
         else:
-            command.opaque = link.exchange.begin(then, self.now_ms + timeout_ms)
-        self._effects.append(SendBytes(link.channel, [encode_command(command)]))
+            command.opaque = connection.exchange.begin(then, self.now_ms + timeout_ms)
+        self._effects.append(SendBytes(connection.channel, [encode_command(command)]))
 
     # Connections.
 
     def _opened(self, event: ChannelOpened) -> None:
         assert event.dialed is not None, "a client accepts no connections"
-        link = self._links.get(event.dialed)
-        if link is None or link.channel is not None:
+        connection = self._connections.get(event.dialed)
+        if connection is None or connection.channel is not None:
             self._effects.append(CloseChannel(event.channel))
             return
-        link.channel = event.channel
-        link.heard_ms = self.now_ms
+        connection.channel = event.channel
+        connection.received_ms = self.now_ms
         self._address_of[event.channel] = event.dialed
-        waiting, link.waiting = link.waiting, []
+        waiting, connection.waiting = connection.waiting, []
         for command, then, timeout_ms in waiting:
-            self._write(link, command, then, timeout_ms)
+            self._write(connection, command, then, timeout_ms)
 
     def _failed(self, event: ChannelFailed) -> None:
-        link = self._links.pop(event.dialed, None)
-        if link is not None:
-            self._refuse(link, event.reason)
+        connection = self._connections.pop(event.dialed, None)
+        if connection is not None:
+            self._fail_waiting(connection, event.reason)
 
     def _closed(self, channel: ChannelId) -> None:
         address = self._address_of.pop(channel, None)
         if address is None:
             return
-        link = self._links.pop(address)
-        for then in link.exchange.abandon():
+        connection = self._connections.pop(address)
+        for then in connection.exchange.cancel_all():
             text = f"the connection to {address} was lost; the request may have been carried out"
             then(ConnectionLost(text, was_sent=True))
-        self._refuse(link, "the connection was lost")
+        self._fail_waiting(connection, "the connection was lost")
 
-    def _refuse(self, link: _Link, reason: str) -> None:
-        for _, then, _ in link.waiting:
+    def _fail_waiting(self, connection: _ServerConnection, reason: str) -> None:
+        for _, then, _ in connection.waiting:
             if then is not None:
-                then(ConnectionLost(f"no connection to {link.address}: {reason}"))
+                then(ConnectionLost(f"no connection to {connection.address}: {reason}"))
 
     def _frames_received(self, event: FramesReceived) -> None:
         for frame in event.frames:
@@ -226,62 +234,62 @@ class SimClient:
             address = self._address_of.get(event.channel)
             if address is None:
                 return
-            link = self._links[address]
-            link.heard_ms = self.now_ms
+            connection = self._connections[address]
+            connection.received_ms = self.now_ms
             if not command.is_response:
-                self.requested(address, command)
+                self.handle_request(address, command)
                 continue
-            then = link.exchange.finish(command.opaque)
+            then = connection.exchange.finish(command.opaque)
             if self.is_old:
-                command.fields.pop(_DELTA, None)
+                command.fields.pop(_DELTA_FIELD, None)
             if then is not None:
                 then(command)
 
     # Routes and heartbeats.
 
-    def look_up(self, topic: str) -> None:
+    def refresh_route(self, topic: str) -> None:
         """Request the route of *topic*, unless a request is in flight."""
-        if topic in self._looking_up:
+        if topic in self._route_requests:
             return
-        self._looking_up.add(topic)
+        self._route_requests.add(topic)
         address = self._name_servers.current
 
         def answered(answer: Command | HoldfastError) -> None:
-            self._looking_up.discard(topic)
+            self._route_requests.discard(topic)
             if isinstance(answer, HoldfastError):
-                self._name_servers.give_up(address)
+                self._name_servers.fail_over(address)
             elif answer.code == ResponseCode.SUCCESS:
                 if self.routes.put(topic, decode_route(answer.body), self.now_ms):
                     self.route_changed(topic)
             else:
                 self.routes.put_missing(topic, self.now_ms)
 
-        self.ask(address, route_query(topic, self.unit), answered)
+        self.request(address, route_query(topic, self.unit), answered)
 
     def refresh_leaders(self, topic: str) -> None:
         """Ask every name server for the leaders of *topic*, unless requests are in flight, and keep the newest."""
         addresses = self._name_servers.addresses
-        if self.is_old or topic in self._refreshing:
-            self.look_up(topic)
+        if self.is_old or topic in self._leader_requests:
+            self.refresh_route(topic)
             return
-        self._refreshing.add(topic)
-        left = len(addresses)
+        self._leader_requests.add(topic)
+        remaining = len(addresses)
         routes: list[Route] = []
 
         def answered(answer: Command | HoldfastError) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal remaining
+            remaining -= 1
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 routes.append(decode_route(answer.body))
-            if left:
+            if remaining:
                 return
-            self._refreshing.discard(topic)
-            is_everybody = len(routes) == len(addresses)
-            if routes and self.routes.put_all(topic, routes, self.now_ms, is_everybody=is_everybody):
+            self._leader_requests.discard(topic)
+            is_complete = len(routes) == len(addresses)
+            if routes and self.routes.put_all(topic, routes, self.now_ms, is_complete=is_complete):
                 self.route_changed(topic)
 
         for address in addresses:
-            self.ask(address, route_query(topic, self.unit), answered)
+            self.request(address, route_query(topic, self.unit), answered)
 
     def find_address(self, queue: MessageQueue) -> str | None:
         """Return the address of the broker that serves *queue*; None if it is unknown."""
@@ -293,36 +301,36 @@ class SimClient:
         found = self.routes.find(topic)
         if found is None:
             self.routes.watch(topic)
-            self.look_up(topic)
+            self.refresh_route(topic)
         return found
 
-    def _poll(self) -> None:
+    def _poll_routes(self) -> None:
         for topic in self.routes.due(self.now_ms):
-            self.look_up(topic)
-        self.after(ROUTE_POLL_MS, self._poll)
+            self.refresh_route(topic)
+        self.after(ROUTE_POLL_MS, self._poll_routes)
 
-    def beat(self) -> None:
+    def send_heartbeats(self) -> None:
         """Send a heartbeat to every known master."""
         command = self.heartbeat()
         if command is not None:
             for address in self.routes.broker_addresses(masters_only=True):
-                self.ask(address, msgspec.structs.replace(command), _ignore)
+                self.request(address, msgspec.structs.replace(command), _ignore)
 
-    def part(self, goodbye: Command) -> None:
+    def leave_closed_units(self, unregister_command: Command) -> None:
         """After a moment, unregister from brokers that are in no route any more because their unit was closed."""
-        self.after(_PARTING_MS, lambda: self._part(goodbye))
+        self.after(_LEAVE_MS, lambda: self._leave_closed_units(unregister_command))
 
-    def _part(self, goodbye: Command) -> None:
+    def _leave_closed_units(self, unregister_command: Command) -> None:
         known = {*self.routes.broker_addresses(masters_only=False), *self._name_servers.addresses}
-        for link in [link for address, link in self._links.items() if address not in known]:
-            if link.channel is not None:
-                self._put(link.address, msgspec.structs.replace(goodbye), None, 0)
-                self._effects.append(CloseChannel(link.channel))
-                self._closed(link.channel)
+        for connection in [connection for address, connection in self._connections.items() if address not in known]:
+            if connection.channel is not None:
+                self._submit(connection.address, msgspec.structs.replace(unregister_command), None, 0)
+                self._effects.append(CloseChannel(connection.channel))
+                self._closed(connection.channel)
 
-    def _beat(self) -> None:
-        self.beat()
-        self.after(HEARTBEAT_MS, self._beat)
+    def _send_heartbeats_regularly(self) -> None:
+        self.send_heartbeats()
+        self.after(HEARTBEAT_MS, self._send_heartbeats_regularly)
 
 
 def refusal(answer: Command, address: str) -> BrokerRefused:

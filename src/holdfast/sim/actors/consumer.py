@@ -10,13 +10,14 @@ message is retried in place.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Final
 
 import msgspec
 
 from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command
-from holdfast.client.consume.committed_offsets import OffsetBook
+from holdfast.client.consume.committed_offsets import CommittedOffsets
 from holdfast.client.consume.process_queue import ProcessQueue
 from holdfast.client.consume.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
 from holdfast.client.consume.rebalance import allocate_average, plan_change
@@ -29,8 +30,8 @@ from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import retry_topic
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.actors.witness import Witness
-from holdfast.sim.checkers.offset_identity import Place
-from holdfast.sim.checkers.progress import Doing
+from holdfast.sim.checkers.offset_identity import QueueOffset
+from holdfast.sim.checkers.progress import FinishInfo
 from holdfast.sim.world.workload import RECONSUME_MAX, uid_of
 from holdfast.sim.world.world import Violation
 from holdfast.wire.frames import java_json
@@ -50,21 +51,21 @@ _LOCK_LIFE_MS: Final = 20_000  # The member's limit; the broker's is longer.
 _BATCH: Final = 16
 
 
-class _Claim(msgspec.Struct):
+class _OwnedQueue(msgspec.Struct):
     """A queue that this member owns.
 
     Attributes:
         window: None until the start offset is known.
-        asked: The address of the pull in flight; None if there is none.
-        turn: Counts pulls: the answer to an older pull is ignored.
+        pull_address: The address of the pull in flight; None if there is none.
+        pull_number: Counts pulls: the answer to an older pull is ignored.
         locked_ms: When the broker last confirmed the lock; ordered groups only.
         backlog: Messages pulled and not yet consumed; ordered groups only.
     """
 
     queue: MessageQueue
     window: ProcessQueue | None = None
-    asked: str | None = None
-    turn: int = 0
+    pull_address: str | None = None
+    pull_number: int = 0
     locked_ms: int | None = None
     is_dropped: bool = False
     is_busy: bool = False
@@ -97,9 +98,9 @@ class Consumer(SimClient):
         self._witness = witness
         topics = (topic,) if is_ordered else (topic, retry_topic(group))
         self._subscriptions = {name: Subscription(topic=name) for name in topics}
-        self._claims: dict[MessageQueue, _Claim] = {}
-        self._shares: dict[str, int] = {}  # By topic, the number of queues at the last rebalance.
-        self._book = OffsetBook()
+        self._owned_queues: dict[MessageQueue, _OwnedQueue] = {}
+        self._queue_counts: dict[str, int] = {}  # By topic, the number of queues at the last rebalance.
+        self._committed_offsets = CommittedOffsets()
 
     def started(self) -> None:
         """Join the group."""
@@ -121,22 +122,26 @@ class Consumer(SimClient):
         )
         return heartbeat_command(self.name, consumer=data)
 
-    def requested(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may send it
+    def handle_request(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may send it
         """Rebalance when a broker reports that the members changed."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._rebalance()
 
     def route_changed(self, topic: str) -> None:
         """Send heartbeats to new brokers and rebalance. Pull a queue whose leader changed from the new leader."""
-        self.beat()
+        self.send_heartbeats()
         self._rebalance()
-        for claim in list(self._claims.values()):
-            address = self.find_address(claim.queue)
-            if claim.queue.topic == topic and claim.asked is not None and address not in {None, claim.asked}:
-                self._pull(claim)
+        for owned in list(self._owned_queues.values()):
+            address = self.find_address(owned.queue)
+            if (
+                owned.queue.topic == topic
+                and owned.pull_address is not None
+                and address not in {None, owned.pull_address}
+            ):
+                self._pull(owned)
         if self.unit:
             fields = UnregisterFields(client_id=self.name, consumer_group=self._group)
-            self.part(Command(code=RequestCode.UNREGISTER_CLIENT, fields=to_fields(fields)))
+            self.leave_closed_units(Command(code=RequestCode.UNREGISTER_CLIENT, fields=to_fields(fields)))
 
     # Rebalancing.
 
@@ -152,69 +157,69 @@ class Consumer(SimClient):
             if known:
                 fields = {"consumerGroup": self._group}
                 command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
-                self.ask(self.chance.choice(known), command, lambda answer, topic=topic: self._members(topic, answer))  # type: ignore[misc]
+                self.request(self.chance.choice(known), command, partial(self._apply_members, topic))
 
-    def _members(self, topic: str, answer: Command | HoldfastError) -> None:
+    def _apply_members(self, topic: str, answer: Command | HoldfastError) -> None:
         route = self.routes.find(topic)
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS or route is None:
             return
         members = java_json.decode(answer.body, ConsumerList).consumer_id_list
-        self._shares[topic] = len(route.readable)
-        mine = allocate_average(route.readable, members, self.name)
-        change = plan_change([queue for queue in self._claims if queue.topic == topic], mine)
+        self._queue_counts[topic] = len(route.readable)
+        allocated = allocate_average(route.readable, members, self.name)
+        change = plan_change([queue for queue in self._owned_queues if queue.topic == topic], allocated)
         for queue in change.lost:
-            self._drop(self._claims[queue])
+            self._drop(self._owned_queues[queue])
         for queue in change.gained:
-            self._claims[queue] = _Claim(queue)
-            self._claim(self._claims[queue])
+            self._owned_queues[queue] = _OwnedQueue(queue)
+            self._acquire(self._owned_queues[queue])
 
-    def _drop(self, claim: _Claim) -> None:
-        self._commit(claim)
-        claim.is_dropped = True
-        del self._claims[claim.queue]
-        self._book.forget(claim.queue)
-        address = self.find_address(claim.queue)
+    def _drop(self, owned: _OwnedQueue) -> None:
+        self._commit(owned)
+        owned.is_dropped = True
+        del self._owned_queues[owned.queue]
+        self._committed_offsets.forget(owned.queue)
+        address = self.find_address(owned.queue)
         if self._is_ordered and address is not None:
-            body = LockBody(client_id=self.name, consumer_group=self._group, mq_set=[claim.queue])
-            self.tell(address, Command(code=RequestCode.UNLOCK_BATCH_MQ, body=java_json.encode(body)))
+            body = LockBody(client_id=self.name, consumer_group=self._group, mq_set=[owned.queue])
+            self.send_one_way(address, Command(code=RequestCode.UNLOCK_BATCH_MQ, body=java_json.encode(body)))
 
-    def _doubt(self, queue: MessageQueue, answer: Command | HoldfastError) -> None:
+    def _refresh_if_stale(self, queue: MessageQueue, answer: Command | HoldfastError) -> None:
         """Refresh the leader of a queue if it may have changed."""
         if isinstance(answer, HoldfastError) or answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
             route = self.routes.find(queue.topic)
             if route is not None and route.leaders:
                 self.refresh_leaders(queue.topic)
 
-    def _again(self, claim: _Claim) -> None:
+    def _acquire_later(self, owned: _OwnedQueue) -> None:
         """Retry later to claim a queue."""
-        self.after(_PAUSE_MS, lambda: self._claim(claim))
+        self.after(_PAUSE_MS, lambda: self._acquire(owned))
 
-    def _claim(self, claim: _Claim) -> None:
+    def _acquire(self, owned: _OwnedQueue) -> None:
         """Claim a queue: lock it if the group is ordered, then request its committed offset."""
-        if claim.is_dropped:
+        if owned.is_dropped:
             return
         if not self._is_ordered:
-            self._ask_offset(claim)
+            self._query_offset(owned)
             return
 
-        def locked(is_ours: bool) -> None:  # noqa: FBT001 - an answer, not a switch
-            if is_ours:
-                self._ask_offset(claim)
+        def locked(is_locked: bool) -> None:  # noqa: FBT001 - an answer, not a switch
+            if is_locked:
+                self._query_offset(owned)
             else:
-                self._again(claim)
+                self._acquire_later(owned)
 
-        self._lock(claim, locked)
+        self._lock(owned, locked)
 
-    def _ask_offset(self, claim: _Claim) -> None:
-        address = self.find_address(claim.queue)
+    def _query_offset(self, owned: _OwnedQueue) -> None:
+        address = self.find_address(owned.queue)
         if address is None:
-            self._again(claim)
+            self._acquire_later(owned)
             return
-        queue = claim.queue
+        queue = owned.queue
         fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
 
         def answered(answer: Command | HoldfastError) -> None:
-            if claim.is_dropped:
+            if owned.is_dropped:
                 return
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 offset = int(answer.fields["offset"])
@@ -222,63 +227,63 @@ class Consumer(SimClient):
             elif isinstance(answer, Command) and answer.code == ResponseCode.QUERY_NOT_FOUND:
                 offset = 0
             else:
-                self._doubt(queue, answer)
-                self._again(claim)
+                self._refresh_if_stale(queue, answer)
+                self._acquire_later(owned)
                 return
-            claim.window = ProcessQueue(queue, offset)
-            self._book.begin(queue, offset)
-            self._pull(claim)
+            owned.window = ProcessQueue(queue, offset)
+            self._committed_offsets.begin(queue, offset)
+            self._pull(owned)
 
-        self.ask(address, Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=to_fields(fields)), answered)
+        self.request(address, Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=to_fields(fields)), answered)
 
     # Locks.
 
-    def _lock(self, claim: _Claim, then: object) -> None:
-        address = self.find_address(claim.queue)
+    def _lock(self, owned: _OwnedQueue, then: object) -> None:
+        address = self.find_address(owned.queue)
         if address is None:
             then(False)  # type: ignore[operator]
             return
-        body = LockBody(client_id=self.name, consumer_group=self._group, mq_set=[claim.queue])
-        asked_ms = self.now_ms
+        body = LockBody(client_id=self.name, consumer_group=self._group, mq_set=[owned.queue])
+        requested_ms = self.now_ms
 
         def answered(answer: Command | HoldfastError) -> None:
-            is_ours = (
+            is_locked = (
                 isinstance(answer, Command)
                 and answer.code == ResponseCode.SUCCESS
-                and claim.queue in java_json.decode(answer.body, LockAnswer).lockOKMQSet
+                and owned.queue in java_json.decode(answer.body, LockAnswer).lockOKMQSet
             )
-            if is_ours:
-                claim.locked_ms = asked_ms
-            then(is_ours)  # type: ignore[operator]
+            if is_locked:
+                owned.locked_ms = requested_ms
+            then(is_locked)  # type: ignore[operator]
 
-        self.ask(address, Command(code=RequestCode.LOCK_BATCH_MQ, body=java_json.encode(body)), answered)
+        self.request(address, Command(code=RequestCode.LOCK_BATCH_MQ, body=java_json.encode(body)), answered)
 
     def _renew_regularly(self) -> None:
-        for claim in list(self._claims.values()):
-            if claim.window is not None:
-                self._lock(claim, lambda _is_ours: None)
+        for owned in list(self._owned_queues.values()):
+            if owned.window is not None:
+                self._lock(owned, lambda _is_locked: None)
         self.after(_RENEW_MS, self._renew_regularly)
 
-    def _has_lock(self, claim: _Claim) -> bool:
-        return claim.locked_ms is not None and self.now_ms - claim.locked_ms < _LOCK_LIFE_MS
+    def _has_lock(self, owned: _OwnedQueue) -> bool:
+        return owned.locked_ms is not None and self.now_ms - owned.locked_ms < _LOCK_LIFE_MS
 
     # Pulling.
 
-    def _pull(self, claim: _Claim) -> None:
-        window = claim.window
-        if claim.is_dropped or window is None:
+    def _pull(self, owned: _OwnedQueue) -> None:
+        window = owned.window
+        if owned.is_dropped or window is None:
             return
-        claim.turn += 1
-        turn = claim.turn
-        claim.asked = address = self.find_address(claim.queue)
+        owned.pull_number += 1
+        pull_number = owned.pull_number
+        owned.pull_address = address = self.find_address(owned.queue)
         if address is None or window.message_count > 4 * _BATCH:
-            claim.asked = None
-            self._pull_later(claim)
+            owned.pull_address = None
+            self._pull_later(owned)
             return
-        subscription, asked_ms = self._subscriptions[claim.queue.topic], self.now_ms
+        subscription, requested_ms = self._subscriptions[owned.queue.topic], self.now_ms
         command = pull_command(
             group=self._group,
-            queue=claim.queue,
+            queue=owned.queue,
             offset=window.next_offset,
             subscription=subscription,
             commit_offset=window.commit_offset,
@@ -287,84 +292,88 @@ class Consumer(SimClient):
         )
 
         def answered(answer: Command | HoldfastError) -> None:
-            if claim.is_dropped or claim.turn != turn:
+            if owned.is_dropped or owned.pull_number != pull_number:
                 return
-            claim.asked = None
+            owned.pull_address = None
             if isinstance(answer, Command):
                 try:
-                    self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription), asked_ms)
+                    self._handle_pulled(
+                        owned, window, read_pull_answer(answer, owned.queue, subscription), requested_ms
+                    )
                 except CorruptRecord as error:
-                    raise Violation("a pull returns the bytes that were written", f"{claim.queue}: {error}") from error
+                    raise Violation("a pull returns the bytes that were written", f"{owned.queue}: {error}") from error
                 except BrokerRefused:
-                    self.beat()  # Perhaps the broker has forgotten us.
+                    self.send_heartbeats()  # Perhaps the broker has forgotten us.
                 else:
                     return
-            self._doubt(claim.queue, answer)
-            self._pull_later(claim)
+            self._refresh_if_stale(owned.queue, answer)
+            self._pull_later(owned)
 
-        self.ask(address, command, answered, timeout_ms=_PULL_TIMEOUT_MS)
+        self.request(address, command, answered, timeout_ms=_PULL_TIMEOUT_MS)
 
-    def _pull_later(self, claim: _Claim) -> None:
-        turn = claim.turn
-        self.after(_PAUSE_MS, lambda: self._pull(claim) if claim.turn == turn else None)
+    def _pull_later(self, owned: _OwnedQueue) -> None:
+        pull_number = owned.pull_number
+        self.after(_PAUSE_MS, lambda: self._pull(owned) if owned.pull_number == pull_number else None)
 
-    def _pulled(self, claim: _Claim, window: ProcessQueue, outcome: PullOutcome, asked_ms: int) -> None:
-        if outcome.status is PullStatus.MOVED:
-            self._witness.moved(self._group, claim.queue, window.next_offset, outcome.next_offset)
+    def _handle_pulled(self, owned: _OwnedQueue, window: ProcessQueue, outcome: PullOutcome, requested_ms: int) -> None:
+        if outcome.status is PullStatus.OFFSET_MOVED:
+            self._witness.moved(self._group, owned.queue, window.next_offset, outcome.next_offset)
             window.reset(outcome.next_offset)
-            claim.backlog = []
+            owned.backlog = []
         else:
-            self._witness.pulled(claim.queue, window.next_offset, outcome, asked_ms)
+            self._witness.pulled(owned.queue, window.next_offset, outcome, requested_ms)
             fresh = window.add(outcome.messages, outcome.next_offset)
             if self._is_ordered:
-                claim.backlog += fresh
-                self._consume_next(claim)
+                owned.backlog += fresh
+                self._consume_next(owned)
             else:
                 for message in fresh:
-                    self._begin(claim, message)
-        self._pull(claim)
+                    self._schedule_consume(owned, message)
+        self._pull(owned)
 
     # Consuming.
 
-    def _begin(self, claim: _Claim, message: ReceivedMessage) -> None:
+    def _schedule_consume(self, owned: _OwnedQueue, message: ReceivedMessage) -> None:
         """Consume one message of a concurrent group, after a short random time."""
-        assert claim.window is not None
-        generation = claim.window.generation
-        self.after(self.chance.randrange(60), lambda: self._consume(claim, message, generation))
+        assert owned.window is not None
+        generation = owned.window.generation
+        self.after(self.chance.randrange(60), lambda: self._consume(owned, message, generation))
 
-    def _consume(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:
-        if claim.is_dropped:
+    def _consume(self, owned: _OwnedQueue, message: ReceivedMessage, generation: int) -> None:
+        if owned.is_dropped:
             return
         uid = uid_of(message.body)
         if self._witness.consume(self._group, uid, message.reconsume_times, self.now_ms):
-            self._finish(claim, message, generation)
+            self._finish(owned, message, generation)
         else:
-            self._send_back(claim, message, generation)
+            self._send_back(owned, message, generation)
 
-    def _finish(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:
-        window = claim.window
+    def _finish(self, owned: _OwnedQueue, message: ReceivedMessage, generation: int) -> None:
+        window = owned.window
         assert window is not None
-        if not claim.is_dropped and window.finish(message.offset, generation):
-            doing = Doing(self.now_ms, 0 if self._is_ordered else self._shares[claim.queue.topic])
-            self._witness.done(self._group, uid_of(message.body), place_of(message), message.reconsume_times, doing)
-            self._book.record(claim.queue, window.commit_offset)
+        if not owned.is_dropped and window.finish(message.offset, generation):
+            finish = FinishInfo(self.now_ms, 0 if self._is_ordered else self._queue_counts[owned.queue.topic])
+            self._witness.finished(
+                self._group, uid_of(message.body), queue_offset_of(message), message.reconsume_times, finish
+            )
+            self._committed_offsets.record(owned.queue, window.commit_offset)
 
-    def _send_back(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:
+    def _send_back(self, owned: _OwnedQueue, message: ReceivedMessage, generation: int) -> None:
         """Send a message back, and finish it once the broker has accepted it."""
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                self._finish(claim, message, generation)
-            elif not claim.is_dropped:
-                self.after(1000, lambda: self._consume(claim, message, generation))
+                self._finish(owned, message, generation)
+            elif not owned.is_dropped:
+                self.after(1000, lambda: self._consume(owned, message, generation))
 
-        way = self._way_back(claim.queue, message)
-        if way is not None:
-            self.ask(*way, answered)
+        request = self._send_back_request(owned.queue, message)
+        if request is not None:
+            self.request(*request, answered)
         else:
-            self.after(1000, lambda: self._consume(claim, message, generation))
+            self.after(1000, lambda: self._consume(owned, message, generation))
 
-    def _way_back(self, queue: MessageQueue, message: ReceivedMessage) -> tuple[str, Command] | None:
+    def _send_back_request(self, queue: MessageQueue, message: ReceivedMessage) -> tuple[str, Command] | None:
         """Return the address and the request for sending a message back; None if no broker is known."""
         if is_mock_broker(queue.broker_name) and not self.is_old:
             route = self.route(retry_topic(self._group))
@@ -379,58 +388,58 @@ class Consumer(SimClient):
                 offset=message.position,
                 group=self._group,
                 # Messages of a batch share one position: only their own ids distinguish them.
-                origin_msg_id=message.message_id if self._witness.keeps_batches else message.offset_id,
+                origin_msg_id=message.message_id if self._witness.uses_inner_batches else message.offset_id,
                 origin_topic=message.topic,
                 max_reconsume_times=RECONSUME_MAX,
             )
             command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields))
         return None if address is None else (address, command)
 
-    def _consume_next(self, claim: _Claim) -> None:
+    def _consume_next(self, owned: _OwnedQueue) -> None:
         """Consume the next message of an ordered queue, unless one is being consumed already."""
-        if claim.is_busy or not claim.backlog or claim.is_dropped:
+        if owned.is_busy or not owned.backlog or owned.is_dropped:
             return
-        claim.is_busy = True
-        self.after(self.chance.randrange(40), lambda: self._consume_in_order(claim))
+        owned.is_busy = True
+        self.after(self.chance.randrange(40), lambda: self._consume_in_order(owned))
 
-    def _consume_in_order(self, claim: _Claim) -> None:
-        claim.is_busy = False
-        if claim.is_dropped or not claim.backlog or claim.window is None:
+    def _consume_in_order(self, owned: _OwnedQueue) -> None:
+        owned.is_busy = False
+        if owned.is_dropped or not owned.backlog or owned.window is None:
             return
-        if not self._has_lock(claim):
-            claim.is_busy = True
-            self.after(_PAUSE_MS, lambda: self._consume_in_order(claim))
+        if not self._has_lock(owned):
+            owned.is_busy = True
+            self.after(_PAUSE_MS, lambda: self._consume_in_order(owned))
             return
-        message = claim.backlog[0]
-        if self._witness.consume_in_order(self._group, uid_of(message.body), claim.queue.broker_name):
-            claim.backlog.pop(0)
-            self._finish(claim, message, claim.window.generation)
-            self._consume_next(claim)
+        message = owned.backlog[0]
+        if self._witness.consume_in_order(self._group, uid_of(message.body), owned.queue.broker_name):
+            owned.backlog.pop(0)
+            self._finish(owned, message, owned.window.generation)
+            self._consume_next(owned)
         else:
-            claim.is_busy = True
-            self.after(_PAUSE_MS, lambda: self._consume_in_order(claim))
+            owned.is_busy = True
+            self.after(_PAUSE_MS, lambda: self._consume_in_order(owned))
 
     # Committing.
 
     def _commit_regularly(self) -> None:
-        for claim in list(self._claims.values()):
-            self._commit(claim)
+        for owned in list(self._owned_queues.values()):
+            self._commit(owned)
         self.after(_COMMIT_MS, self._commit_regularly)
 
-    def _commit(self, claim: _Claim) -> None:
-        offset = self._book.untold().get(claim.queue)
-        address = self.find_address(claim.queue)
+    def _commit(self, owned: _OwnedQueue) -> None:
+        offset = self._committed_offsets.uncommitted().get(owned.queue)
+        address = self.find_address(owned.queue)
         if offset is None or address is None:
             return
-        queue = claim.queue
+        queue = owned.queue
         fields = UpdateOffsetFields(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        self.tell(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
-        self._book.tell(queue, offset)
+        self.send_one_way(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+        self._committed_offsets.mark_committed(queue, offset)
 
 
-def place_of(message: ReceivedMessage) -> Place:
+def queue_offset_of(message: ReceivedMessage) -> QueueOffset:
     """Return the place that *message* was pulled from."""
     queue = message.queue
-    return Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)
+    return QueueOffset(queue.broker_name, queue.topic, queue.queue_id, message.offset)

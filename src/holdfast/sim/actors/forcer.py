@@ -16,18 +16,18 @@ from typing import Final
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.sim.actors.client import route_query
-from holdfast.sim.actors.operator import Script, ScriptedClient, View, read_view
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.sim.actors.operator import MappingView, Script, ScriptedClient, read_mappings
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import ForceOrder, QueueHomes, encode_body
+from holdfast.wire.requests.moves import ForceRequest, QueueSegments, encode_body
 
-_WAKE_MS: Final = (200, 3_000)
-_SETTLE_MS: Final = 12_000
+_START_DELAY_MS: Final = (200, 3_000)
+_RELEASE_DELAY_MS: Final = 12_000
 
 
-class Forcer(ScriptedClient):
+class ForcedMover(ScriptedClient):
     """One forced move of all queues that one broker leads.
 
     Args:
@@ -37,7 +37,7 @@ class Forcer(ScriptedClient):
         then: Called when the old leader may come back.
 
     Attributes:
-        count: How many queues were opened on the new leader.
+        opened_count: How many queues were opened on the new leader.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -54,7 +54,7 @@ class Forcer(ScriptedClient):
         then: Callable[[], None],
     ) -> None:
         super().__init__(name, name_servers, chance, unit=unit)
-        self.count = 0
+        self.opened_count = 0
         self._addresses = addresses
         self._topics = topics
         self._victim = victim
@@ -63,39 +63,39 @@ class Forcer(ScriptedClient):
 
     def started(self) -> None:
         """Force the move, wait, and let the old leader come back."""
-        self.run(self._force(), self._then)
+        self.run(self._force_moves(), self._then)
 
-    def _force(self) -> Script:
-        yield self.chance.randint(*_WAKE_MS)
+    def _force_moves(self) -> Script:
+        yield self.chance.randint(*_START_DELAY_MS)
         living = {name: address for name, address in self._addresses.items() if name != self._victim}
-        view: View = yield from read_view(living)
+        view: MappingView = yield from read_mappings(living)
         for topic in self._topics:
             records = dict(view.records.get(topic, {}))
             answer = yield self._name_servers.current, route_query(topic, self.unit)
             if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
                 continue
-            told = decode_route(answer.body).mappings.get(self._victim)
-            if told is not None:
-                records[self._victim] = told
+            reported = decode_route(answer.body).mappings.get(self._victim)
+            if reported is not None:
+                records[self._victim] = reported
             if view.silent or not records:
                 continue
-            yield from self._order(view, merge(records), records)
-        yield _SETTLE_MS
+            yield from self._force_topic(view, merge(records), records)
+        yield _RELEASE_DELAY_MS
 
-    def _order(self, view: View, merged: MergedTopic, records: dict[str, TopicMapping]) -> Script:
+    def _force_topic(self, view: MappingView, merged: MergedTopic, records: dict[str, TopicMapping]) -> Script:
         queues = {number: queue for number, queue in merged.queues.items() if queue.leader.broker == self._victim}
         if not queues or merged.topic not in view.configs:
             return
-        order = ForceOrder(
+        order = ForceRequest(
             topic=view.configs[merged.topic],
             scope=merged.scope,
             epoch=next_epoch(max(record.epoch for record in records.values()), self.now_ms),
             total=merged.total,
             queues=[
-                QueueHomes(queue=number, homes=[to_home(segment) for segment in queue.segments])
+                QueueSegments(queue=number, homes=[to_wire_segment(segment) for segment in queue.segments])
                 for number, queue in queues.items()
             ],
         )
         answer = yield self._addresses[self._target], Command(code=RequestCode.FORCE_QUEUES, body=encode_body(order))
         if not isinstance(answer, HoldfastError) and answer.code == ResponseCode.SUCCESS:
-            self.count += len(queues)
+            self.opened_count += len(queues)

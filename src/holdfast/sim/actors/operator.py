@@ -20,47 +20,47 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.leader_planning import Move as Wish
+from holdfast.model.leader_planning import PlannedMove as Wish
 from holdfast.model.leader_planning import plan_drain, plan_grow
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.actors.client import SimClient
-from holdfast.sim.actors.reset_consumer import WANDERERS
-from holdfast.sim.checkers.resets import Resets
-from holdfast.sim.world.layout import layout_commands
+from holdfast.sim.actors.reset_consumer import RESET_GROUP
+from holdfast.sim.checkers.resets import ResetChecker
+from holdfast.sim.world.layout import static_topic_commands
 from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.admin import ResetOffsetFields
-from holdfast.wire.requests.moves import Mappings, Move, MoveName, MoveOrder, Stamp, decode_body, encode_body
+from holdfast.wire.requests.moves import MappingsAnswer, Move, MoveId, MoveRequest, QueueTotal, decode_body, encode_body
 from holdfast.wire.requests.offsets import QueueFields
 
-Asking = tuple[str, Command]
-Script = Generator[Asking | int, Any, None]
+ScriptRequest = tuple[str, Command]
+Script = Generator[ScriptRequest | int, Any, None]
 """Yields an address and a request, or milliseconds to wait; receives the answer, or the error."""
-Reading = Generator[Asking | int, Any, "View"]
+ViewScript = Generator[ScriptRequest | int, Any, "MappingView"]
 
 TOTAL_MAX: Final = 10
-_TRIES: Final = 4
-_TRY_PAUSE_MS: Final = 700
+_ATTEMPTS: Final = 4
+_RETRY_PAUSE_MS: Final = 700
 _CANCEL_SHARE: Final = 0.25
 _RESET_SHARE: Final = 0.4
 _RESET_SPAN: Final = 40
 _OPEN_STATES: Final = frozenset({"planned", "granted", "prepared"})
 
 
-class View(msgspec.Struct):
+class MappingView(msgspec.Struct):
     """The brokers' records of static topics.
 
     Attributes:
         records: By topic and broker, its mapping record.
-        hosted: By topic and broker, its number of physical queues.
+        queue_counts: By topic and broker, its number of physical queues.
         silent: Brokers that did not answer.
     """
 
     records: dict[str, dict[str, TopicMapping]] = {}
-    hosted: dict[str, dict[str, int]] = {}
+    queue_counts: dict[str, dict[str, int]] = {}
     configs: dict[str, TopicConfig] = {}
     moves: list[Move] = []
     silent: set[str] = set()
@@ -71,20 +71,20 @@ class View(msgspec.Struct):
         return merge(records) if records else None
 
 
-def read_view(addresses: Mapping[str, str]) -> Reading:
+def read_mappings(addresses: Mapping[str, str]) -> ViewScript:
     """Ask every broker for its mappings."""
-    view = View()
+    view = MappingView()
     for broker, address in addresses.items():
         answer = yield address, Command(code=RequestCode.GET_MAPPINGS)
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
             view.silent.add(broker)
             continue
-        told = decode_body(answer.body, Mappings)
-        view.moves += told.moves
-        for each in told.topics:
+        mappings = decode_body(answer.body, MappingsAnswer)
+        view.moves += mappings.moves
+        for each in mappings.topics:
             if each.mapping is not None:
                 view.records.setdefault(each.name, {})[broker] = from_detail(each.mapping)
-                view.hosted.setdefault(each.name, {})[broker] = each.write_queues
+                view.queue_counts.setdefault(each.name, {})[broker] = each.write_queues
                 fields = {name: getattr(each, name) for name in TopicConfig.__struct_fields__}
                 view.configs[each.name] = TopicConfig(**fields)
     return view
@@ -98,32 +98,32 @@ class ScriptedClient(SimClient):
 
         def resume(result: Command | HoldfastError | None) -> None:
             try:
-                wanted = script.send(result)
+                step = script.send(result)
             except StopIteration:
                 then()
                 return
-            if isinstance(wanted, int):
-                self.after(wanted, lambda: resume(None))
+            if isinstance(step, int):
+                self.after(step, lambda: resume(None))
             else:
-                self.ask(*wanted, resume)
+                self.request(*step, resume)
 
         resume(None)
 
 
-class Duties(msgspec.Struct, frozen=True):
+class OperatorTasks(msgspec.Struct, frozen=True):
     """The tasks of an operator.
 
     Attributes:
         topics: The topics whose queues it moves.
         pause_ms: The average pause between two orders.
         may_grow: Whether it lets topics grow; only one operator may at a time.
-        resets: The checker that receives its resets; None if it may not reset.
+        reset_checker: The checker that receives its resets; None if it may not reset.
     """
 
     topics: tuple[str, ...]
     pause_ms: int
     may_grow: bool
-    resets: Resets | None = None
+    reset_checker: ResetChecker | None = None
 
 
 class Operator(ScriptedClient):
@@ -132,7 +132,7 @@ class Operator(ScriptedClient):
     Args:
         addresses: The address of each broker.
         is_over: Returns whether to stop.
-        on_order: Called with (source, target) for every ordered move.
+        on_move_ordered: Called with (source, target) for every ordered move.
     """
 
     def __init__(
@@ -142,35 +142,35 @@ class Operator(ScriptedClient):
         chance: Random,
         *,
         addresses: dict[str, str],
-        duties: Duties,
+        tasks: OperatorTasks,
         is_over: Callable[[], bool],
-        on_order: Callable[[str, str], None],
+        on_move_ordered: Callable[[str, str], None],
     ) -> None:
         super().__init__(name, name_servers, chance)
         self._addresses = addresses
-        self._duties = duties
+        self._tasks = tasks
         self._is_over = is_over
-        self._on_order = on_order
+        self._on_move_ordered = on_move_ordered
 
     def started(self) -> None:
         """Start after a pause."""
-        self._rest()
+        self._pause()
 
-    def _rest(self) -> None:
-        self.after(self.chance.randrange(2 * self._duties.pause_ms), self._work)
+    def _pause(self) -> None:
+        self.after(self.chance.randrange(2 * self._tasks.pause_ms), self._run_change)
 
-    def _work(self) -> None:
+    def _run_change(self) -> None:
         if not self._is_over():
-            self.run(self._order(), self._rest)
+            self.run(self._choose_change(), self._pause)
 
-    def _order(self) -> Script:
-        view: View = yield from read_view(self._addresses)
-        topic = self.chance.choice(self._duties.topics)
+    def _choose_change(self) -> Script:
+        view: MappingView = yield from read_mappings(self._addresses)
+        topic = self.chance.choice(self._tasks.topics)
         merged = view.merge(topic)
         if merged is None or self._is_over():
             return
-        if self._duties.resets is not None and self.chance.random() < _RESET_SHARE:
-            yield from self._reset(merged, self._duties.resets)
+        if self._tasks.reset_checker is not None and self.chance.random() < _RESET_SHARE:
+            yield from self._reset(merged, self._tasks.reset_checker)
             return
         draw = self.chance.random()
         if draw < 0.6:
@@ -179,33 +179,33 @@ class Operator(ScriptedClient):
             yield from self._drain(view, merged)
         elif draw < 0.85:
             yield from self._resume(view)
-        elif self._duties.may_grow:
+        elif self._tasks.may_grow:
             yield from self._grow(view, merged)
 
-    def _move(self, view: View, merged: MergedTopic) -> Script:
+    def _move(self, view: MappingView, merged: MergedTopic) -> Script:
         sources = sorted(set(merged.leaders.values()) - view.silent)
         if not sources or len(self._addresses) < 2:
             return
         source = self.chance.choice(sources)
-        led = [queue for queue, leader in merged.leaders.items() if leader == source]
-        queues = self.chance.sample(led, self.chance.randint(1, len(led)))
+        led_queues = [queue for queue, leader in merged.leaders.items() if leader == source]
+        queues = self.chance.sample(led_queues, self.chance.randint(1, len(led_queues)))
         target = self.chance.choice([broker for broker in self._addresses if broker != source])
-        yield from self._send(merged.topic, queues, source, target)
+        yield from self._order_move(merged.topic, queues, source, target)
 
-    def _drain(self, view: View, merged: MergedTopic) -> Script:
+    def _drain(self, view: MappingView, merged: MergedTopic) -> Script:
         source = self.chance.choice(sorted(self._addresses))
-        others = [broker for broker in self._addresses if broker != source and broker not in view.silent]
-        if source in view.silent or not others:
+        targets = [broker for broker in self._addresses if broker != source and broker not in view.silent]
+        if source in view.silent or not targets:
             return
-        wishes = plan_drain(source, {merged.topic: merged.leaders}, others)
-        for target in sorted({wish.target for wish in wishes}):
-            queues = [wish.queue for wish in wishes if wish.target == target]
-            yield from self._send(merged.topic, queues, source, target)
+        planned_moves = plan_drain(source, {merged.topic: merged.leaders}, targets)
+        for target in sorted({wish.target for wish in planned_moves}):
+            queues = [wish.queue for wish in planned_moves if wish.target == target]
+            yield from self._order_move(merged.topic, queues, source, target)
 
-    def _send(self, topic: str, queues: list[int], source: str, target: str) -> Script:
+    def _order_move(self, topic: str, queues: list[int], source: str, target: str) -> Script:
         """Order a move, and sometimes cancel it."""
-        order = MoveOrder(topic=topic, queues=sorted(queues), target=target)
-        self._on_order(source, target)
+        order = MoveRequest(topic=topic, queues=sorted(queues), target=target)
+        self._on_move_ordered(source, target)
         address = self._addresses[source]
         answer = yield address, Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
@@ -213,53 +213,53 @@ class Operator(ScriptedClient):
         move = decode_body(answer.body, Move)
         if self.chance.random() < _CANCEL_SHARE:
             yield self.chance.randrange(30)
-            yield address, Command(code=RequestCode.CANCEL_MOVE, body=encode_body(MoveName(id=move.id)))
+            yield address, Command(code=RequestCode.CANCEL_MOVE, body=encode_body(MoveId(id=move.id)))
 
-    def _resume(self, view: View) -> Script:
+    def _resume(self, view: MappingView) -> Script:
         stopped = [move for move in view.moves if move.state in {"failed", "cancelled"}]
         if stopped:
             move = self.chance.choice(stopped)
-            self._on_order(move.source, move.target)
-            body = encode_body(MoveName(id=move.id))
+            self._on_move_ordered(move.source, move.target)
+            body = encode_body(MoveId(id=move.id))
             yield self._addresses[move.source], Command(code=RequestCode.RESUME_MOVE, body=body)
 
-    def _grow(self, view: View, merged: MergedTopic) -> Script:
+    def _grow(self, view: MappingView, merged: MergedTopic) -> Script:
         total = merged.total + self.chance.randint(1, 2)
-        if view.silent or not merged.complete or total > TOTAL_MAX:
+        if view.silent or not merged.is_complete or total > TOTAL_MAX:
             return
-        wishes = plan_grow(merged.topic, merged.leaders, total, self._addresses)
-        yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
+        planned_moves = plan_grow(merged.topic, merged.leaders, total, self._addresses)
+        yield from create_queues(self._addresses, view, merged, planned_moves, self.now_ms)
 
-    def _reset(self, merged: MergedTopic, resets: Resets) -> Script:
+    def _reset(self, merged: MergedTopic, reset_checker: ResetChecker) -> Script:
         """Reset the wanderers in each queue of a leader, forward or back, and perhaps move these queues at once."""
         leaders = sorted(set(merged.leaders.values()))
         if not leaders:
             return
         leader = self.chance.choice(leaders)
-        led = [queue for queue, name in merged.leaders.items() if name == leader]
-        for queue in led:
-            yield from self._reset_queue(merged.topic, queue, leader, resets)
-        others = [broker for broker in self._addresses if broker != leader]
+        led_queues = [queue for queue, name in merged.leaders.items() if name == leader]
+        for queue in led_queues:
+            yield from self._reset_queue(merged.topic, queue, leader, reset_checker)
+        targets = [broker for broker in self._addresses if broker != leader]
         if self.chance.random() < 0.5:
-            yield from self._send(merged.topic, led, leader, self.chance.choice(others))
+            yield from self._order_move(merged.topic, led_queues, leader, self.chance.choice(targets))
 
-    def _reset_queue(self, topic: str, queue: int, leader: str, resets: Resets) -> Script:
-        address, row = self._addresses[leader], (topic, queue)
+    def _reset_queue(self, topic: str, queue: int, leader: str, reset_checker: ResetChecker) -> Script:
+        address, key = self._addresses[leader], (topic, queue)
         fields = to_fields(QueueFields(topic=topic, queue_id=queue))
         answer = yield address, Command(code=RequestCode.GET_MAX_OFFSET, fields=fields)
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
             return
         end, span = int(answer.fields["offset"]), self.chance.randrange(_RESET_SPAN)
         offset = self.chance.choice((min(span, end), max(0, end - span)))
-        resets.ordered(row, offset, leader, self.now_ms)
-        order = ResetOffsetFields(topic=topic, group=WANDERERS, queue_id=queue, offset=offset, is_force=True)
+        reset_checker.requested(key, offset, leader, self.now_ms)
+        order = ResetOffsetFields(topic=topic, group=RESET_GROUP, queue_id=queue, offset=offset, is_force=True)
         answer = yield address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=to_fields(order))
         if isinstance(answer, HoldfastError):
-            resets.doubt(row, self.now_ms)
+            reset_checker.record_unknown_outcome(key, self.now_ms)
         elif answer.code == ResponseCode.SUCCESS:
-            resets.taken(row, self.now_ms)
+            reset_checker.accepted(key, self.now_ms)
         else:
-            resets.refused(row)
+            reset_checker.refused(key)
 
 
 class Repairer(ScriptedClient):
@@ -279,10 +279,10 @@ class Repairer(ScriptedClient):
 
     def started(self) -> None:
         """Read the records, repair them, and repeat until they agree."""
-        self.run(self._repair(), lambda: None if self.is_done else self.after(_TRY_PAUSE_MS, self.started))
+        self.run(self._repair(), lambda: None if self.is_done else self.after(_RETRY_PAUSE_MS, self.started))
 
     def _repair(self) -> Script:
-        view: View = yield from read_view(self._addresses)
+        view: MappingView = yield from read_mappings(self._addresses)
         if view.silent or any(move.state in _OPEN_STATES for move in view.moves):
             return
         is_done = True
@@ -296,20 +296,20 @@ class Repairer(ScriptedClient):
             if total > merged.total:
                 epoch = next_epoch(epoch, self.now_ms)  # It grew on some brokers only, and a newer change came since.
             known = {name: (record.epoch, record.total) for name, record in records.items()}
-            late = [name for name in self._addresses if known.get(name) != (epoch, total)]
+            outdated = [name for name in self._addresses if known.get(name) != (epoch, total)]
             if merged.unled and not merged.contradictions:
                 is_done = False
-                wishes = plan_grow(topic, merged.leaders, merged.total, self._addresses)
-                yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
-            for name in late:
+                planned_moves = plan_grow(topic, merged.leaders, merged.total, self._addresses)
+                yield from create_queues(self._addresses, view, merged, planned_moves, self.now_ms)
+            for name in outdated:
                 is_done = False
-                stamp = Stamp(topic=view.configs[topic], scope=merged.scope, epoch=epoch, total=total)
-                yield self._addresses[name], Command(code=RequestCode.PUT_STAMP, body=encode_body(stamp))
+                stamp = QueueTotal(topic=view.configs[topic], scope=merged.scope, epoch=epoch, total=total)
+                yield self._addresses[name], Command(code=RequestCode.PUT_QUEUE_TOTAL, body=encode_body(stamp))
         self.is_done = is_done
 
 
-def tell_layout(
-    addresses: Mapping[str, str], view: View, merged: MergedTopic, wishes: list[Wish], now_ms: int
+def create_queues(
+    addresses: Mapping[str, str], view: MappingView, merged: MergedTopic, planned_moves: list[Wish], now_ms: int
 ) -> Script:
     """Send every broker the request for new queues, several times if it does not answer."""
     topic = merged.topic
@@ -317,16 +317,18 @@ def tell_layout(
         broker: view.records[topic].get(broker) or TopicMapping(topic=topic, broker=broker, scope=merged.scope)
         for broker in addresses
     }
-    used = {broker: [record.used_on(broker) for record in records.values()] for broker in addresses}
-    hosted = {
-        broker: max([view.hosted[topic].get(broker, 0), *(number + 1 for each in numbers for number in each)])
+    used = {broker: [record.used_queue_ids(broker) for record in records.values()] for broker in addresses}
+    queue_counts = {
+        broker: max([view.queue_counts[topic].get(broker, 0), *(number + 1 for each in numbers for number in each)])
         for broker, numbers in used.items()
     }
     epoch = next_epoch(merged.epoch, now_ms)
     attributes = "".join(f"+{name}={value}" for name, value in view.configs[topic].attributes.items())
-    for broker, command in layout_commands(topic, wishes, records, hosted, epoch, attributes=attributes).items():
-        for _ in range(_TRIES):
+    for broker, command in static_topic_commands(
+        topic, planned_moves, records, queue_counts, epoch, attributes=attributes
+    ).items():
+        for _ in range(_ATTEMPTS):
             answer = yield addresses[broker], msgspec.structs.replace(command)
             if not isinstance(answer, HoldfastError):
                 break
-            yield _TRY_PAUSE_MS
+            yield _RETRY_PAUSE_MS

@@ -8,11 +8,11 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.actors.client import SimClient
-from holdfast.sim.actors.producer import read_spots
+from holdfast.sim.actors.producer import read_log_positions
 from holdfast.sim.checkers.ledger import Ack, Ledger
-from holdfast.sim.checkers.offset_identity import Place
-from holdfast.sim.checkers.progress import Progress
-from holdfast.sim.world.workload import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
+from holdfast.sim.checkers.offset_identity import QueueOffset
+from holdfast.sim.checkers.progress import ProgressChecker
+from holdfast.sim.world.workload import PLAIN_TOPIC, PRODUCER_GROUP, Kind, PlannedMessage, Workload
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
@@ -30,29 +30,29 @@ class Prober(SimClient):
         name_servers: str,
         chance: Random,
         *,
-        orders: Orders,
+        workload: Workload,
         ledger: Ledger,
-        progress: Progress,
+        progress_checker: ProgressChecker,
         group: str,
         unit: str = "",
     ) -> None:
         super().__init__(f"prober{unit}", name_servers, chance, unit=unit)
-        self.left = 1  # until the route is known
-        self._orders = orders
+        self.remaining = 1  # until the route is known
+        self._workload = workload
         self._ledger = ledger
-        self._progress = progress
+        self._progress_checker = progress_checker
         self._group = group
         self._uids: list[str] = []
 
     @property
     def is_sent(self) -> bool:
         """Whether every message was acknowledged."""
-        return not self.left
+        return not self.remaining
 
     @property
     def unconsumed(self) -> list[str]:
         """The messages that the group has not consumed yet."""
-        return [uid for uid in self._uids if not self._progress.is_finished(self._group, uid)]
+        return [uid for uid in self._uids if not self._progress_checker.is_finished(self._group, uid)]
 
     @property
     def is_consumed(self) -> bool:
@@ -70,32 +70,36 @@ class Prober(SimClient):
         if self._uids:
             return
         for queue in route.publishable:
-            if queue.broker_name not in self._progress.tainted:
+            if queue.broker_name not in self._progress_checker.tainted:
                 uid = f"probe-{queue.broker_name}-{queue.queue_id}"
                 self._uids.append(uid)
-                self._send(self._orders.add(Job(uid=uid, topic=topic, kind=Kind.PLAIN, size=40)), queue)
-        self.left = len(self._uids)
+                self._send(self._workload.add(PlannedMessage(uid=uid, topic=topic, kind=Kind.PLAIN, size=40)), queue)
+        self.remaining = len(self._uids)
 
-    def _send(self, job: Job, queue: MessageQueue) -> None:
+    def _send(self, planned: PlannedMessage, queue: MessageQueue) -> None:
         address = self.find_address(queue)
         assert address is not None
-        asked_ms = self.now_ms
-        self._ledger.attempted(job, asked_ms)
+        requested_ms = self.now_ms
+        self._ledger.attempted(planned, requested_ms)
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
-            topic=job.topic,
+            topic=planned.topic,
             queue_id=queue.queue_id,
             born_timestamp=self.now_ms,
-            properties=format_properties({names.UNIQUE_KEY: job.uid}),
+            properties=format_properties({names.UNIQUE_KEY: planned.uid}),
         )
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                place = Place(queue.broker_name, job.topic, queue.queue_id, int(answer.fields["queueOffset"]))
-                self._ledger.acknowledged(job, Ack(place, read_spots(answer)[0]), asked_ms)
-                self.left -= 1
+                queue_offset = QueueOffset(
+                    queue.broker_name, planned.topic, queue.queue_id, int(answer.fields["queueOffset"])
+                )
+                self._ledger.acknowledged(planned, Ack(queue_offset, read_log_positions(answer)[0]), requested_ms)
+                self.remaining -= 1
             else:
-                self._ledger.failed(job, str(answer if isinstance(answer, HoldfastError) else answer.remark))
-                self.after(_PAUSE_MS, lambda: self._send(job, queue))
+                self._ledger.failed(planned, str(answer if isinstance(answer, HoldfastError) else answer.remark))
+                self.after(_PAUSE_MS, lambda: self._send(planned, queue))
 
-        self.ask(address, Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=job.body), answered)
+        self.request(
+            address, Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=planned.body), answered
+        )

@@ -17,35 +17,37 @@ from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.actors.client import SimClient
-from holdfast.sim.checkers.resets import Resets
+from holdfast.sim.checkers.resets import ResetChecker
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.offsets import UpdateOffsetFields
 
-WANDERERS: Final = "wanderers"
-_REST_MS: Final = 2_000
+RESET_GROUP: Final = "wanderers"
+_CYCLE_MS: Final = 2_000
 _BATCH: Final = 8
-_UNTOLD: Final = frozenset({ResponseCode.NOT_LEADER_FOR_QUEUE, ResponseCode.SYSTEM_BUSY})
+_UNREPORTED_CODES: Final = frozenset({ResponseCode.NOT_LEADER_FOR_QUEUE, ResponseCode.SYSTEM_BUSY})
 
 
-class Wanderer(SimClient):
+class ResetConsumer(SimClient):
     """The only member of the group.
 
     Args:
         topics: The static topics to consume.
-        resets: The checker that receives every answer.
+        reset_checker: The checker that receives every answer.
     """
 
-    def __init__(self, name: str, name_servers: str, chance: Random, *, topics: Iterable[str], resets: Resets) -> None:
+    def __init__(
+        self, name: str, name_servers: str, chance: Random, *, topics: Iterable[str], reset_checker: ResetChecker
+    ) -> None:
         super().__init__(name, name_servers, chance)
         self._subscriptions = {topic: Subscription(topic=topic) for topic in topics}
-        self._resets = resets
-        self._next: dict[MessageQueue, int] = {}
+        self._reset_checker = reset_checker
+        self._next_offsets: dict[MessageQueue, int] = {}
 
     def started(self) -> None:
         """Request the routes."""
-        self._resets.began(self.now_ms)
+        self._reset_checker.member_started(self.now_ms)
         for topic in self._subscriptions:
             self.route(topic)
 
@@ -53,24 +55,24 @@ class Wanderer(SimClient):
         """Start to pull new queues."""
         route = self.routes.find(topic)
         for queue in () if route is None or topic not in self._subscriptions else route.readable:
-            if queue not in self._next:
-                self._next[queue] = 0
-                self._rest(queue)
+            if queue not in self._next_offsets:
+                self._next_offsets[queue] = 0
+                self._schedule_cycle(queue)
 
-    def _rest(self, queue: MessageQueue) -> None:
-        rest_ms = self.chance.randrange(_REST_MS)
-        self.after(rest_ms // 2, lambda: self._commit(queue))
-        self.after(rest_ms, lambda: self._pull(queue))
+    def _schedule_cycle(self, queue: MessageQueue) -> None:
+        cycle_ms = self.chance.randrange(_CYCLE_MS)
+        self.after(cycle_ms // 2, lambda: self._commit(queue))
+        self.after(cycle_ms, lambda: self._pull(queue))
 
     def _pull(self, queue: MessageQueue) -> None:
         address = self.find_address(queue)
         if address is None:
-            self._rest(queue)
+            self._schedule_cycle(queue)
             return
-        asked, asked_ms, row = self._next[queue], self.now_ms, (queue.topic, queue.queue_id)
+        asked, requested_ms, key = self._next_offsets[queue], self.now_ms, (queue.topic, queue.queue_id)
         subscription = self._subscriptions[queue.topic]
         command = pull_command(
-            group=WANDERERS,
+            group=RESET_GROUP,
             queue=queue,
             offset=asked,
             subscription=subscription,
@@ -86,28 +88,28 @@ class Wanderer(SimClient):
                     raise answer
                 outcome = read_pull_answer(answer, queue, subscription)
             except HoldfastError as error:
-                if not _is_untold(error):
-                    self._resets.doubt(row, self.now_ms)
+                if not _is_unreported(error):
+                    self._reset_checker.record_unknown_outcome(key, self.now_ms)
                 self.refresh_leaders(queue.topic)
             else:
-                is_moved = outcome.status is PullStatus.MOVED
-                self._resets.pulled(row, asked, asked_ms, outcome.next_offset if is_moved else None)
-                self._next[queue] = outcome.next_offset
-            self._rest(queue)
+                is_moved = outcome.status is PullStatus.OFFSET_MOVED
+                self._reset_checker.pulled(key, asked, requested_ms, outcome.next_offset if is_moved else None)
+                self._next_offsets[queue] = outcome.next_offset
+            self._schedule_cycle(queue)
 
-        self.ask(address, command, answered)
+        self.request(address, command, answered)
 
     def _commit(self, queue: MessageQueue) -> None:
-        address, offset = self.find_address(queue), self._next[queue]
+        address, offset = self.find_address(queue), self._next_offsets[queue]
         fields = UpdateOffsetFields(
-            consumer_group=WANDERERS, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=RESET_GROUP, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         if address is not None:
-            self.tell(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+            self.send_one_way(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
 
 
-def _is_untold(error: HoldfastError) -> bool:
+def _is_unreported(error: HoldfastError) -> bool:
     """Return whether a pull that failed with *error* cannot have reported a reset: no answer was lost."""
     if isinstance(error, ConnectionLost):
         return not error.was_sent
-    return isinstance(error, BrokerRefused) and error.code in _UNTOLD
+    return isinstance(error, BrokerRefused) and error.code in _UNREPORTED_CODES

@@ -26,39 +26,45 @@ class Searcher(SimClient):
 
     def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger) -> None:
         super().__init__("searcher", name_servers, chance)
-        self._begun_ms = 0
+        self._started_ms = 0
         plain = [
-            (job.uid, ledger.acks[job.uid][0]) for job in ledger.expected() if job.kind in {Kind.PLAIN, Kind.KEYED}
+            (planned.uid, ledger.acks[planned.uid][0])
+            for planned in ledger.expected()
+            if planned.kind in {Kind.PLAIN, Kind.KEYED}
         ]
-        self._left = dict(chance.sample(plain, min(_SAMPLE_MAX, len(plain))))
+        self._remaining = dict(chance.sample(plain, min(_SAMPLE_MAX, len(plain))))
 
     @property
     def is_done(self) -> bool:
         """Whether every message was found."""
-        return not self._left
+        return not self._remaining
 
     def started(self) -> None:
         """Query all messages."""
-        self._begun_ms = self.now_ms
-        for uid, ack in list(self._left.items()):
-            self._ask(uid, ack)
+        self._started_ms = self.now_ms
+        for uid, ack in list(self._remaining.items()):
+            self._query(uid, ack)
 
-    def _ask(self, uid: str, ack: Ack) -> None:
-        fields = to_fields(QueryMessageFields(topic=ack.place.topic, key=uid, unique_key=True, reads_mappings=True))
+    def _query(self, uid: str, ack: Ack) -> None:
+        fields = to_fields(
+            QueryMessageFields(topic=ack.queue_offset.topic, key=uid, unique_key=True, reads_mappings=True)
+        )
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):
-                self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
+                self.after(_PAUSE_MS, lambda: self._query(uid, ack))
                 return
-            is_there = answer.code == ResponseCode.SUCCESS and any(
-                record.position == ack.spot.position and uid_of(bytes(record.body)) == uid
+            is_found = answer.code == ResponseCode.SUCCESS and any(
+                record.position == ack.log_position.position and uid_of(bytes(record.body)) == uid
                 for record in decode_records(answer.body)
             )
-            if is_there:
-                del self._left[uid]
-            elif self.now_ms - self._begun_ms < _INDEX_MS:
-                self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
+            if is_found:
+                del self._remaining[uid]
+            elif self.now_ms - self._started_ms < _INDEX_MS:
+                self.after(_PAUSE_MS, lambda: self._query(uid, ack))
             else:
-                raise Violation("an acknowledged message is found by its key", f"{uid}: {ack.place}, {answer.remark}")
+                raise Violation(
+                    "an acknowledged message is found by its key", f"{uid}: {ack.queue_offset}, {answer.remark}"
+                )
 
-        self.ask(ack.spot.home, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)
+        self.request(ack.log_position.address, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)

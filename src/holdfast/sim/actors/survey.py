@@ -25,61 +25,61 @@ class Surveyor(SimClient):
         unit: The unit whose routes it requests; empty for all.
 
     Attributes:
-        found: The route of each topic at each name server; None if there was no answer.
+        found_routes: The route of each topic at each name server; None if there was no answer.
     """
 
     def __init__(
         self, name_servers: str, chance: Random, *, leaders: Callable[[str], dict[int, str]], unit: str = ""
     ) -> None:
         super().__init__(f"surveyor{unit}", name_servers, chance, unit=unit)
-        self.found: dict[tuple[str, str], Route | None] = {}
+        self.found_routes: dict[tuple[str, str], Route | None] = {}
         self._leaders = leaders
 
     def started(self) -> None:
         """Ask every name server about every topic, and repeat every second."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
-                self._ask(address, topic)
+                self._query(address, topic)
         self.after(1_000, self.started)
 
-    def _ask(self, address: str, topic: str) -> None:
+    def _query(self, address: str, topic: str) -> None:
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):
-                self.found[address, topic] = None
+                self.found_routes[address, topic] = None
             elif answer.code == ResponseCode.SUCCESS:
-                self.found[address, topic] = decode_route(answer.body)
+                self.found_routes[address, topic] = decode_route(answer.body)
             else:
-                self.found[address, topic] = Route()
+                self.found_routes[address, topic] = Route()
 
-        self.ask(address, route_query(topic, self.unit), answered)
+        self.request(address, route_query(topic, self.unit), answered)
 
-    def find_wrong(self, alive: list[str]) -> str | None:
+    def find_error(self, alive: list[str]) -> str | None:
         """Return the error in the routes if exactly the brokers *alive* are up; None if the routes are true."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
-                route = self.found.get((address, topic))
+                route = self.found_routes.get((address, topic))
                 if route is None:
                     return f"{address} does not answer about {topic}"
-                named = sorted(broker.broker_name for broker in route.broker_datas)
+                listed = sorted(broker.broker_name for broker in route.broker_datas)
                 # A unit without running brokers has no leaders; its route must name no broker.
                 leaders = self._leaders(topic) if alive else {}
                 if leaders:
-                    wrong = _find_wrong_leader(route, topic, leaders, named, alive)
-                    if wrong is not None:
-                        return f"{address} {wrong}"
-                elif named != alive:
-                    return f"{address} says that {topic} is at {named}, alive are {alive}"
+                    error = _find_static_error(route, topic, leaders, listed, alive)
+                    if error is not None:
+                        return f"{address} {error}"
+                elif listed != alive:
+                    return f"{address} says that {topic} is at {listed}, alive are {alive}"
         return None
 
 
-def _find_wrong_leader(
-    route: Route, topic: str, leaders: dict[int, str], named: list[str], alive: list[str]
+def _find_static_error(
+    route: Route, topic: str, leaders: dict[int, str], listed: list[str], alive: list[str]
 ) -> str | None:
     """Return the error in the route of a static topic, in its leaders or its brokers; None if it is true."""
-    told = {queue.queue_id: leader.broker for queue, leader in route.leaders(topic).items()}
-    if told != leaders:
-        return f"says that {topic} is led by {told}, it is led by {leaders}"
-    if not set(named) <= set(alive):
-        return f"says that {topic} is at {named}, alive are {alive}"
-    lost = {leader for leader in leaders.values() if leader in alive} - set(named)
-    return f"has no address of {lost}, though they lead {topic} now" if lost else None
+    reported = {queue.queue_id: leader.broker for queue, leader in route.leaders(topic).items()}
+    if reported != leaders:
+        return f"says that {topic} is led by {reported}, it is led by {leaders}"
+    if not set(listed) <= set(alive):
+        return f"says that {topic} is at {listed}, alive are {alive}"
+    unlisted = {leader for leader in leaders.values() if leader in alive} - set(listed)
+    return f"has no address of {unlisted}, though they lead {topic} now" if unlisted else None

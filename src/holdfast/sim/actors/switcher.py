@@ -14,32 +14,32 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, Opening, Switch, SwitchRefused
+from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, DrSwitch, SwitchRefused, UnitOpening
 from holdfast.model.errors import HoldfastError
-from holdfast.sim.actors.operator import Asking, Script, ScriptedClient
+from holdfast.sim.actors.operator import Script, ScriptedClient, ScriptRequest
 from holdfast.wire.cluster.units import UnitState, encode_switch
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
 _CLOSE_SHARE: Final = 0.6
-_TRY_PAUSE_MS: Final = 700
+_RETRY_PAUSE_MS: Final = 700
 
 
-class Switching(msgspec.Struct):
+class SwitchState(msgspec.Struct):
     """The state that the operator shares with the checkers.
 
     Attributes:
         units: All units.
         pause_ms: The average pause between two orders.
         changed_ms: The last time when a change was ordered or still in flight.
-        opened: How many openings were ordered.
+        opened_count: How many openings were ordered.
     """
 
     units: tuple[str, ...]
     pause_ms: int
     changed_ms: int | None = None
-    opened: int = 0
+    opened_count: int = 0
 
 
 class Switcher(ScriptedClient):
@@ -57,43 +57,43 @@ class Switcher(ScriptedClient):
         chance: Random,
         *,
         addresses: Mapping[str, str],
-        switching: Switching,
+        switch_state: SwitchState,
         is_over: Callable[[], bool],
     ) -> None:
         super().__init__(name, name_servers, chance)
         self._addresses = addresses
-        self._switching = switching
+        self._switch_state = switch_state
         self._is_over = is_over
 
     def started(self) -> None:
         """Start after a pause."""
-        self._rest()
+        self._pause()
 
-    def _rest(self) -> None:
-        self.after(self.chance.randrange(2 * self._switching.pause_ms), self._work)
+    def _pause(self) -> None:
+        self.after(self.chance.randrange(2 * self._switch_state.pause_ms), self._run_change)
 
-    def _work(self) -> None:
+    def _run_change(self) -> None:
         if not self._is_over():
-            self.run(self._order(), self._rest)
+            self.run(self._change_switch(), self._pause)
 
-    def _order(self) -> Script:
-        known = yield from read_switch(self._name_servers.addresses)
-        if known is None:
+    def _change_switch(self) -> Script:
+        current = yield from read_switch(self._name_servers.addresses)
+        if current is None:
             return
         try:
-            wanted = self._choose(known)
+            changed = self._choose(current)
         except SwitchRefused:
             return  # The unit is already open, alone or as a part of something larger.
-        self._switching.changed_ms = self.now_ms
-        yield from tell_switch(self._name_servers.addresses, self._addresses, wanted)
-        self._switching.changed_ms = self.now_ms
+        self._switch_state.changed_ms = self.now_ms
+        yield from send_switch(self._name_servers.addresses, self._addresses, changed)
+        self._switch_state.changed_ms = self.now_ms
 
-    def _choose(self, known: Switch) -> Switch:
-        if known.openings and self.chance.random() < _CLOSE_SHARE:
-            return known.close(self.chance.choice(known.openings), self.now_ms)
-        unit = self.chance.choice((*self._switching.units, *self._switching.units, EVERY_UNIT))
-        self._switching.opened += 1
-        return known.open(Opening(unit), self.now_ms)
+    def _choose(self, current: DrSwitch) -> DrSwitch:
+        if current.openings and self.chance.random() < _CLOSE_SHARE:
+            return current.close(self.chance.choice(current.openings), self.now_ms)
+        unit = self.chance.choice((*self._switch_state.units, *self._switch_state.units, EVERY_UNIT))
+        self._switch_state.opened_count += 1
+        return current.open(UnitOpening(unit), self.now_ms)
 
 
 class Closer(ScriptedClient):
@@ -110,33 +110,33 @@ class Closer(ScriptedClient):
 
     def started(self) -> None:
         """Read the switch, close every opening, and repeat until none is left."""
-        self.run(self._close(), lambda: None if self.is_done else self.after(_TRY_PAUSE_MS, self.started))
+        self.run(self._close(), lambda: None if self.is_done else self.after(_RETRY_PAUSE_MS, self.started))
 
     def _close(self) -> Script:
-        known = yield from read_switch(self._name_servers.addresses)
-        if known is None:
+        current = yield from read_switch(self._name_servers.addresses)
+        if current is None:
             return
-        if not known.openings:
+        if not current.openings:
             self.is_done = True
             return
-        wanted = known
-        for opening in known.openings:
-            wanted = wanted.close(opening, self.now_ms)
-        yield from tell_switch(self._name_servers.addresses, self._addresses, wanted)
+        changed = current
+        for opening in current.openings:
+            changed = changed.close(opening, self.now_ms)
+        yield from send_switch(self._name_servers.addresses, self._addresses, changed)
 
 
-def read_switch(name_servers: Sequence[str]) -> Generator[Asking | int, Any, Switch | None]:
+def read_switch(name_servers: Sequence[str]) -> Generator[ScriptRequest | int, Any, DrSwitch | None]:
     """Ask all name servers for the switch; return the newest, or None if none answers."""
     newest, is_known = CLOSED, False
     for address in name_servers:
-        answer = yield address, Command(code=RequestCode.GET_SWITCH)
+        answer = yield address, Command(code=RequestCode.GET_DR_SWITCH)
         if not isinstance(answer, HoldfastError) and answer.code == ResponseCode.SUCCESS:
-            told, is_known = java_json.decode(answer.body, UnitState).switch, True
-            newest = told if told.is_newer(newest) else newest
+            received, is_known = java_json.decode(answer.body, UnitState).switch, True
+            newest = received if received.is_newer(newest) else newest
     return newest if is_known else None
 
 
-def tell_switch(name_servers: Sequence[str], brokers: Mapping[str, str], switch: Switch) -> Script:
+def send_switch(name_servers: Sequence[str], brokers: Mapping[str, str], switch: DrSwitch) -> Script:
     """Send the switch to every server that can be reached, name servers first."""
     for address in (*name_servers, *brokers.values()):
-        yield address, Command(code=RequestCode.SET_SWITCH, body=encode_switch(switch))
+        yield address, Command(code=RequestCode.SET_DR_SWITCH, body=encode_switch(switch))

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.sim.world.world import Violation
 
-Row = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic and logical queue."""
 
 UNSAVED_MS: Final = 15_000
@@ -32,16 +32,17 @@ class _Mark(msgspec.Struct, frozen=True):
     """The offset committed at a leader, and since when.
 
     Attributes:
-        keeper: If the leader is declared dead, the broker that has the backup of the offset since then; else empty.
+        backup_broker: If the leader is declared dead, the broker that has the backup of the offset since then; else
+            empty.
     """
 
     leader: str
     offset: int
     since_ms: int
-    keeper: str = ""
+    backup_broker: str = ""
 
 
-class _Copy(msgspec.Struct, frozen=True):
+class _Backup(msgspec.Struct, frozen=True):
     """The offset that a broker keeps as a backup for another, and since when."""
 
     generation: int
@@ -49,60 +50,62 @@ class _Copy(msgspec.Struct, frozen=True):
     since_ms: int
 
 
-class Commits:
+class CommitChecker:
     """The last known committed offsets, per group and queue."""
 
     def __init__(self) -> None:
-        self._marks: dict[Row, _Mark] = {}
-        self._copies: dict[tuple[str, Row], _Copy] = {}
+        self._marks: dict[GroupQueue, _Mark] = {}
+        self._backups: dict[tuple[str, GroupQueue], _Backup] = {}
 
-    def see(self, row: Row, offset: int | None, now_ms: int, leader: str) -> None:
+    def record(self, key: GroupQueue, offset: int | None, now_ms: int, leader: str) -> None:
         """Record the offset committed at *leader*; None if it does not know the group."""
-        mark = self._marks.get(row)
-        if mark is not None and mark.keeper and mark.leader == leader:
+        mark = self._marks.get(key)
+        if mark is not None and mark.backup_broker and mark.leader == leader:
             # It came back before another broker replaced it: the backup is not used, and it may have lost the offset.
-            del self._marks[row]
+            del self._marks[key]
             mark = None
         if mark is not None and mark.leader != leader and (offset is None or offset < mark.offset):
-            group, topic, queue = row
+            group, topic, queue = key
             raise Violation(
                 "a committed offset moves along",
                 f"{mark.leader} had {mark.offset} as committed by {group} in logical queue {queue} of {topic},"
                 f" {leader} has {offset}",
             )
         if offset is not None and (mark is None or (mark.leader, mark.offset) != (leader, offset)):
-            self._marks[row] = _Mark(leader, offset, now_ms)
+            self._marks[key] = _Mark(leader, offset, now_ms)
 
-    def see_copy(self, row: Row, generation: int, offset: int, now_ms: int, keeper: str) -> None:
+    def record_backup(self, key: GroupQueue, generation: int, offset: int, now_ms: int, backup_broker: str) -> None:
         """Record the offset that *keeper* received as a backup from the leader of *generation*."""
-        copy = self._copies.get((keeper, row))
-        if copy is None or (copy.generation, copy.offset) != (generation, offset):
-            self._copies[keeper, row] = _Copy(generation, offset, now_ms)
+        backup = self._backups.get((backup_broker, key))
+        if backup is None or (backup.generation, backup.offset) != (generation, offset):
+            self._backups[backup_broker, key] = _Backup(generation, offset, now_ms)
 
-    def expect(self, row: Row, generation: int, leader: str, keeper: str) -> None:
+    def expect_backup(self, key: GroupQueue, generation: int, leader: str, backup_broker: str) -> None:
         """Record that *leader* is dead: the next leader must know the offset in the backup of *keeper*."""
-        copy = self._copies.get((keeper, row))
-        if copy is not None and copy.generation == generation:
-            self._marks[row] = _Mark(leader, copy.offset, copy.since_ms, keeper)
+        backup = self._backups.get((backup_broker, key))
+        if backup is not None and backup.generation == generation:
+            self._marks[key] = _Mark(leader, backup.offset, backup.since_ms, backup_broker)
 
-    def pass_over(self, row: Row, leader: str) -> None:
+    def record_forced_open(self, key: GroupQueue, leader: str) -> None:
         """Record that *leader* opened the queue by force: it need not know what the old leader knew."""
-        mark = self._marks.get(row)
+        mark = self._marks.get(key)
         if mark is not None and mark.leader != leader:
-            del self._marks[row]
+            del self._marks[key]
 
-    def forgive(self, broker: str, saved_ms: int) -> None:
+    def allow_loss(self, broker: str, saved_ms: int) -> None:
         """Record that *broker* ended: it may forget offsets and backups that it learned after *saved_ms*."""
         self._marks = {
-            row: mark
-            for row, mark in self._marks.items()
-            if broker not in {mark.leader, mark.keeper} or mark.since_ms <= saved_ms
+            key: mark
+            for key, mark in self._marks.items()
+            if broker not in {mark.leader, mark.backup_broker} or mark.since_ms <= saved_ms
         }
-        self._copies = {
-            place: copy for place, copy in self._copies.items() if broker != place[0] or copy.since_ms <= saved_ms
+        self._backups = {
+            backup_key: backup
+            for backup_key, backup in self._backups.items()
+            if broker != backup_key[0] or backup.since_ms <= saved_ms
         }
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Record that offsets have lost their meaning."""
         self._marks.clear()
-        self._copies.clear()
+        self._backups.clear()

@@ -17,7 +17,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.sim.world.world import Violation
 
 
-class Place(NamedTuple):
+class QueueOffset(NamedTuple):
     """A message's place in the numbers that clients use; in a static topic these are logical."""
 
     broker: str
@@ -29,59 +29,59 @@ class Place(NamedTuple):
         return f"{self.broker}/{self.topic}/{self.queue_id}@{self.offset}"
 
 
-class Spot(NamedTuple):
+class LogPosition(NamedTuple):
     """A message's position on disk: the address of the broker whose log holds it, and the byte position."""
 
-    home: str
+    address: str
     position: int
 
     def __str__(self) -> str:
-        return f"{self.home}+{self.position}"
+        return f"{self.address}+{self.position}"
 
 
-Holes = Callable[[MessageQueue, int, int], bool]
+RangeTest = Callable[[MessageQueue, int, int], bool]
 """Returns whether a range of offsets of a logical queue may have no message."""
 
-NARROW: Final = 100_000
+LISTED_RANGE_MAX: Final = 100_000
 """Only the gap of a forced move has more empty offsets than this; such a gap is not recorded offset by offset."""
 
-_NOTHING: Final = ("(nothing)", Spot("", -1))
+_NO_MESSAGE: Final = ("(nothing)", LogPosition("", -1))
 
 
 class _Loss(NamedTuple):
     """The end of a log that a power cut may have taken: the broker, the first lost position, and the time."""
 
-    home: str
+    address: str
     position: int
     lost_ms: int
 
 
-class Places:
+class OffsetIdentityChecker:
     """The message seen at each place.
 
     Attributes:
-        holed: Brokers that lost power, and may have empty offsets since.
+        power_lost: Brokers that lost power, and may have empty offsets since.
         logical: The broker names under which clients know logical queues.
-        find_holes: Returns whether a range of offsets of a logical queue may be empty.
-        find_gaps: Returns whether a range of offsets may be empty because of a forced move.
+        may_have_hole: Returns whether a range of offsets of a logical queue may be empty.
+        may_have_gap: Returns whether a range of offsets may be empty because of a forced move.
     """
 
     def __init__(self) -> None:
-        self.holed: set[str] = set()
+        self.power_lost: set[str] = set()
         self.logical: frozenset[str] = frozenset()
-        self.find_holes: Holes = lambda _queue, _start, _end: False
-        self.find_gaps: Holes = lambda _queue, _start, _end: False
-        self._seen: dict[Place, tuple[str, Spot]] = {}
+        self.may_have_hole: RangeTest = lambda _queue, _start, _end: False
+        self.may_have_gap: RangeTest = lambda _queue, _start, _end: False
+        self._messages: dict[QueueOffset, tuple[str, LogPosition]] = {}
         self._losses: list[_Loss] = []
 
-    def see_row(
+    def record_answer(
         self,
         queue: MessageQueue,
         start: int,
-        row: Iterable[tuple[int, str, Spot]],
+        messages: Iterable[tuple[int, str, LogPosition]],
         end: int,
         *,
-        asked_ms: int | None = None,
+        requested_ms: int | None = None,
     ) -> list[range]:
         """Record the messages of one answer: (offset, uid, spot) of everything in [start, end).
 
@@ -89,59 +89,68 @@ class Places:
         """
         empty: list[range] = []
         expected = start
-        for offset, uid, spot in row:
-            empty += self._skip(queue, expected, offset)
-            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), uid, spot, asked_ms=asked_ms)
+        for offset, uid, log_position in messages:
+            empty += self._record_empty(queue, expected, offset)
+            self.record(
+                QueueOffset(queue.broker_name, queue.topic, queue.queue_id, offset),
+                uid,
+                log_position,
+                requested_ms=requested_ms,
+            )
             expected = offset + 1
-        empty += self._skip(queue, expected, end)
+        empty += self._record_empty(queue, expected, end)
         return empty
 
-    def has_holes(self, broker: str) -> bool:
+    def may_be_torn(self, broker: str) -> bool:
         """Return whether messages under that broker name may have been torn by a power loss."""
-        return broker in self.holed or (broker in self.logical and bool(self.holed))
+        return broker in self.power_lost or (broker in self.logical and bool(self.power_lost))
 
-    def may_lack(self, queue: MessageQueue, start: int, end: int) -> bool:
+    def may_be_empty(self, queue: MessageQueue, start: int, end: int) -> bool:
         """Return whether there may be no message in a range of offsets."""
         if queue.broker_name in self.logical:
-            return end >= start and self.find_holes(queue, start, end)
-        return end >= start and queue.broker_name in self.holed
+            return end >= start and self.may_have_hole(queue, start, end)
+        return end >= start and queue.broker_name in self.power_lost
 
-    def _skip(self, queue: MessageQueue, start: int, end: int) -> list[range]:
+    def _record_empty(self, queue: MessageQueue, start: int, end: int) -> list[range]:
         if start == end:
             return []
-        if not self.may_lack(queue, start, end):
+        if not self.may_be_empty(queue, start, end):
             raise Violation(
                 "offsets are contiguous",
                 f"{queue.broker_name}/{queue.topic}/{queue.queue_id}: offset {end} comes where {start} is expected",
             )
-        if end - start < NARROW:
+        if end - start < LISTED_RANGE_MAX:
             for offset in range(start, end):
-                self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), *_NOTHING)
+                self.record(QueueOffset(queue.broker_name, queue.topic, queue.queue_id, offset), *_NO_MESSAGE)
         return [range(start, end)]
 
-    def see(self, place: Place, uid: str, spot: Spot, *, asked_ms: int | None = None) -> None:
+    def record(
+        self, queue_offset: QueueOffset, uid: str, log_position: LogPosition, *, requested_ms: int | None = None
+    ) -> None:
         """Record that *uid* was read or acknowledged at *place*, in answer to a request of *asked_ms*, or of now."""
-        if asked_ms is not None and self.may_be_lost(spot, asked_ms):
+        if requested_ms is not None and self.may_be_lost(log_position, requested_ms):
             return
-        known = self._seen.setdefault(place, (uid, spot))
-        if known != (uid, spot):
+        known = self._messages.setdefault(queue_offset, (uid, log_position))
+        if known != (uid, log_position):
             raise Violation(
                 "an offset is never used twice",
-                f"{place} was {known[0]} at {known[1]} and is now {uid} at {spot}",
+                f"{queue_offset} was {known[0]} at {known[1]} and is now {uid} at {log_position}",
             )
 
-    def may_be_lost(self, spot: Spot, asked_ms: int) -> bool:
+    def may_be_lost(self, log_position: LogPosition, requested_ms: int) -> bool:
         """Return whether the answer to a request of *asked_ms* may describe a record that was lost since."""
         return any(
-            spot.home == loss.home and spot.position >= loss.position and asked_ms <= loss.lost_ms
+            log_position.address == loss.address
+            and log_position.position >= loss.position
+            and requested_ms <= loss.lost_ms
             for loss in self._losses
         )
 
-    def forgive(self, home: str, position: int, now_ms: int) -> None:
+    def allow_loss(self, address: str, position: int, now_ms: int) -> None:
         """Forget everything seen from *position* on in the log at *home*, whose end may be lost."""
-        self._losses.append(_Loss(home, position, now_ms))
-        self._seen = {
-            place: (uid, spot)
-            for place, (uid, spot) in self._seen.items()
-            if spot.home != home or spot.position < position
+        self._losses.append(_Loss(address, position, now_ms))
+        self._messages = {
+            queue_offset: (uid, log_position)
+            for queue_offset, (uid, log_position) in self._messages.items()
+            if log_position.address != address or log_position.position < position
         }

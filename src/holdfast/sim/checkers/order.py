@@ -6,22 +6,24 @@ first time, every number before it has been seen.
 
 from __future__ import annotations
 
-from holdfast.sim.world.workload import Job
+from holdfast.sim.world.workload import PlannedMessage
 from holdfast.sim.world.world import Violation
 
 
-class Order:
+class OrderChecker:
     """The progress of each group with each key."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], int] = {}
 
-    def consumed(self, group: str, job: Job) -> None:
+    def consumed(self, group: str, planned: PlannedMessage) -> None:
         """Record that *group* begins to consume *job*."""
-        if job.key is None:
+        if planned.key is None:
             return
-        known = self._next.get((group, job.key), 0)
-        if job.number > known:
-            raise Violation("order per key", f"{group} got number {job.number} of key {job.key} before number {known}")
-        if job.number == known:
-            self._next[group, job.key] = known + 1
+        expected = self._next.get((group, planned.key), 0)
+        if planned.number > expected:
+            raise Violation(
+                "order per key", f"{group} got number {planned.number} of key {planned.key} before number {expected}"
+            )
+        if planned.number == expected:
+            self._next[group, planned.key] = expected + 1

@@ -11,21 +11,21 @@ from holdfast.nameserver.core import NameServer
 from holdfast.sim.world.world import Violation
 
 
-class Reports:
+class ReportChecker:
     """The last known records of every name server.
 
     Args:
-        find: Returns every name server that is up.
+        find_running: Returns every name server that is up.
     """
 
-    def __init__(self, find: Callable[[], Mapping[str, NameServer]]) -> None:
-        self._find = find
-        self._known: dict[str, tuple[NameServer, dict[tuple[str, str], int]]] = {}
+    def __init__(self, find_running: Callable[[], Mapping[str, NameServer]]) -> None:
+        self._find_running = find_running
+        self._previous: dict[str, tuple[NameServer, dict[tuple[str, str], int]]] = {}
 
     def check(self) -> None:
         """Compare the records of all name servers with the last check. A restarted name server starts afresh."""
-        for name, server in self._find().items():
-            known = self._known.get(name)
+        for name, server in self._find_running().items():
+            known = self._previous.get(name)
             before = known[1] if known is not None and known[0] is server else {}
             epochs = {
                 (topic, broker): report.mapping.epoch
@@ -38,13 +38,13 @@ class Reports:
                         "a registration never goes back",
                         f"{name} knew {broker} at epoch {before[topic, broker]} of {topic}, and now at {epoch}",
                     )
-            self._known[name] = (server, epochs)
+            self._previous[name] = (server, epochs)
 
     def find_unfinished(self) -> list[str]:
         """Return the topics that are not fully served, each with the reasons."""
         return [
             f"{name}: {topic.name}: {'; '.join(topic.reasons) or 'not served'}"
-            for name, server in self._find().items()
+            for name, server in self._find_running().items()
             for topic in server.routes.static.topics.values()
             if topic.reasons or topic.served is None
         ]

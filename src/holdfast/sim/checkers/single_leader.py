@@ -18,36 +18,37 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.broker.assembly import Rooms
+from holdfast.broker.assembly import Components
 from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.world.world import Violation
 
-Key = tuple[str, int]
+QueueKey = tuple[str, int]
 """Topic and logical queue."""
 
 
-class _Seen(msgspec.Struct):
+class _BrokerState(msgspec.Struct):
     """The queues that one process held open when it was last inspected.
 
     Attributes:
         turns: How many events it had handled.
-        waits: It holds requests back or has sealed a queue, so it is inspected again after every event that it handles.
+        must_recheck: It holds requests back or has sealed a queue, so it is inspected again after every event that it
+            handles.
     """
 
-    rooms: Rooms
+    components: Components
     turns: int
     version: int
-    waits: bool
-    held: tuple[Key, ...]
+    must_recheck: bool
+    open_queues: tuple[QueueKey, ...]
 
 
-class Heads:
+class LeaderChecker:
     """Tracks the leader of every logical queue.
 
     Args:
-        find: Returns the components of every broker that is up.
+        find_running: Returns the components of every broker that is up.
         count_turns: Returns how many events a broker has handled, since nothing else changes its records. Without it,
             any step may have changed every broker.
 
@@ -57,100 +58,100 @@ class Heads:
     """
 
     def __init__(
-        self, find: Callable[[], Mapping[str, Rooms]], count_turns: Callable[[str], int] | None = None
+        self, find_running: Callable[[], Mapping[str, Components]], count_turns: Callable[[str], int] | None = None
     ) -> None:
         steps = itertools.count()
         self.on_leader: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
-        self._find = find
+        self._find_running = find_running
         self._count_turns = count_turns or (lambda _name: next(steps))
-        self._holders: dict[Key, str] = {}
-        self._seen: dict[str, _Seen] = {}
-        self._led: dict[Key, dict[str, LogicalQueue]] = {}  # By broker that claims to lead it.
+        self._open_brokers: dict[QueueKey, str] = {}
+        self._states: dict[str, _BrokerState] = {}
+        self._queues_by_leader: dict[QueueKey, dict[str, LogicalQueue]] = {}  # By broker that claims to lead it.
         self._moves: dict[str, str] = {}
 
     # After every step.
 
     def check(self) -> None:
         """Inspect every broker that changed."""
-        up = self._find()
-        gone = self._seen.keys() - up.keys()
+        up = self._find_running()
+        gone = self._states.keys() - up.keys()
         changed = bool(gone)
         for name in sorted(gone):
-            del self._seen[name]
-        for name, rooms in up.items():
-            seen, turns = self._seen.get(name), self._count_turns(name)
-            if seen is None or seen.rooms is not rooms:
+            del self._states[name]
+        for name, components in up.items():
+            seen, turns = self._states.get(name), self._count_turns(name)
+            if seen is None or seen.components is not components:
                 self._forget(name)
                 seen = None
             elif seen.turns == turns:
                 continue
-            waits = bool(rooms.relaying.moving or rooms.relaying.unsure)
-            if seen is None or seen.version != rooms.mappings.version or waits or seen.waits:
-                self._seen[name] = self._look(name, rooms, turns)
+            must_recheck = bool(components.relay.moving or components.relay.suspended)
+            if seen is None or seen.version != components.mappings.version or must_recheck or seen.must_recheck:
+                self._states[name] = self._inspect(name, components, turns)
                 changed = True
         if changed:
-            self._compare()
+            self._check_single_open()
 
     def _forget(self, name: str) -> None:
         """Forget what a restarted broker led: a power cut may have taken its unsynced records."""
-        for led in self._led.values():
-            led.pop(name, None)
+        for by_leader in self._queues_by_leader.values():
+            by_leader.pop(name, None)
 
-    def _look(self, name: str, rooms: Rooms, turns: int) -> _Seen:
-        mappings, is_held = rooms.mappings, rooms.relaying.is_held
-        waits, held = bool(rooms.relaying.moving or rooms.relaying.unsure), []
+    def _inspect(self, name: str, components: Components, turns: int) -> _BrokerState:
+        mappings, is_blocked = components.mappings, components.relay.is_held
+        must_recheck, open_queues = bool(components.relay.moving or components.relay.suspended), []
         for topic, mapping in mappings.topics().items():
             for number, queue in mapping.queues.items():
                 key = (topic, number)
-                state = mappings.place(topic, number).state
-                waits = waits or state == "sealed"
-                if state == "open" and not is_held(key):
-                    held.append(key)
-                led = self._led.setdefault(key, {})
+                state = mappings.placement(topic, number).state
+                must_recheck = must_recheck or state == "sealed"
+                if state == "open" and not is_blocked(key):
+                    open_queues.append(key)
+                by_leader = self._queues_by_leader.setdefault(key, {})
                 if queue.leader.broker == name and queue.leader.is_decided:
-                    led[name] = queue
-                    if all(known.generation <= queue.generation for known in led.values()):
+                    by_leader[name] = queue
+                    if all(known.generation <= queue.generation for known in by_leader.values()):
                         self.on_leader(topic, number, name)
                 else:
-                    led.pop(name, None)
-                _judge_ends(topic, queue, name, rooms)
+                    by_leader.pop(name, None)
+                _check_segment_ends(topic, queue, name, components)
         for move in mappings.moves().values():
             if move.move.source == name:
                 self._moves[move.move.id] = move.move.state
-        return _Seen(rooms, turns, mappings.version, waits, tuple(sorted(held)))
+        return _BrokerState(components, turns, mappings.version, must_recheck, tuple(sorted(open_queues)))
 
-    def _compare(self) -> None:
-        holder: dict[Key, str] = {}
-        for name, seen in self._seen.items():
-            for key in seen.held:
-                if key in holder:
+    def _check_single_open(self) -> None:
+        open_brokers: dict[QueueKey, str] = {}
+        for name, state in self._states.items():
+            for key in state.open_queues:
+                if key in open_brokers:
                     generations = [
-                        f"{other} at generation {self._seen[other].rooms.mappings.place(*key).generation}"
-                        for other in (holder[key], name)
+                        f"{other} at generation {self._states[other].components.mappings.placement(*key).generation}"
+                        for other in (open_brokers[key], name)
                     ]
                     raise Violation(
                         "one open segment", f"logical queue {key[1]} of {key[0]} is open on {' and '.join(generations)}"
                     )
-                holder[key] = name
-        before, self._holders = self._holders, holder
-        for key, name in holder.items():
+                open_brokers[key] = name
+        before, self._open_brokers = self._open_brokers, open_brokers
+        for key, name in open_brokers.items():
             if before.get(key) != name:
-                self._judge_opening(key)
+                self._check_sealed_before(key)
 
-    def _judge_opening(self, key: Key) -> None:
+    def _check_sealed_before(self, key: QueueKey) -> None:
         """Check that the old leader, if it is up, has sealed the queue durably: no power cut may undo that."""
         queue = self.find_queue(*key)
-        homes = () if queue is None else queue.segments
-        old = homes[-2] if len(homes) > 1 else None
-        source = None if old is None else self._seen.get(old.broker)
+        segments = () if queue is None else queue.segments
+        old = segments[-2] if len(segments) > 1 else None
+        source = None if old is None else self._states.get(old.broker)
         if old is None or source is None or old.forced:
             return
-        record = source.rooms.mappings.announced().get(key[0])
+        record = source.components.mappings.announced().get(key[0])
         known = None if record is None or key[1] not in record.queues else record.queues[key[1]].find(old.generation)
         if known is not None and known.is_open:
             raise Violation(
                 "opened when granted",
-                f"logical queue {key[1]} of {key[0]} is open on {homes[-1].broker}, and not sealed on the disk of"
+                f"logical queue {key[1]} of {key[0]} is open on {segments[-1].broker}, and not sealed on the disk of"
                 f" {old.broker}",
             )
 
@@ -162,7 +163,9 @@ class Heads:
 
     def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
         """Return a logical queue as its newest leader recorded it."""
-        return max(self._led.get((topic, number), {}).values(), key=lambda queue: queue.generation, default=None)
+        return max(
+            self._queues_by_leader.get((topic, number), {}).values(), key=lambda queue: queue.generation, default=None
+        )
 
     def was_forced(self, topic: str, number: int) -> bool:
         """Return whether the leader of a queue opened it by force, because the old leader could not be reached."""
@@ -173,33 +176,33 @@ class Heads:
 
     def leaders(self, topic: str) -> dict[int, str]:
         """Return the real leader of each queue of *topic*."""
-        queues = {number: self.find_queue(name, number) for name, number in self._led if name == topic}
+        queues = {number: self.find_queue(name, number) for name, number in self._queues_by_leader if name == topic}
         return {number: queue.leader.broker for number, queue in queues.items() if queue is not None}
 
-    def heads(self, topic: str) -> dict[int, str]:
+    def open_brokers(self, topic: str) -> dict[int, str]:
         """Return the broker that holds each queue of *topic* open now."""
-        return {key[1]: name for key, name in self._holders.items() if key[0] == topic}
+        return {key[1]: name for key, name in self._open_brokers.items() if key[0] == topic}
 
-    def may_lack(self, queue: MessageQueue, start: int, end: int, holed: set[str]) -> bool:
+    def may_be_empty(self, queue: MessageQueue, start: int, end: int, power_lost: set[str]) -> bool:
         """Return whether offsets of a logical queue may have no message.
 
         They may in the gap of a forced move, and inside a segment whose broker lost power.
         """
         known = self.find_queue(queue.topic, queue.queue_id)
-        homes = [home for home in known.segments if home.is_decided] if known is not None else []
-        if not homes:
+        segments = [segment for segment in known.segments if segment.is_decided] if known is not None else []
+        if not segments:
             return False
         # Segments that never held a message are removed from the list at some time.
-        at = start if start >= homes[0].first or homes[0].cut else homes[0].first
+        at = start if start >= segments[0].first or segments[0].is_detached else segments[0].first
         while at < end:
-            place = max((place for place, home in enumerate(homes) if home.first <= at), default=None)
-            if place is None:
+            index = max((index for index, segment in enumerate(segments) if segment.first <= at), default=None)
+            if index is None:
                 return False
-            home, following = homes[place], homes[place + 1 : place + 2]
-            if home.forced and following and (home.last is None or at >= home.last):
+            segment, following = segments[index], segments[index + 1 : index + 2]
+            if segment.forced and following and (segment.logical_end is None or at >= segment.logical_end):
                 at = following[0].first
-            elif home.broker in holed and (home.last is None or at < home.last):
-                at = end if home.last is None else home.last
+            elif segment.broker in power_lost and (segment.logical_end is None or at < segment.logical_end):
+                at = end if segment.logical_end is None else segment.logical_end
             else:
                 return False
         return True
@@ -209,8 +212,8 @@ class Heads:
     def find_unresolved(self) -> list[str]:
         """Return a description of every move that is neither done nor cancelled, and of every queue in between."""
         found: list[str] = []
-        for name, rooms in self._find().items():
-            mappings = rooms.mappings
+        for name, components in self._find_running().items():
+            mappings = components.mappings
             found += [
                 f"{name}: move {state.move.id} is {state.move.state}"
                 for state in mappings.moves().values()
@@ -220,21 +223,22 @@ class Heads:
                 for number, queue in mapping.queues.items():
                     if queue.prepared is not None:
                         found.append(f"{name}: queue {number} of {topic} is prepared on {queue.prepared.broker}")
-                    state = mappings.place(topic, number).state
+                    state = mappings.placement(topic, number).state
                     if queue.leader.broker == name and state != "open":
                         found.append(f"{name}: queue {number} of {topic} is {state}")
         return found
 
 
-def _judge_ends(topic: str, queue: LogicalQueue, name: str, rooms: Rooms) -> None:
+def _check_segment_ends(topic: str, queue: LogicalQueue, name: str, components: Components) -> None:
     """Check that each sealed segment of a broker has all records before its end: readers would skip missing ones."""
-    for home in queue.readable:
-        if home.broker == name and home.is_sealed:
-            log = rooms.mappings.find_log(topic, home.queue_id)
-            end = home.start if log is None else log.next_offset
-            if end < home.end:
+    for segment in queue.readable:
+        if segment.broker == name and segment.is_sealed:
+            log = components.mappings.find_index(topic, segment.queue_id)
+            end = segment.start if log is None else log.next_offset
+            if end < segment.end:
                 raise Violation(
                     "an end is where the records end",
-                    f"generation {home.generation} of logical queue {queue.queue} of {topic} should end at {home.end}"
+                    f"generation {segment.generation} of logical queue {queue.queue} of {topic} should end at "
+                    f"{segment.end}"
                     f" on {name}, and has records up to {end}",
                 )

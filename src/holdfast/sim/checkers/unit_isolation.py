@@ -8,36 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.model.dr_switch import Switch
+from holdfast.model.dr_switch import DrSwitch
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker, mock_broker
-from holdfast.sim.checkers.ledger import Audited
+from holdfast.sim.checkers.ledger import AuditedRecord
 from holdfast.sim.world.world import Violation
 
 
-class Borders:
+class UnitIsolationChecker:
     """Records which unit each message was sent in."""
 
     def __init__(self) -> None:
-        self._homes: dict[str, str] = {}
+        self._mock_brokers: dict[str, str] = {}
 
     def attempted(self, uid: str, unit: str, queue: MessageQueue) -> None:
         """Record that a producer of *unit* sends a message to *queue*."""
         if not unit:
             return
-        home = self._homes[uid] = mock_broker(unit)
-        if queue.broker_name != home:
+        expected_broker = self._mock_brokers[uid] = mock_broker(unit)
+        if queue.broker_name != expected_broker:
             raise Violation("a producer writes in its own unit", f"{uid} of {unit} goes to {queue}")
 
-    def audit(self, records: Iterable[Audited]) -> None:
+    def audit(self, records: Iterable[AuditedRecord]) -> None:
         """Compare the recorded units with everything that is stored in static topics."""
         for record in records:
-            home = self._homes.get(record.uid)
-            if home is not None and is_mock_broker(record.place.broker) and record.place.broker != home:
-                raise Violation("a unit holds its own messages", f"{record.place} holds {record.uid}, sent to {home}")
+            expected_broker = self._mock_brokers.get(record.uid)
+            if (
+                expected_broker is not None
+                and is_mock_broker(record.queue_offset.broker)
+                and record.queue_offset.broker != expected_broker
+            ):
+                raise Violation(
+                    "a unit holds its own messages",
+                    f"{record.queue_offset} holds {record.uid}, sent to {expected_broker}",
+                )
 
 
-def find_difference(switches: dict[str, Switch]) -> str | None:
+def find_difference(switches: dict[str, DrSwitch]) -> str | None:
     """Return how the name servers' records of the openings differ; None if they agree."""
     if len(set(switches.values())) < 2:
         return None

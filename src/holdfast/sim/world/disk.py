@@ -62,14 +62,14 @@ class _Content:
         self.synced.clear()
         self.is_named = True
 
-    def crashed(self, random: Random) -> _Content:
+    def after_crash(self, random: Random) -> _Content:
         """Return the content that is left after a power loss."""
-        left = _Content(self.size, is_named=True)
-        left.modified_ms = self.modified_ms
-        left.pages = {number: bytearray(page) for number, page in self.pages.items()}
+        survivor = _Content(self.size, is_named=True)
+        survivor.modified_ms = self.modified_ms
+        survivor.pages = {number: bytearray(page) for number, page in self.pages.items()}
         for number, old in self.synced.items():
-            left.pages[number] = _torn(random, old, self.pages[number])
-        return left
+            survivor.pages[number] = _torn(random, old, self.pages[number])
+        return survivor
 
 
 def _torn(random: Random, old: bytes, new: bytearray) -> bytearray:
@@ -126,7 +126,7 @@ class SimFile:
         """Make all writes and the name durable."""
         with self._disk.call("sync", self.path):
             if not self._content.is_named:
-                self._disk.settle_folder(self.path)
+                self._disk.sync_folder(self.path)
             self._content.sync()
 
     def erase(self, start: int, end: int) -> None:
@@ -164,14 +164,14 @@ class SimDisk:
 
     def crash(self, random: Random) -> None:
         """Simulate a power loss. Open files are dead; the files that survive can be opened again."""
-        left: dict[str, _Content] = {}
+        survivors: dict[str, _Content] = {}
         for path, content in self._files.items():
             if content.is_named or random.random() < 0.5:
-                left[path] = content.crashed(random)
+                survivors[path] = content.after_crash(random)
         for path, content in self._removed.items():
-            if path not in left and random.random() < 0.5:
-                left[path] = content.crashed(random)
-        self._files = left
+            if path not in survivors and random.random() < 0.5:
+                survivors[path] = content.after_crash(random)
+        self._files = survivors
         self._removed = {}
 
     @property
@@ -186,11 +186,11 @@ class SimDisk:
                 content.sync()
             self._removed.clear()
 
-    def settle_folder(self, path: str) -> None:
+    def sync_folder(self, path: str) -> None:
         """Make removals in the folder of *path* durable: syncing a name syncs its folder."""
         folder = path.rpartition("/")[0]
-        for known in [known for known in self._removed if known.rpartition("/")[0] == folder]:
-            del self._removed[known]
+        for removed in [removed for removed in self._removed if removed.rpartition("/")[0] == folder]:
+            del self._removed[removed]
 
     def list(self, folder: str) -> list[str]:
         """Return the names in *folder*, sorted; folders end with `/`."""
@@ -221,7 +221,7 @@ class SimDisk:
             content = self._files[path] = _Content(size, is_named=reserve)
             content.modified_ms = self.now_ms
             if reserve:
-                self.settle_folder(path)
+                self.sync_folder(path)
             return SimFile(self, path, content)
 
     def read_file(self, path: str) -> bytes | None:
@@ -237,7 +237,7 @@ class SimDisk:
             content.write(0, data)
             content.sync()
             content.modified_ms = self.now_ms
-            self.settle_folder(path)
+            self.sync_folder(path)
             self._files[path] = content
 
     def rename(self, source: str, target: str) -> None:
@@ -253,10 +253,10 @@ class SimDisk:
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with everything in it."""
         with self.call("remove", path):
-            for known in [known for known in self._files if known == path or known.startswith(path + "/")]:
-                content = self._files.pop(known)
+            for removed in [removed for removed in self._files if removed == path or removed.startswith(path + "/")]:
+                content = self._files.pop(removed)
                 if content.is_named:
-                    self._removed[known] = content
+                    self._removed[removed] = content
 
     def space(self) -> tuple[int, int]:
         """Return (used bytes, total bytes), as configured."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.model.leader_planning import Move
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.leader_planning import PlannedMove
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping
 from holdfast.wire.cluster.mapping import to_detail
 from holdfast.wire.frames.codes import RequestCode
@@ -16,11 +16,11 @@ from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.admin import CreateTopicFields
 
 
-def layout_commands(
+def static_topic_commands(
     topic: str,
-    moves: Iterable[Move],
+    moves: Iterable[PlannedMove],
     records: Mapping[str, TopicMapping],
-    hosted: Mapping[str, int],
+    queue_counts: Mapping[str, int],
     epoch: int,
     *,
     attributes: str = "",
@@ -31,18 +31,20 @@ def layout_commands(
         topic: The name of the topic.
         moves: The new queues, each with its leader.
         records: By broker, its current record of the topic; empty records for a new topic.
-        hosted: By broker, its number of physical queues of the topic.
+        queue_counts: By broker, its number of physical queues of the topic.
         epoch: The epoch of the change.
         attributes: The attributes of the topic, for a broker that does not have it yet.
     """
-    counts = dict(hosted)
+    counts = dict(queue_counts)
     added = list(moves)
     total = max([record.total for record in records.values()] + [move.queue + 1 for move in added])
-    changed = {broker: record.decided() for broker, record in records.items()}
+    changed = {broker: record.without_prepared() for broker, record in records.items()}
     for move in added:
-        physical = counts[move.target]
+        physical_queue = counts[move.target]
         counts[move.target] += 1
-        changed[move.target] = changed[move.target].put(first_home(move.queue, move.target, physical))
+        changed[move.target] = changed[move.target].with_queues(
+            new_logical_queue(move.queue, move.target, physical_queue)
+        )
     return {
         broker: _command(
             msgspec.structs.replace(record, topic=topic, epoch=epoch, total=total), counts[broker], attributes

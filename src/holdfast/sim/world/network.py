@@ -52,26 +52,26 @@ class SocketOwner(Protocol):
         ...
 
 
-class Weather(msgspec.Struct):
+class NetworkConditions(msgspec.Struct):
     """The current state of the network. The nemesis changes it.
 
     Attributes:
         delay_ms: The range of the transmission time.
-        spike: The probability of a much longer transmission time.
-        cut: The probability that a read delivers only a part of the available bytes.
+        spike_probability: The probability of a much longer transmission time.
+        partial_read: The probability that a read delivers only a part of the available bytes.
     """
 
     delay_ms: tuple[int, int] = (0, 4)
-    spike: float = 0.01
+    spike_probability: float = 0.01
     spike_ms: int = 400
-    cut: float = 0.3
+    partial_read: float = 0.3
 
 
 class Socket:
     """One end of a connection.
 
     Attributes:
-        shown: `host:port` of the other end.
+        remote_address: `host:port` of the other end.
         tag: The owner's number for it.
         is_open: Whether the owner still uses it.
         buffer: Bytes that the owner sent and the other end has not received.
@@ -83,26 +83,26 @@ class Socket:
     __slots__ = (
         "buffer",
         "is_delayed",
+        "is_delivery_scheduled",
         "is_ending",
-        "is_moving",
         "is_open",
         "owner",
         "peer",
         "purpose",
-        "shown",
+        "remote_address",
         "stalled_ms",
         "tag",
     )
 
-    def __init__(self, owner: SocketOwner, shown: str) -> None:
+    def __init__(self, owner: SocketOwner, remote_address: str) -> None:
         self.owner = owner
-        self.shown = shown
+        self.remote_address = remote_address
         self.peer = self
         self.tag = 0
         self.is_open = True
         self.buffer = bytearray()
         self.is_ending = False
-        self.is_moving = False
+        self.is_delivery_scheduled = False
         self.is_delayed = False
         self.purpose = ""
         self.stalled_ms: int | None = None
@@ -112,15 +112,15 @@ class Network:
     """Every host, listener, link and connection."""
 
     def __init__(self, world: World) -> None:
-        self.weather = Weather()
+        self.conditions = NetworkConditions()
         self._world = world
         self._chance: Random = world.chance("network")
         self._listeners: dict[str, SocketOwner] = {}
         self._purposes: dict[str, str] = {}
         self._sockets: dict[Socket, None] = {}
         self._stalled: dict[Socket, None] = {}
-        self._cut: set[tuple[str, str]] = set()
-        self._dark: set[str] = set()
+        self._cut_links: set[tuple[str, str]] = set()
+        self._powered_off: set[str] = set()
         self._port = _FIRST_PORT
 
     # Calls by processes.
@@ -134,18 +134,18 @@ class Network:
         """Try to connect, and notify *owner* of the result."""
         host = address.rpartition(":")[0]
         if self._is_cut(owner.host, host):
-            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
+            self._schedule(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
         else:
-            self._later(self._delay_ms(), lambda: self._arrive(owner, address, purpose))
+            self._schedule(self._delay_ms(), lambda: self._arrive(owner, address, purpose))
 
     def _arrive(self, owner: SocketOwner, address: str, purpose: str) -> None:
         """Deliver a connection attempt to its target."""
         host = address.rpartition(":")[0]
         listener = self._listeners.get(address)
         if self._is_cut(owner.host, host) or self._is_cut(host, owner.host):
-            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
+            self._schedule(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
         elif listener is None:
-            self._later(self._delay_ms(), lambda: owner.refused(address, "connection refused", purpose))
+            self._schedule(self._delay_ms(), lambda: owner.refused(address, "connection refused", purpose))
         else:
             self._port += 1
             near = Socket(owner, address)
@@ -154,7 +154,7 @@ class Network:
             far.purpose = self._purposes[address]
             self._sockets[near] = self._sockets[far] = None
             listener.accepted(far)
-            self._later(self._delay_ms(), lambda: self._establish(near, address, purpose))
+            self._schedule(self._delay_ms(), lambda: self._establish(near, address, purpose))
 
     @staticmethod
     def _establish(near: Socket, address: str, purpose: str) -> None:
@@ -167,50 +167,50 @@ class Network:
         """Send *data*. Data sent on a closed or closing socket is lost."""
         if socket.is_open and data:
             socket.buffer += data
-            self._move(socket)
+            self._schedule_delivery(socket)
 
     def close(self, socket: Socket) -> None:
         """Close after the buffered bytes were sent. The owner is notified, as of any other close."""
         if socket.is_open:
-            self._end(socket, "closed here")
+            self._close_end(socket, "closed here")
 
     def kill(self, owner: SocketOwner) -> None:
         """End a process: its kernel closes its sockets. The bytes it sent last may be lost."""
-        for socket in self._of(owner):
+        for socket in self._detach_sockets(owner):
             socket.is_open = False
             if self._chance.random() < 0.5:
                 socket.buffer.clear()
             socket.is_ending = True
-            self._move(socket)
+            self._schedule_delivery(socket)
 
     def power_off(self, owner: SocketOwner) -> None:
         """End a host: all its connections are gone, and no peer is notified."""
-        for socket in self._of(owner):
+        for socket in self._detach_sockets(owner):
             socket.is_open = False
             socket.buffer.clear()
             self._forget(socket)
-        self._dark.add(owner.host)
+        self._powered_off.add(owner.host)
 
     def power_on(self, host: str) -> None:
         """Restore the power of a host."""
-        self._dark.discard(host)
-        self._resume()
+        self._powered_off.discard(host)
+        self._retry_stalled()
 
-    def _of(self, owner: SocketOwner) -> list[Socket]:
+    def _detach_sockets(self, owner: SocketOwner) -> list[Socket]:
         """Return the open sockets of a process that ends, and stop accepting connections for it."""
         self._listeners = {address: other for address, other in self._listeners.items() if other is not owner}
         return [socket for socket in self._sockets if socket.owner is owner and socket.is_open]
 
     # Calls by the nemesis.
 
-    def cut(self, source: str, target: str) -> None:
+    def cut_link(self, source: str, target: str) -> None:
         """Stop all traffic from one host to another."""
-        self._cut.add((source, target))
+        self._cut_links.add((source, target))
 
     def mend(self, links: Iterable[tuple[str, str]] | None = None) -> None:
         """Restore all links, or only *links*."""
-        self._cut -= set(links) if links is not None else set(self._cut)
-        self._resume()
+        self._cut_links -= set(links) if links is not None else set(self._cut_links)
+        self._retry_stalled()
 
     def connections(self) -> list[Socket]:
         """Return both ends of every connection that both ends consider open."""
@@ -231,20 +231,20 @@ class Network:
         def end() -> None:
             socket.is_delayed = False
             if socket in self._sockets:
-                self._move(socket)
+                self._schedule_delivery(socket)
 
-        self._later(span_ms, end)
+        self._schedule(span_ms, end)
 
     # Transmission.
 
-    def _move(self, socket: Socket) -> None:
-        if not socket.is_moving:
-            socket.is_moving = True
-            self._later(self._delay_ms(), lambda: self._deliver(socket))
+    def _schedule_delivery(self, socket: Socket) -> None:
+        if not socket.is_delivery_scheduled:
+            socket.is_delivery_scheduled = True
+            self._schedule(self._delay_ms(), lambda: self._deliver(socket))
 
     def _deliver(self, socket: Socket) -> None:
         """Deliver some of a socket's buffered bytes to the other end."""
-        socket.is_moving = False
+        socket.is_delivery_scheduled = False
         peer = socket.peer
         if socket not in self._sockets or socket.is_delayed:
             return
@@ -260,17 +260,17 @@ class Network:
             return
         if socket.buffer:
             size = len(socket.buffer)
-            if size > 1 and self._chance.random() < self.weather.cut:
+            if size > 1 and self._chance.random() < self.conditions.partial_read:
                 size = self._chance.randrange(1, size)
             data = bytes(socket.buffer[:size])
             del socket.buffer[:size]
             peer.owner.received(peer, data)
         if socket.buffer:
-            self._move(socket)
+            self._schedule_delivery(socket)
         elif socket.is_ending:
             self._forget(socket)
             if peer.is_open:
-                self._end(peer, "closed by the other end")
+                self._close_end(peer, "closed by the other end")
 
     def _stall(self, socket: Socket) -> None:
         """Hold back bytes until the link is mended, or give up after a while."""
@@ -283,39 +283,39 @@ class Network:
                     socket.buffer.clear()
                     self._reset(socket, "timed out")
 
-            self._later(self._chance.randrange(10_000, 60_000), give_up)
+            self._schedule(self._chance.randrange(10_000, 60_000), give_up)
 
-    def _resume(self) -> None:
-        waiting, self._stalled = self._stalled, {}
-        for socket in waiting:
-            self._move(socket)
+    def _retry_stalled(self) -> None:
+        stalled, self._stalled = self._stalled, {}
+        for socket in stalled:
+            self._schedule_delivery(socket)
 
-    def _end(self, socket: Socket, reason: str) -> None:
+    def _close_end(self, socket: Socket, reason: str) -> None:
         """Close one end in order: the other end sees the close after the last byte."""
         socket.is_open = False
         socket.is_ending = True
-        self._later(0, lambda: socket.owner.closed(socket, reason))
-        self._move(socket)
+        self._schedule(0, lambda: socket.owner.closed(socket, reason))
+        self._schedule_delivery(socket)
 
     def _reset(self, socket: Socket, reason: str) -> None:
         """Close one end without notifying the other."""
         self._forget(socket)
         if socket.is_open:
             socket.is_open = False
-            self._later(self._delay_ms(), lambda: socket.owner.closed(socket, reason))
+            self._schedule(self._delay_ms(), lambda: socket.owner.closed(socket, reason))
 
     def _forget(self, socket: Socket) -> None:
         self._sockets.pop(socket, None)
         self._stalled.pop(socket, None)
 
     def _is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cut or source in self._dark or target in self._dark
+        return (source, target) in self._cut_links or source in self._powered_off or target in self._powered_off
 
     def _delay_ms(self) -> int:
-        weather = self.weather
-        if weather.spike and self._chance.random() < weather.spike:
-            return self._chance.randrange(weather.spike_ms)
-        return self._chance.randint(*weather.delay_ms)
+        conditions = self.conditions
+        if conditions.spike_probability and self._chance.random() < conditions.spike_probability:
+            return self._chance.randrange(conditions.spike_ms)
+        return self._chance.randint(*conditions.delay_ms)
 
-    def _later(self, delay_ms: int, action: Action) -> None:
+    def _schedule(self, delay_ms: int, action: Action) -> None:
         self._world.schedule(action, delay_ms=delay_ms)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, MessageMix
 
 FAULTS: Final = (
     "kill",
@@ -35,20 +35,20 @@ UNIT_FAULTS: Final = ("sever", "lose unit")
 DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
         faults: The kinds of faults; listing a kind twice doubles its frequency. Empty in a calm run.
-        pause_ms: The average pause between two faults.
+        fault_pause_ms: The average pause between two faults.
         static: The topics that have logical queues, *queues* of them at first.
         operators: How many operators move queues concurrently.
-        order_pause_ms: The average pause of an operator between two orders.
+        operator_pause_ms: The average pause of an operator between two orders.
         old_producers: How many producers do not support mappings.
         old_consumers: How many members of each group do not support mappings.
-        grows: Whether static topics get more queues.
-        leases: Whether leaders of logical queues need leases, and are replaced automatically when these expire.
-        resets: Whether an operator resets the offsets of a group in static topics, forward and back.
+        growth_enabled: Whether static topics get more queues.
+        leases_enabled: Whether leaders of logical queues need leases, and are replaced automatically when these expire.
+        resets_enabled: Whether an operator resets the offsets of a group in static topics, forward and back.
         units: The clusters, each with its own static topics, to which brokers and clients are assigned. Empty: all
             brokers form one cluster.
         switch_pause_ms: The average pause of the operator that opens units to each other and closes them.
@@ -63,29 +63,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hot_window: int = 1 << 40
     checkpoint_interval_ms: int = 3_000
     producers: int = 2
-    workers: int = 2
-    orderlies: int = 2
+    concurrent_consumers: int = 2
+    ordered_consumers: int = 2
     messages: int = 150
     storm_ms: int = 60_000
     faults: tuple[str, ...] = ()
-    pause_ms: int = 4_000
-    taste: Taste = Taste()
+    fault_pause_ms: int = 4_000
+    message_mix: MessageMix = MessageMix()
     static: tuple[str, ...] = ()
     operators: int = 0
-    order_pause_ms: int = 3_000
+    operator_pause_ms: int = 3_000
     old_producers: int = 0
     old_consumers: int = 0
-    grows: bool = False
-    leases: bool = False
-    resets: bool = False
+    growth_enabled: bool = False
+    leases_enabled: bool = False
+    resets_enabled: bool = False
     units: tuple[str, ...] = ()
     switch_pause_ms: int = 6_000
 
 
-def draw_plan(chance: Random) -> Plan:
+def draw_plan(chance: Random) -> RunPlan:
     """Draw the plan of a run."""
     faults = _draw_faults(chance)
-    plan = Plan(
+    plan = RunPlan(
         name_servers=chance.choice((1, 1, 2)),
         brokers=chance.choice((1, 2, 2, 3)),
         flush="sync" if chance.random() < 0.75 else "async",
@@ -94,13 +94,13 @@ def draw_plan(chance: Random) -> Plan:
         queue_file_entries=chance.choice((10, 50, 300)),
         hot_window=chance.choice((0, 8 * 1024, 1 << 40)),
         producers=chance.randint(1, 3),
-        workers=chance.randint(1, 3),
-        orderlies=chance.randint(1, 3),
+        concurrent_consumers=chance.randint(1, 3),
+        ordered_consumers=chance.randint(1, 3),
         messages=chance.choice((60, 150, 300, 500)),
         storm_ms=chance.choice((20_000, 40_000, 80_000)),
         faults=faults,
-        pause_ms=chance.choice((1_500, 4_000, 8_000)),
-        taste=Taste(
+        fault_pause_ms=chance.choice((1_500, 4_000, 8_000)),
+        message_mix=MessageMix(
             delayed=chance.choice((0.0, 0.15)),
             transactions=chance.choice((0.0, 0.2)),
             failing=chance.choice((0.0, 0.1)),
@@ -111,23 +111,23 @@ def draw_plan(chance: Random) -> Plan:
     )
     if chance.random() < 0.5:
         plan = _draw_leases(_draw_static(plan, chance), chance)
-        plan = msgspec.structs.replace(plan, resets=chance.random() < 0.3)
-    return _draw_units(_draw_whole_batches(plan, chance), chance)
+        plan = msgspec.structs.replace(plan, resets_enabled=chance.random() < 0.3)
+    return _draw_units(_draw_inner_batches(plan, chance), chance)
 
 
-def _draw_static(plan: Plan, chance: Random) -> Plan:
+def _draw_static(plan: RunPlan, chance: Random) -> RunPlan:
     """Return the plan with logical queues, and operators that move them."""
     faults = plan.faults
     if faults:
         faults += tuple(chance.sample(MOVE_FAULTS, chance.randint(0, 3)))
     old_producers = chance.choice((0, 0, 0, 1, plan.producers))
     old_consumers = chance.choice((0, 0, 0, 1))
-    taste = plan.taste
+    message_mix = plan.message_mix
     if old_producers:
         # The leader of a queue stores its half messages, and only that broker can ask their sender.
-        taste = msgspec.structs.replace(taste, transactions=0.0)
+        message_mix = msgspec.structs.replace(message_mix, transactions=0.0)
     if old_consumers:
-        taste = msgspec.structs.replace(taste, failing=0.0, poisoned=0.0)
+        message_mix = msgspec.structs.replace(message_mix, failing=0.0, poisoned=0.0)
     return msgspec.structs.replace(
         plan,
         brokers=max(2, plan.brokers),
@@ -137,24 +137,24 @@ def _draw_static(plan: Plan, chance: Random) -> Plan:
         static=chance.choice(((PLAIN_TOPIC, ORDERED_TOPIC), (PLAIN_TOPIC, ORDERED_TOPIC), (ORDERED_TOPIC,))),
         queues=chance.randint(2, 6),
         operators=chance.choice((1, 1, 2)),
-        order_pause_ms=chance.choice((800, 2_000, 5_000)),
+        operator_pause_ms=chance.choice((800, 2_000, 5_000)),
         old_producers=old_producers,
         old_consumers=old_consumers,
-        grows=chance.random() < 0.3,
-        taste=taste,
+        growth_enabled=chance.random() < 0.3,
+        message_mix=message_mix,
     )
 
 
-def _draw_whole_batches(plan: Plan, chance: Random) -> Plan:
+def _draw_inner_batches(plan: RunPlan, chance: Random) -> RunPlan:
     """Return the plan, in some runs with batches that are kept whole and consumers that cannot unpack them."""
-    if not plan.taste.batches or chance.random() < 0.6:
+    if not plan.message_mix.batches or chance.random() < 0.6:
         return plan
-    taste = msgspec.structs.replace(plan.taste, keeps_batches=True, batches=chance.choice((0.1, 0.4)))
+    message_mix = msgspec.structs.replace(plan.message_mix, uses_inner_batches=True, batches=chance.choice((0.1, 0.4)))
     old_consumers = plan.old_consumers if plan.static else chance.choice((0, 1))
-    return msgspec.structs.replace(plan, taste=taste, old_consumers=old_consumers)
+    return msgspec.structs.replace(plan, message_mix=message_mix, old_consumers=old_consumers)
 
 
-def _draw_units(plan: Plan, chance: Random) -> Plan:
+def _draw_units(plan: RunPlan, chance: Random) -> RunPlan:
     """Return the plan, in some runs with static topics split into two units: each has brokers and clients."""
     units = chance.choice(((), ("east", "west"), (), ()))
     if not plan.static or not units:
@@ -167,19 +167,19 @@ def _draw_units(plan: Plan, chance: Random) -> Plan:
         brokers=chance.choice((2, 3, 4)),
         faults=plan.faults + UNIT_FAULTS[: chance.randint(0, 2)] if plan.faults else (),
         producers=max(2, plan.producers),
-        workers=max(2, plan.workers),
-        orderlies=max(2, plan.orderlies),
+        concurrent_consumers=max(2, plan.concurrent_consumers),
+        ordered_consumers=max(2, plan.ordered_consumers),
         # Old consumers do not unregister: a queue would wait for them longer than a run.
         old_consumers=0,
-        resets=False,
+        resets_enabled=False,
     )
 
 
-def _draw_leases(plan: Plan, chance: Random) -> Plan:
+def _draw_leases(plan: RunPlan, chance: Random) -> RunPlan:
     """Return the plan, in some runs with leases, and often with enough name servers that a majority is not all."""
     if chance.random() < 0.7:
         return plan
-    return msgspec.structs.replace(plan, leases=True, name_servers=chance.choice((1, 2, 3, 3)))
+    return msgspec.structs.replace(plan, leases_enabled=True, name_servers=chance.choice((1, 2, 3, 3)))
 
 
 def _draw_faults(chance: Random) -> tuple[str, ...]:

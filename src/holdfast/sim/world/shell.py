@@ -25,19 +25,19 @@ from holdfast.sim.world.world import World
 from holdfast.store.base.disk import Disk, File
 from holdfast.wire.frames.frame import split_frames
 
-_SCRIBBLE: Final = 0xDD
-_STOP_LOOK_MS: Final = 20
+_POISON_BYTE: Final = 0xDD
+_STOP_POLL_MS: Final = 20
 _RETRY_MS: Final = 1000
 
 
-class DiskPace(msgspec.Struct):
+class DiskLatency(msgspec.Struct):
     """How long disk work takes. The nemesis changes it."""
 
     sync_ms: tuple[int, int] = (1, 8)
     work_ms: tuple[int, int] = (0, 5)
 
 
-class Surroundings(msgspec.Struct):
+class HostEnvironment(msgspec.Struct):
     """The host of a process: everything that outlives the process.
 
     Attributes:
@@ -49,7 +49,7 @@ class Surroundings(msgspec.Struct):
     host: str
     chance: Random
     disk: Disk | None = None
-    pace: DiskPace = msgspec.field(default_factory=DiskPace)
+    disk_latency: DiskLatency = msgspec.field(default_factory=DiskLatency)
     skew_ms: int = 0
 
 
@@ -61,29 +61,29 @@ class Shell:
         turns: The number of events that the machine has handled.
     """
 
-    def __init__(self, world: World, network: Network, around: Surroundings, machine: Machine) -> None:
-        self.host = around.host
+    def __init__(self, world: World, network: Network, environment: HostEnvironment, machine: Machine) -> None:
+        self.host = environment.host
         self.machine = machine
         self.synced = 0
         self.turns = 0
         self._world = world
         self._network = network
-        self._around = around
+        self._environment = environment
         self._is_alive = True
         self._is_stopping = False
         self._channels: dict[int, Socket] = {}
-        self._unfinished: dict[int, bytes] = {}
+        self._partial_frames: dict[int, bytes] = {}
         self._streams: set[Socket] = set()  # connections that carry a byte stream, not frames
-        self._stream_calls: set[tuple[str, str]] = set()
+        self._dialed_streams: set[tuple[str, str]] = set()
         self._channel_count = 0
         self._timers: dict[str, int] = {}
         self._timer_count = 0
         self._sync_files: dict[File, None] = {}
         self._sync_position = 0
         self._is_syncing = False
-        self._working = 0
+        self._active_jobs = 0
         self._newest_writes: dict[str, effects.WriteFile] = {}
-        self._perform: dict[type, Callable[[Any], None]] = {
+        self._effect_handlers: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
             effects.Fault: self._raise,
@@ -99,12 +99,12 @@ class Shell:
     @property
     def now_ms(self) -> int:
         """The time on this host's clock."""
-        return self._world.now_ms + self._around.skew_ms
+        return self._world.now_ms + self._environment.skew_ms
 
     @property
     def is_idle(self) -> bool:
         """Whether no disk work is in progress."""
-        return not self._working and not self._is_syncing
+        return not self._active_jobs and not self._is_syncing
 
     # Start and end.
 
@@ -136,7 +136,7 @@ class Shell:
             if not self._is_alive:
                 return
             if not self.is_idle:
-                self._world.schedule(wait, delay_ms=_STOP_LOOK_MS)
+                self._world.schedule(wait, delay_ms=_STOP_POLL_MS)
                 return
             self._is_alive = False
             for socket in list(self._channels.values()):
@@ -146,27 +146,27 @@ class Shell:
 
         wait()
 
-    def feed(self, event: events.Event, lent: bytearray | None = None) -> None:
+    def feed(self, event: events.Event, lent_buffer: bytearray | None = None) -> None:
         """Pass *event* to the machine and perform its effects. The machine must not keep views of the *lent* bytes."""
         self.turns += 1
-        answers = self.machine.handle(event)
-        if lent is not None:
+        emitted = self.machine.handle(event)
+        if lent_buffer is not None:
             # The views are invalid now. Overwrite the bytes, so that code that kept a view fails.
-            lent[:] = bytes([_SCRIBBLE]) * len(lent)
-        for effect in answers:
-            self._perform[type(effect)](effect)
+            lent_buffer[:] = bytes([_POISON_BYTE]) * len(lent_buffer)
+        for effect in emitted:
+            self._effect_handlers[type(effect)](effect)
 
-    def _note(self, what: str, detail: str = "") -> None:
-        self._world.trace.note(self._around.name, what, detail)
+    def _note(self, label: str, detail: str = "") -> None:
+        self._world.trace.note(self._environment.name, label, detail)
 
-    def _later(self, span_ms: tuple[int, int], action: Callable[[], None]) -> None:
+    def _schedule(self, span_ms: tuple[int, int], action: Callable[[], None]) -> None:
         """Run *action* after a random time, unless the process ends before."""
 
         def act() -> None:
             if self._is_alive:
                 action()
 
-        self._world.schedule(act, delay_ms=self._around.chance.randint(*span_ms))
+        self._world.schedule(act, delay_ms=self._environment.chance.randint(*span_ms))
 
     # Socket events.
 
@@ -174,22 +174,24 @@ class Shell:
         """Number an incoming connection."""
         if socket.purpose:
             self._streams.add(socket)
-        self._take(socket, None, socket.purpose)
+        self._register_channel(socket, None, socket.purpose)
 
     def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
         """Number a connection that this process opened."""
-        if (dialed, purpose) in self._stream_calls:
+        if (dialed, purpose) in self._dialed_streams:
             self._streams.add(socket)
-        self._take(socket, dialed, purpose)
+        self._register_channel(socket, dialed, purpose)
 
-    def _take(self, socket: Socket, dialed: str | None, purpose: str) -> None:
+    def _register_channel(self, socket: Socket, dialed: str | None, purpose: str) -> None:
         if not self._is_alive:
             return
         self._channel_count += 1
         socket.tag = self._channel_count
         self._channels[socket.tag] = socket
-        self._note("opened", f"channel {socket.tag} {'to' if dialed else 'from'} {socket.shown}")
-        self.feed(events.ChannelOpened(events.ChannelId(socket.tag), socket.shown, self.now_ms, dialed, purpose))
+        self._note("opened", f"channel {socket.tag} {'to' if dialed else 'from'} {socket.remote_address}")
+        self.feed(
+            events.ChannelOpened(events.ChannelId(socket.tag), socket.remote_address, self.now_ms, dialed, purpose)
+        )
 
     def refused(self, dialed: str, reason: str, purpose: str) -> None:
         """Notify the machine that a connection could not be made."""
@@ -204,32 +206,34 @@ class Shell:
         if socket in self._streams:
             self._received_stream(socket, data)
             return
-        buffer = bytearray(self._unfinished.pop(socket.tag, b"") + data)
+        buffer = bytearray(self._partial_frames.pop(socket.tag, b"") + data)
         try:
-            frames, taken = split_frames(memoryview(buffer))
+            frames, consumed = split_frames(memoryview(buffer))
         except RemoteProtocolError as error:
             self._note("bad frame", f"channel {socket.tag} {error}")
             self._network.close(socket)
             return
-        if taken < len(buffer):
-            self._unfinished[socket.tag] = bytes(buffer[taken:])
+        if consumed < len(buffer):
+            self._partial_frames[socket.tag] = bytes(buffer[consumed:])
         if not frames:
             return
-        checksum = crc32(buffer[:taken])
-        self._note("frames", f"channel {socket.tag}, {len(frames)} frames, {taken} bytes {checksum:08x}")
-        self.feed(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms), lent=buffer)
+        checksum = crc32(buffer[:consumed])
+        self._note("frames", f"channel {socket.tag}, {len(frames)} frames, {consumed} bytes {checksum:08x}")
+        self.feed(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms), lent_buffer=buffer)
 
     def _received_stream(self, socket: Socket, data: bytes) -> None:
         """Pass one read to the machine without splitting it into frames."""
         self._note("stream", f"channel {socket.tag}, {len(data)} bytes {crc32(data):08x}")
         buffer = bytearray(data)
-        self.feed(events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms), lent=buffer)
+        self.feed(
+            events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms), lent_buffer=buffer
+        )
 
     def closed(self, socket: Socket, reason: str) -> None:
         """Forget a connection and notify the machine."""
         self._streams.discard(socket)
         if self._is_alive and self._channels.pop(socket.tag, None) is not None:
-            self._unfinished.pop(socket.tag, None)
+            self._partial_frames.pop(socket.tag, None)
             self._note("closed", f"channel {socket.tag} {reason}")
             self.feed(events.ChannelClosed(events.ChannelId(socket.tag), self.now_ms))
 
@@ -251,7 +255,7 @@ class Shell:
 
     def _open_channel(self, effect: effects.OpenChannel) -> None:
         if effect.is_stream:
-            self._stream_calls.add((effect.address, effect.purpose))
+            self._dialed_streams.add((effect.address, effect.purpose))
         self._network.connect(self, effect.address, effect.purpose)
 
     def _set_timer(self, effect: effects.SetTimer) -> None:
@@ -286,14 +290,14 @@ class Shell:
         files, self._sync_files = list(self._sync_files), {}
         position = self._sync_position
         # A disk may finish early and report late, or finish just before it reports. Simulate both.
-        is_early = self._around.chance.random() < 0.5
+        is_early = self._environment.chance.random() < 0.5
         fault = _sync(files) if is_early else None
 
         def end() -> None:
             problem = fault if is_early else _sync(files)
             if problem is not None:
                 # Like the real shell: never use a disk again after it has failed.
-                self._fault(problem)
+                self._report_disk_fault(problem)
                 self._sync_files.clear()
                 self._is_syncing = not self._is_stopping
                 return
@@ -304,7 +308,7 @@ class Shell:
             if self._sync_files and not self._is_syncing:
                 self._begin_sync()
 
-        self._later(self._around.pace.sync_ms, end)
+        self._schedule(self._environment.disk_latency.sync_ms, end)
 
     def _sync_derived(self, effect: effects.SyncFiles) -> None:
         def sync() -> events.Event:
@@ -325,7 +329,7 @@ class Shell:
         self._work("log read", read)
 
     def _write_file(self, effect: effects.WriteFile) -> None:
-        disk = self._around.disk
+        disk = self._environment.disk
         assert disk is not None, "a role that writes files needs a disk"
         self._newest_writes[effect.path] = effect
 
@@ -339,29 +343,29 @@ class Shell:
             except DiskFailed as error:
                 is_full = isinstance(error, DiskFull)
                 if is_full and effect.is_retried:
-                    self._later((_RETRY_MS, _RETRY_MS), retry)
+                    self._schedule((_RETRY_MS, _RETRY_MS), retry)
                 return events.DiskFault(str(error), self.now_ms, path=effect.path, is_full=is_full)
             return events.FileWritten(effect.path, self.now_ms)
 
         self._work(f"wrote {effect.path}", write)
 
-    def _work(self, what: str, job: Callable[[], events.Event]) -> None:
+    def _work(self, label: str, job: Callable[[], events.Event]) -> None:
         """Run *job* after a random time and feed its event to the machine."""
-        self._working += 1
+        self._active_jobs += 1
 
         def end() -> None:
-            self._working -= 1
+            self._active_jobs -= 1
             try:
                 event = job()
             except DiskFailed as error:
-                self._fault(str(error))
+                self._report_disk_fault(str(error))
                 return
-            self._note("disk", what)
+            self._note("disk", label)
             self.feed(event)
 
-        self._later(self._around.pace.work_ms, end)
+        self._schedule(self._environment.disk_latency.work_ms, end)
 
-    def _fault(self, reason: str) -> None:
+    def _report_disk_fault(self, reason: str) -> None:
         self._note("disk fault", reason)
         self.feed(events.DiskFault(reason, self.now_ms))
 

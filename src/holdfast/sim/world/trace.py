@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Final
 
 HEADING: Final = f"{'step':>7} {'time':>9}  {'actor':<12} {'what':<16} detail"
-KEPT: Final = 400
+TAIL_LINES_MAX: Final = 400
 
 
 class Trace:
@@ -28,13 +28,13 @@ class Trace:
     def __init__(self, show: Callable[[str], None] | None = None) -> None:
         self._show = show
         self._digest = blake2b(digest_size=16)
-        self.tail: deque[str] = deque(maxlen=KEPT)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES_MAX)
         self.step = 0
         self.time_ms = 0
 
-    def note(self, actor: str, what: str, detail: str = "") -> None:
+    def note(self, actor: str, label: str, detail: str = "") -> None:
         """Write one line."""
-        line = f"{self.step:>7} {self.time_ms:>9}  {actor:<12} {what:<16} {detail}"
+        line = f"{self.step:>7} {self.time_ms:>9}  {actor:<12} {label:<16} {detail}"
         self._digest.update(line.encode())
         self.tail.append(line)
         if self._show is not None:

@@ -37,7 +37,7 @@ class Kind(Enum):
 TRANSACTIONAL: Final = frozenset({Kind.COMMITTED, Kind.ROLLED_BACK})
 
 
-class Job(msgspec.Struct, frozen=True):
+class PlannedMessage(msgspec.Struct, frozen=True):
     """One message to be sent.
 
     Attributes:
@@ -56,10 +56,10 @@ class Job(msgspec.Struct, frozen=True):
     delay_level: int = 0
     is_silent: bool = False
     failures: int | None = 0
-    parts: tuple[Job, ...] = ()
+    parts: tuple[PlannedMessage, ...] = ()
 
     @property
-    def singles(self) -> tuple[Job, ...]:
+    def stored_messages(self) -> tuple[PlannedMessage, ...]:
         """The messages that are stored when this is sent: itself, or the parts of the batch."""
         return self.parts or (self,)
 
@@ -74,47 +74,47 @@ def uid_of(body: bytes) -> str:
     return body.partition(_SEPARATOR)[0].decode(errors="replace")
 
 
-class Lane:
+class SendSequence:
     """A series of messages that one producer sends.
 
     Attributes:
         pause_ms: The longest pause between two messages.
     """
 
-    def __init__(self, jobs: list[Job], *, window: int, pause_ms: int) -> None:
+    def __init__(self, messages: list[PlannedMessage], *, window: int, pause_ms: int) -> None:
         self.pause_ms = pause_ms
         self._window = window
-        self._waiting = deque(jobs)
-        self._in_flight: dict[str, Job] = {}
+        self._unsent = deque(messages)
+        self._in_flight: dict[str, PlannedMessage] = {}
 
-    def take(self) -> Job | None:
+    def begin_next(self) -> PlannedMessage | None:
         """Return the next message to send, or None if there is none or too many are in flight."""
-        if not self._waiting or len(self._in_flight) >= self._window:
+        if not self._unsent or len(self._in_flight) >= self._window:
             return None
-        job = self._waiting.popleft()
-        self._in_flight[job.uid] = job
-        return job
+        planned = self._unsent.popleft()
+        self._in_flight[planned.uid] = planned
+        return planned
 
-    def finish(self, job: Job) -> None:
+    def finish(self, planned: PlannedMessage) -> None:
         """Record that *job* was acknowledged."""
-        self._in_flight.pop(job.uid, None)
+        self._in_flight.pop(planned.uid, None)
 
-    def resume(self) -> None:
+    def requeue_in_flight(self) -> None:
         """Put back the messages that a dead producer had not finished."""
-        self._waiting.extendleft(reversed(self._in_flight.values()))
+        self._unsent.extendleft(reversed(self._in_flight.values()))
         self._in_flight.clear()
 
     @property
     def is_done(self) -> bool:
         """Whether every message was acknowledged."""
-        return not self._waiting and not self._in_flight
+        return not self._unsent and not self._in_flight
 
 
-class Taste(msgspec.Struct, frozen=True, kw_only=True):
+class MessageMix(msgspec.Struct, frozen=True, kw_only=True):
     """The mix of messages in a run, as shares of the plain topic's messages.
 
     Attributes:
-        keeps_batches: The plain topic is indexed by record, and batches are kept whole.
+        uses_inner_batches: The plain topic is indexed by record, and batches are kept whole.
     """
 
     delayed: float = 0.0
@@ -123,112 +123,117 @@ class Taste(msgspec.Struct, frozen=True, kw_only=True):
     poisoned: float = 0.0
     batches: float = 0.0
     size_max: int = 600
-    keeps_batches: bool = False
+    uses_inner_batches: bool = False
 
 
-class Orders:
+class Workload:
     """Every message of a run, and the lanes of every producer.
 
     Attributes:
-        keeps_batches: Whether a batch is sent as one record.
+        uses_inner_batches: Whether a batch is sent as one record.
     """
 
-    def __init__(self, chance: Random, *, producers: list[str], messages: int, storm_ms: int, taste: Taste) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.lanes: dict[str, list[Lane]] = {}
+    def __init__(
+        self, chance: Random, *, producers: list[str], message_count: int, storm_ms: int, message_mix: MessageMix
+    ) -> None:
+        self.messages: dict[str, PlannedMessage] = {}
+        self.sequences: dict[str, list[SendSequence]] = {}
         self._chance = chance
-        self._taste = taste
-        self.keeps_batches = taste.keeps_batches
-        share = max(2, messages // len(producers))
+        self._message_mix = message_mix
+        self.uses_inner_batches = message_mix.uses_inner_batches
+        share = max(2, message_count // len(producers))
         for producer in producers:
             keys = [f"{producer}k{number}" for number in range(chance.randint(1, 3))]
             keyed_count = share // 2 // len(keys)
-            free_count = share - keyed_count * len(keys)
-            lanes = [
-                Lane(self._keyed(key, keyed_count), window=1, pause_ms=storm_ms // max(1, keyed_count)) for key in keys
+            unkeyed_count = share - keyed_count * len(keys)
+            sequences = [
+                SendSequence(self._draw_keyed(key, keyed_count), window=1, pause_ms=storm_ms // max(1, keyed_count))
+                for key in keys
             ]
-            jobs = [self._free(f"{producer}-{number}") for number in range(free_count)]
-            lanes.append(Lane(jobs, window=chance.randint(1, 8), pause_ms=storm_ms // max(1, free_count)))
-            self.lanes[producer] = lanes
+            unkeyed = [self._draw_unkeyed(f"{producer}-{number}") for number in range(unkeyed_count)]
+            sequences.append(
+                SendSequence(unkeyed, window=chance.randint(1, 8), pause_ms=storm_ms // max(1, unkeyed_count))
+            )
+            self.sequences[producer] = sequences
 
     @property
     def is_done(self) -> bool:
         """Whether every message was acknowledged."""
-        return all(lane.is_done for lanes in self.lanes.values() for lane in lanes)
+        return all(sequence.is_done for sequences in self.sequences.values() for sequence in sequences)
 
-    def add(self, job: Job) -> Job:
+    def add(self, planned: PlannedMessage) -> PlannedMessage:
         """Register *job* and return it."""
-        self.jobs[job.uid] = job
-        return job
+        self.messages[planned.uid] = planned
+        return planned
 
-    def _keyed(self, key: str, count: int) -> list[Job]:
+    def _draw_keyed(self, key: str, count: int) -> list[PlannedMessage]:
         return [
             self.add(
-                Job(
+                PlannedMessage(
                     uid=f"{key}-{number}",
                     topic=ORDERED_TOPIC,
                     kind=Kind.KEYED,
-                    size=self._size(),
+                    size=self._draw_size(),
                     key=key,
                     number=number,
-                    failures=1 if self._chance.random() < self._taste.failing else 0,
+                    failures=1 if self._chance.random() < self._message_mix.failing else 0,
                 )
             )
             for number in range(count)
         ]
 
-    def _free(self, uid: str) -> Job:
-        chance, taste = self._chance, self._taste
+    def _draw_unkeyed(self, uid: str) -> PlannedMessage:
+        chance, message_mix = self._chance, self._message_mix
         kind, level, is_silent = Kind.PLAIN, 0, False
-        if chance.random() < taste.batches:
-            return self._batch(uid)
+        if chance.random() < message_mix.batches:
+            return self._draw_batch(uid)
         draw = chance.random()
-        if draw < taste.delayed:
+        if draw < message_mix.delayed:
             kind, level = Kind.DELAYED, chance.choice(_DELAY_LEVELS)
-        elif draw < taste.delayed + taste.transactions:
+        elif draw < message_mix.delayed + message_mix.transactions:
             kind = chance.choice((Kind.COMMITTED, Kind.ROLLED_BACK))
             is_silent = chance.random() < 0.4
         failures: int | None = 0
-        if chance.random() < taste.poisoned:
+        if chance.random() < message_mix.poisoned:
             failures = None
-        elif chance.random() < taste.failing:
+        elif chance.random() < message_mix.failing:
             failures = chance.randint(1, 2)
         return self.add(
-            Job(
+            PlannedMessage(
                 uid=uid,
                 topic=PLAIN_TOPIC,
                 kind=kind,
-                size=self._size(),
+                size=self._draw_size(),
                 delay_level=level,
                 is_silent=is_silent,
                 failures=failures,
             )
         )
 
-    def _batch(self, uid: str) -> Job:
+    def _draw_batch(self, uid: str) -> PlannedMessage:
         parts = tuple(
             self.add(
-                Job(
+                PlannedMessage(
                     uid=f"{uid}.{number}",
                     topic=PLAIN_TOPIC,
                     kind=Kind.PLAIN,
-                    size=self._size(),
-                    failures=self._part_failures(),
+                    size=self._draw_size(),
+                    failures=self._draw_part_failures(),
                 )
             )
             for number in range(self._chance.randint(2, 6))
         )
-        return Job(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
+        return PlannedMessage(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
 
-    def _part_failures(self) -> int:
+    def _draw_part_failures(self) -> int:
         """Return how often a message of a batch fails.
 
         It may fail only if batches are kept whole: it then returns as a single message.
         """
-        return int(self.keeps_batches and self._chance.random() < self._taste.failing)
+        return int(self.uses_inner_batches and self._chance.random() < self._message_mix.failing)
 
-    def _size(self) -> int:
+    def _draw_size(self) -> int:
         # Mostly small, sometimes larger than a page of the disk.
         if self._chance.random() < 0.02:
             return self._chance.randrange(4096, 9000)
-        return self._chance.randrange(20, self._taste.size_max)
+        return self._chance.randrange(20, self._message_mix.size_max)

@@ -45,9 +45,9 @@ class World:
         """The time since this world began."""
         return self.now_ms - EPOCH_MS
 
-    def chance(self, of: str) -> Random:
+    def chance(self, name: str) -> Random:
         """Return a random number generator for *of*. Each has its own sequence, so that other draws do not shift it."""
-        return Random(f"{self.seed}/{of}")
+        return Random(f"{self.seed}/{name}")
 
     def schedule(self, action: Action, *, delay_ms: int) -> None:
         """Run *action* after *delay_ms* of virtual time."""

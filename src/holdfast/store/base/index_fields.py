@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from holdfast.model.errors import RecordRefused
-from holdfast.model.java_hash import hash_behind, java_hash
+from holdfast.model.java_hash import extend_hash, java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.wire.records.inner_batch import COUNT_MAX, INNER_BATCH
-from holdfast.wire.records.properties import find_marked, find_property
+from holdfast.wire.records.properties import find_by_marker, find_property
 from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
@@ -42,7 +42,7 @@ def tags_code(topic: bytes, properties: bytes, store_ms: int, delay_levels_ms: t
         number = parse_count(level.decode(errors="replace"), 0) if level is not None else 0
         if number > 0:
             return store_ms + delay_levels_ms[min(number, len(delay_levels_ms)) - 1]
-    tags = find_marked(properties, _TAGS, VALUE_END)
+    tags = find_by_marker(properties, _TAGS, VALUE_END)
     return _hash_tags(tags) if tags else 0
 
 
@@ -59,7 +59,7 @@ def inner_count(sys_flag: int, properties: bytes) -> int:
     """
     if sys_flag & INNER_BITS != INNER_BITS:
         return 1
-    text = find_marked(properties, _INNER_COUNT, VALUE_END)
+    text = find_by_marker(properties, _INNER_COUNT, VALUE_END)
     if text is None:
         return 1
     count = parse_count(text.decode(errors="replace"), 0)
@@ -85,14 +85,14 @@ def inner_span(sys_flag: int, properties: bytes, offset: int) -> tuple[int, int]
         count = inner_count(sys_flag, properties)
     except RecordRefused:
         count = 0
-    text = find_marked(properties, _INNER_BASE, VALUE_END)
+    text = find_by_marker(properties, _INNER_BASE, VALUE_END)
     return offset if text is None else parse_count(text.decode(errors="replace"), -1), count
 
 
 def index_keys(properties: bytes) -> list[bytes]:
     """Return the keys under which a record can be found: its unique key and each word of its keys."""
-    unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
-    words = find_marked(properties, KEYS, VALUE_END)
+    unique = find_by_marker(properties, UNIQUE_KEY, VALUE_END)
+    words = find_by_marker(properties, KEYS, VALUE_END)
     keys = [unique] if unique else []
     if words:
         keys += [word for word in words.split(KEY_SEPARATOR) if word]
@@ -101,6 +101,6 @@ def index_keys(properties: bytes) -> list[bytes]:
 
 def key_hash(topic: bytes, key: bytes) -> int:
     """Return the hash of a key in the key index: never negative."""
-    value = hash_behind(0, topic + b"#" + key)
+    value = extend_hash(0, topic + b"#" + key)
     # Java's Math.abs leaves the smallest integer negative; RocketMQ then uses 0.
     return value if value < 1 << 31 else -value & 0x7FFFFFFF

@@ -66,10 +66,10 @@ class LogFiles:
         size = disk.find_size(f"{folder}/{file_name(starts[0])}") or 0
         files = cls(disk, folder, size)
         for start in starts:
-            files._adopt(start)
+            files._add_file(start)
         return files
 
-    def _adopt(self, start: int) -> None:
+    def _add_file(self, start: int) -> None:
         path = f"{self.folder}/{file_name(start)}"
         size = self._disk.find_size(path)
         if not size or size != self.size or start % self.size:
@@ -116,7 +116,7 @@ class LogFiles:
         self._disk.remove(file.path)
         return file.path
 
-    def cut(self, address: int) -> None:
+    def truncate(self, address: int) -> None:
         """Truncate the log at *address*: the rest of its file reads as zeros, and later files are removed.
 
         If the bytes stayed, a later recovery could mistake old records for new ones (hazard H1).

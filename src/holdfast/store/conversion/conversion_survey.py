@@ -16,36 +16,43 @@ import msgspec
 from holdfast.model.errors import StoreError
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.log_file import file_name, parse_names
-from holdfast.store.conversion.entry_conversion import read_entries, read_units, require_narrow_gaps
-from holdfast.store.conversion.record_headers import RecordHeads
-from holdfast.store.queues.batch_consume_queue import BatchQueue
-from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.conversion.entry_conversion import read_message_entries, read_record_entries, require_narrow_gaps
+from holdfast.store.conversion.record_headers import RecordHeaders
+from holdfast.store.queues.batch_consume_queue import RecordIndex
+from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
 from holdfast.store.queues.queue_table import find_entry_end, find_entry_min
-from holdfast.store.recovery.conversion_plan import PIECE_SIZE, IndexPlace, PiecePlan, Plan, SourceQueue, Target
+from holdfast.store.recovery.conversion_plan import (
+    PIECE_SIZE,
+    ConversionPlan,
+    IndexKind,
+    IndexLayout,
+    PiecePlan,
+    SourceQueue,
+)
 
 
-def survey(disk: Disk, place: IndexPlace, to: Target, heads: RecordHeads) -> list[SourceQueue]:
+def survey(disk: Disk, layout: IndexLayout, to: IndexKind, headers: RecordHeaders) -> list[SourceQueue]:
     """Return the queues of the index at *place* that have entries.
 
     Raises:
         StoreError: a file is not a valid index, or the other kind of index cannot represent a queue.
     """
-    files = place.open(disk)
-    topic = place.folder.rpartition("/")[2]
+    files = layout.open(disk)
+    topic = layout.folder.rpartition("/")[2]
     found: list[SourceQueue] = []
-    for name in disk.list(place.folder):
+    for name in disk.list(layout.folder):
         if not name.endswith("/") or not name[:-1].isdecimal():
             continue
-        kind = SimpleQueue if to == "batch" else BatchQueue
+        kind = MessageIndex if to == "batch" else RecordIndex
         queue = kind(files, topic, int(name[:-1]))
-        if _adopt(disk, queue) and (source := _survey_queue(queue, heads)) is not None:
+        if _attach_files(disk, queue) and (source := _survey_queue(queue, headers)) is not None:
             found.append(source)
     return sorted(found, key=lambda queue: queue.queue_id)
 
 
-def _adopt(disk: Disk, queue: QueueLog) -> bool:
+def _attach_files(disk: Disk, queue: QueueIndex) -> bool:
     """Load the existing files into *queue*. Return False if there are none."""
     starts = parse_names(disk.list(queue.folder))
     size = queue.files.file_size
@@ -56,20 +63,20 @@ def _adopt(disk: Disk, queue: QueueLog) -> bool:
                 "the folder once to repair that"
             )
     if starts:
-        queue.adopt(starts[0], starts[-1] + size)
+        queue.attach_files(starts[0], starts[-1] + size)
         queue.set_end(find_entry_end(queue, lambda _position, size: size > 0))
     return bool(starts)
 
 
-def _survey_queue(queue: QueueLog, heads: RecordHeads) -> SourceQueue | None:
-    first, end = find_entry_min(queue, heads.files.start), queue.entry_end
+def _survey_queue(queue: QueueIndex, headers: RecordHeaders) -> SourceQueue | None:
+    first, end = find_entry_min(queue, headers.files.start), queue.entry_end
     is_empty = end == queue.first_file // queue.files.entry_size
     if is_empty and not queue.offset_max:
         return None
     last = (
         b"" if is_empty else queue.files.read(queue.folder, (end - 1) * queue.files.entry_size, queue.files.entry_size)
     )
-    position, size = queue.parse_place(last) if last else (0, BLANK_ENTRY_SIZE)
+    position, size = queue.parse_location(last) if last else (0, BLANK_ENTRY_SIZE)
     if size == BLANK_ENTRY_SIZE:
         raise StoreError(
             f"queue {queue.queue_id} of topic {queue.topic} continues at offset {queue.offset_max}, but the other kind "
@@ -82,37 +89,37 @@ def _survey_queue(queue: QueueLog, heads: RecordHeads) -> SourceQueue | None:
         end=end,
         is_gone=is_gone,
         last=last,
-        last_ms=0 if is_gone else heads.store_times([position])[0],
+        last_ms=0 if is_gone else headers.store_times([position])[0],
     )
 
 
 def plan_pieces(
     disk: Disk,
-    place: IndexPlace,
-    target: IndexPlace,
-    to: Target,
+    source: IndexLayout,
+    target: IndexLayout,
+    to: IndexKind,
     queues: list[SourceQueue],
     piece_size: int = PIECE_SIZE,
-) -> Plan:
+) -> ConversionPlan:
     """Return the plan of the whole conversion.
 
     Raises:
         StoreError: a record holds more than one message, but the new kind allows only one; the text names it.
     """
-    files = place.open(disk)
-    topic = place.folder.rpartition("/")[2]
+    files = source.open(disk)
+    topic = source.folder.rpartition("/")[2]
     placed: list[tuple[int, PiecePlan]] = []
     spans: dict[int, tuple[int, int]] = {}
     for queue in queues:
-        cut = _cut_entries if to == "batch" else _cut_units
-        folder = f"{place.folder}/{queue.queue_id}"
-        pieces = list(cut(files, folder, queue, piece_size))
+        split = _split_message_entries if to == "batch" else _split_record_entries
+        folder = f"{source.folder}/{queue.queue_id}"
+        pieces = list(split(files, folder, queue, piece_size))
         spans[queue.queue_id] = pieces[0][1].target, pieces[-1][2]
         placed += [(position, piece) for position, piece, _ in pieces]
-    return Plan(
+    return ConversionPlan(
         topic=topic,
         to=to,
-        source_file_size=place.file_size,
+        source_file_size=source.file_size,
         target_file_size=target.file_size,
         queues=queues,
         spans=spans,
@@ -123,30 +130,30 @@ def plan_pieces(
     )
 
 
-_Cut = Iterator[tuple[int, PiecePlan, int]]
+_SplitPieces = Iterator[tuple[int, PiecePlan, int]]
 """The position of a piece's first record, the piece, and the number after its last entry in the new index."""
 
 
-def _cut_entries(files: QueueFiles, folder: str, queue: SourceQueue, piece_size: int) -> _Cut:
+def _split_message_entries(files: QueueFiles, folder: str, queue: SourceQueue, piece_size: int) -> _SplitPieces:
     target = 0
     for start in range(queue.first, queue.end, piece_size):
         end = min(start + piece_size, queue.end)
         entries = files.read(folder, start * files.entry_size, (end - start) * files.entry_size)
-        count = len(read_entries(entries, start).offsets)
+        count = len(read_message_entries(entries, start).offsets)
         yield int.from_bytes(entries[:8], "big"), PiecePlan(0, queue.queue_id, start, end, target), target + count
         target += count
 
 
-def _cut_units(files: QueueFiles, folder: str, queue: SourceQueue, piece_size: int) -> _Cut:
-    before: int | None = None
+def _split_record_entries(files: QueueFiles, folder: str, queue: SourceQueue, piece_size: int) -> _SplitPieces:
+    next_offset: int | None = None
     for start in range(queue.first, queue.end, piece_size):
         end = min(start + piece_size, queue.end)
         units = files.read(folder, start * files.entry_size, (end - start) * files.entry_size)
         try:
-            offsets = read_units(units).offsets
-            target = offsets[0] if before is None else before
+            offsets = read_record_entries(units).offsets
+            target = offsets[0] if next_offset is None else next_offset
             require_narrow_gaps(offsets, target)
         except StoreError as error:
             raise StoreError(f"queue {queue.queue_id}: {error}") from error
-        before = offsets[-1] + 1
-        yield int.from_bytes(units[:8], "big"), PiecePlan(0, queue.queue_id, start, end, target), before
+        next_offset = offsets[-1] + 1
+        yield int.from_bytes(units[:8], "big"), PiecePlan(0, queue.queue_id, start, end, target), next_offset

@@ -18,7 +18,7 @@ Kind = Literal["q", "i", "h"]
 """An integer of 8, 4 or 2 bytes."""
 
 
-def take_column(rows: Piece, width: int, at: int, kind: Kind) -> Sequence[int]:
+def read_column(rows: Piece, width: int, at: int, kind: Kind) -> Sequence[int]:
     """Return the field at byte *at* of every row."""
     column = array(kind)
     size = column.itemsize
@@ -26,25 +26,25 @@ def take_column(rows: Piece, width: int, at: int, kind: Kind) -> Sequence[int]:
     for byte in range(size):
         raw[byte::size] = rows[at + byte :: width]
     column.frombytes(raw)
-    _turn(column)
+    _swap_bytes(column)
     return column
 
 
-def put_column(rows: bytearray, width: int, at: int, kind: Kind, values: Iterable[int]) -> None:
+def write_column(rows: bytearray, width: int, at: int, kind: Kind, values: Iterable[int]) -> None:
     """Write *values*, one for each row, into the field at byte *at*."""
     column = array(kind, values)
-    _turn(column)
+    _swap_bytes(column)
     raw, size = column.tobytes(), column.itemsize
     for byte in range(size):
         rows[at + byte :: width] = raw[byte::size]
 
 
-def copy_heads(rows: Piece, width: int, heads: bytearray, other: int, size: int) -> None:
+def copy_prefixes(rows: Piece, width: int, target_rows: bytearray, target_width: int, size: int) -> None:
     """Copy the first *size* bytes of every row to the start of the row in *heads* whose rows are *other* bytes wide."""
     for byte in range(size):
-        heads[byte::other] = rows[byte::width]
+        target_rows[byte::target_width] = rows[byte::width]
 
 
-def _turn(column: array[int]) -> None:
+def _swap_bytes(column: array[int]) -> None:
     if sys.byteorder == "little":
         column.byteswap()

@@ -20,10 +20,10 @@ import msgspec
 
 from holdfast.model.errors import StoreError
 from holdfast.store.base.index_fields import inner_span
-from holdfast.store.conversion.entry_columns import copy_heads, put_column, take_column
-from holdfast.store.conversion.record_headers import Claims, Owner, RecordHeads
-from holdfast.store.log.log_scanner import WalkedRecord, judge_at
-from holdfast.store.queues.batch_consume_queue import UNIT, UNIT_SIZE
+from holdfast.store.conversion.entry_columns import copy_prefixes, read_column, write_column
+from holdfast.store.conversion.record_headers import IndexColumns, Owner, RecordHeaders
+from holdfast.store.log.log_scanner import WalkedRecord, validate_record_at
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY, RECORD_ENTRY_SIZE
 from holdfast.store.queues.consume_queue import PRE_BLANK
 from holdfast.store.queues.queue_files import ENTRY_SIZE
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY
@@ -31,11 +31,11 @@ from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY
 TAGS_MIN = -1 << 31
 """The smallest hash of a tag. Java brokers may store an address instead, which is always smaller."""
 _BLANK_BYTE = BLANK_ENTRY_SIZE >> 24  # No record is so large that its size begins with this byte.
-_SINGLE = UNIT.pack(0, 0, 0, 0, 0, 1, -1, 0)
+_SINGLE = RECORD_ENTRY.pack(0, 0, 0, 0, 0, 1, -1, 0)
 Piece = bytes | bytearray
 
 
-class Messages(msgspec.Struct, frozen=True):
+class PieceMessages(msgspec.Struct, frozen=True):
     """The entries of a piece that have messages, and their offsets."""
 
     entries: Piece
@@ -44,33 +44,33 @@ class Messages(msgspec.Struct, frozen=True):
     @property
     def positions(self) -> Sequence[int]:
         """Positions of the records."""
-        return take_column(self.entries, ENTRY_SIZE, 0, "q")
+        return read_column(self.entries, ENTRY_SIZE, 0, "q")
 
     @property
     def sizes(self) -> Sequence[int]:
         """Sizes of the records."""
-        return take_column(self.entries, ENTRY_SIZE, 8, "i")
+        return read_column(self.entries, ENTRY_SIZE, 8, "i")
 
 
-def read_entries(entries: Piece, first: int) -> Messages:
+def read_message_entries(entries: Piece, first: int) -> PieceMessages:
     """Return the messages of *entries*, an index by message from offset *first* on."""
     if _BLANK_BYTE not in entries[8::ENTRY_SIZE]:
-        return Messages(entries, range(first, first + len(entries) // ENTRY_SIZE))
-    sizes = take_column(entries, ENTRY_SIZE, 8, "i")
+        return PieceMessages(entries, range(first, first + len(entries) // ENTRY_SIZE))
+    sizes = read_column(entries, ENTRY_SIZE, 8, "i")
     kept = [number for number, size in enumerate(sizes) if size != BLANK_ENTRY_SIZE]
     rows = b"".join(entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE] for number in kept)
-    return Messages(rows, [first + number for number in kept])
+    return PieceMessages(rows, [first + number for number in kept])
 
 
-def read_units(units: Piece) -> Messages:
+def read_record_entries(record_entries: Piece) -> PieceMessages:
     """Return the messages of *units*, entries by record that must hold one message each.
 
     Raises:
         StoreError: one holds more, or offsets do not rise; the text names it.
     """
-    count = len(units) // UNIT_SIZE
-    offsets = take_column(units, UNIT_SIZE, 28, "q")
-    counts = take_column(units, UNIT_SIZE, 36, "h")
+    count = len(record_entries) // RECORD_ENTRY_SIZE
+    offsets = read_column(record_entries, RECORD_ENTRY_SIZE, 28, "q")
+    counts = read_column(record_entries, RECORD_ENTRY_SIZE, 36, "h")
     if counts.count(1) != count:
         at = next(number for number, held in enumerate(counts) if held != 1)
         raise StoreError(
@@ -80,17 +80,17 @@ def read_units(units: Piece) -> Messages:
     if not all(map(lt, offsets, offsets[1:])):
         raise StoreError(f"the offsets from {offsets[0]} on do not rise: the index is corrupt")
     entries = bytearray(count * ENTRY_SIZE)
-    copy_heads(units, UNIT_SIZE, entries, ENTRY_SIZE, ENTRY_SIZE)
-    return Messages(entries, offsets)
+    copy_prefixes(record_entries, RECORD_ENTRY_SIZE, entries, ENTRY_SIZE, ENTRY_SIZE)
+    return PieceMessages(entries, offsets)
 
 
-def require_narrow_gaps(offsets: Sequence[int], before: int) -> None:
+def require_narrow_gaps(offsets: Sequence[int], next_offset: int) -> None:
     """Require that an index by message that ends at *before* can continue with *offsets*.
 
     Raises:
         StoreError: a gap between two of them is too wide; the text names it.
     """
-    gaps = list(map(sub, offsets, chain((before - 1,), offsets)))
+    gaps = list(map(sub, offsets, chain((next_offset - 1,), offsets)))
     if max(gaps) > BLANKS_MAX:
         offset = offsets[gaps.index(max(gaps))]
         raise StoreError(
@@ -102,7 +102,7 @@ def require_narrow_gaps(offsets: Sequence[int], before: int) -> None:
 # --- by message -> by record
 
 
-def to_units(entries: Piece, first: int, heads: RecordHeads, *, is_gone: bool = False) -> bytearray:
+def to_record_entries(entries: Piece, first: int, headers: RecordHeaders, *, is_gone: bool = False) -> bytearray:
     """Return entries by record for *entries* by message, which begin at offset *first*.
 
     If the records are gone (*is_gone*), their store time is unknown: it becomes 0.
@@ -110,30 +110,30 @@ def to_units(entries: Piece, first: int, heads: RecordHeads, *, is_gone: bool = 
     Raises:
         StoreError: an entry points outside the log.
     """
-    messages = read_entries(entries, first)
+    messages = read_message_entries(entries, first)
     count = len(messages.offsets)
-    units = bytearray(_SINGLE * count)
-    copy_heads(messages.entries, ENTRY_SIZE, units, UNIT_SIZE, ENTRY_SIZE)
-    times = [0] * count if is_gone else heads.store_times(messages.positions)
-    put_column(units, UNIT_SIZE, 20, "q", times)
-    put_column(units, UNIT_SIZE, 28, "q", messages.offsets)
-    return units
+    record_entries = bytearray(_SINGLE * count)
+    copy_prefixes(messages.entries, ENTRY_SIZE, record_entries, RECORD_ENTRY_SIZE, ENTRY_SIZE)
+    times = [0] * count if is_gone else headers.store_times(messages.positions)
+    write_column(record_entries, RECORD_ENTRY_SIZE, 20, "q", times)
+    write_column(record_entries, RECORD_ENTRY_SIZE, 28, "q", messages.offsets)
+    return record_entries
 
 
-def check_units(
-    units: Piece, entries: Piece, first: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
+def check_record_entries(
+    record_entries: Piece, entries: Piece, first: int, owner: Owner, headers: RecordHeaders, *, is_gone: bool = False
 ) -> None:
     """Require that *units* match *entries* from offset *first* on, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.
     """
-    source, made = read_entries(entries, first), read_units(units)
+    source, made = read_message_entries(entries, first), read_record_entries(record_entries)
     _compare(owner, source, made)
-    rest = take_column(units, UNIT_SIZE, 38, "q")
+    rest = read_column(record_entries, RECORD_ENTRY_SIZE, 38, "q")
     if rest.count(-1 << 32) != len(rest):
         raise StoreError(f"the last bytes of an entry of {owner} are wrong: nothing was changed")
-    codes = take_column(units, UNIT_SIZE, 12, "q")
+    codes = read_column(record_entries, RECORD_ENTRY_SIZE, 12, "q")
     if min(codes, default=0) < TAGS_MIN:
         offset = made.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
         raise StoreError(
@@ -142,9 +142,9 @@ def check_units(
         )
     if is_gone:
         return
-    times = take_column(units, UNIT_SIZE, 20, "q")
-    for position in heads.check(owner, Claims(made.offsets, made.positions, made.sizes, times)):
-        record = judge_at(heads.files, position, check_body=False)
+    times = read_column(record_entries, RECORD_ENTRY_SIZE, 20, "q")
+    for position in headers.check(owner, IndexColumns(made.offsets, made.positions, made.sizes, times)):
+        record = validate_record_at(headers.files, position, check_body=False)
         if not isinstance(record, WalkedRecord) or inner_span(record.sys_flag, record.properties, record.offset) != (
             record.offset,
             1,
@@ -158,42 +158,48 @@ def check_units(
 # --- by record -> by message
 
 
-def to_entries(units: Piece, before: int) -> bytearray:
+def to_message_entries(record_entries: Piece, next_offset: int) -> bytearray:
     """Return entries by message for *units*, from offset *before* on, with blanks for offsets without a message.
 
     Raises:
         StoreError: a record holds more than one message.
     """
-    messages = read_units(units)
+    messages = read_record_entries(record_entries)
     offsets = messages.offsets
-    if offsets[-1] - before + 1 == len(offsets):
+    if offsets[-1] - next_offset + 1 == len(offsets):
         return bytearray(messages.entries)
     made = bytearray()
     for number, offset in enumerate(offsets):
         entry = messages.entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
-        if offset > before:
-            made += ENTRY.pack(int.from_bytes(entry[:8], "big"), BLANK_ENTRY_SIZE, 0) * (offset - before)
+        if offset > next_offset:
+            made += ENTRY.pack(int.from_bytes(entry[:8], "big"), BLANK_ENTRY_SIZE, 0) * (offset - next_offset)
         made += entry
-        before = offset + 1
+        next_offset = offset + 1
     return made
 
 
-def check_entries(
-    entries: Piece, units: Piece, before: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
+def check_message_entries(
+    entries: Piece,
+    record_entries: Piece,
+    next_offset: int,
+    owner: Owner,
+    headers: RecordHeaders,
+    *,
+    is_gone: bool = False,
 ) -> None:
     """Require that *entries* from offset *before* on match *units*, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.
     """
-    source, made = read_units(units), read_entries(entries, before)
+    source, made = read_record_entries(record_entries), read_message_entries(entries, next_offset)
     _compare(owner, source, made)
-    if len(entries) > len(made.entries) and entries != to_entries(units, before):
-        raise StoreError(f"{owner} has not the blank entries that it should have after offset {before}")
+    if len(entries) > len(made.entries) and entries != to_message_entries(record_entries, next_offset):
+        raise StoreError(f"{owner} has not the blank entries that it should have after offset {next_offset}")
     if is_gone:
         return
-    times = take_column(units, UNIT_SIZE, 20, "q")
-    batches = heads.check(owner, Claims(made.offsets, made.positions, made.sizes, times))
+    times = read_column(record_entries, RECORD_ENTRY_SIZE, 20, "q")
+    batches = headers.check(owner, IndexColumns(made.offsets, made.positions, made.sizes, times))
     if batches:
         raise StoreError(
             f"the record of {owner} at position {batches[0]} is a batch, though of one message, and readers of an "
@@ -206,7 +212,7 @@ def blanks_before(first: int, file_size: int) -> bytes:
     return PRE_BLANK * (first % (file_size // ENTRY_SIZE))
 
 
-def _compare(owner: Owner, source: Messages, made: Messages) -> None:
+def _compare(owner: Owner, source: PieceMessages, made: PieceMessages) -> None:
     if made.entries == source.entries and list(made.offsets) == list(source.offsets):
         return
     pairs = zip(ENTRY.iter_unpack(source.entries), ENTRY.iter_unpack(made.entries), strict=False)

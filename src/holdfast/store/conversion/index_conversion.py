@@ -26,19 +26,19 @@ from holdfast.store.base.disk import Disk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.conversion_survey import plan_pieces, survey
-from holdfast.store.conversion.piece_conversion import PieceCraft, convert_pieces
-from holdfast.store.conversion.record_headers import RecordHeads
+from holdfast.store.conversion.piece_conversion import PythonConverter, convert_pieces
+from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
 from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.recovery.conversion_plan import (
     FOLDER,
     PIECE_SIZE,
-    IndexPlace,
+    ConversionPlan,
+    ConversionProgress,
+    IndexKind,
+    IndexLayout,
     PiecePlan,
-    Plan,
-    Progress,
-    Target,
     load_plan,
     load_progress,
     save_plan,
@@ -60,21 +60,21 @@ class IndexConversion:
     """
 
     def __init__(
-        self, disk: Disk, topic: str, to: Target, *, options: StoreOptions, piece_size: int = PIECE_SIZE
+        self, disk: Disk, topic: str, to: IndexKind, *, options: StoreOptions, piece_size: int = PIECE_SIZE
     ) -> None:
         """Survey the folder, and create the plan if there is none.
 
         Raises:
             StoreError: it cannot be done, or not now; the text says why.
         """
-        self.plan: Plan | None = None
+        self.plan: ConversionPlan | None = None
         self.is_resumed = False
         self._disk = disk
         self._options = options
         self._folder = f"{FOLDER}/{topic}"
         _require_clean_shutdown(disk)
-        self._heads = RecordHeads(LogFiles.load(disk, LOG_FOLDER, options.log_file_size))
-        self._progress = load_progress(disk, topic) or Progress(topic=topic, to=to, state="done")
+        self._headers = RecordHeaders(LogFiles.load(disk, LOG_FOLDER, options.log_file_size))
+        self._progress = load_progress(disk, topic) or ConversionProgress(topic=topic, to=to, state="done")
         kind = find_kind(disk, topic)
         if self._progress.state == "switching":
             self._resume_switch(to)
@@ -87,7 +87,7 @@ class IndexConversion:
 
     # --- resuming an earlier run
 
-    def _resume_switch(self, to: Target) -> None:
+    def _resume_switch(self, to: IndexKind) -> None:
         """Resume a switch; revert it if a broker that did not know of it has changed the old index."""
         progress = self._progress
         if progress.to != to:
@@ -106,24 +106,24 @@ class IndexConversion:
                 self._disk.rename(plan.target.folder, f"{self._folder}/stale")
             self._set_kind("simple" if to == "batch" else "batch", 0)
 
-    def _resume(self, plan: Plan | None) -> None:
-        if plan is not None and survey(self._disk, plan.source, plan.to, self._heads) == plan.queues:
+    def _resume(self, plan: ConversionPlan | None) -> None:
+        if plan is not None and survey(self._disk, plan.source, plan.to, self._headers) == plan.queues:
             self.plan, self.is_resumed = plan, True
             self._sync()  # It is unknown whether the writes and renames of a killed run are on disk.
 
     # --- planning
 
-    def _make_plan(self, topic: str, to: Target, piece_size: int) -> Plan:
+    def _make_plan(self, topic: str, to: IndexKind, piece_size: int) -> ConversionPlan:
         disk, options = self._disk, self._options
-        source = _place("simple" if to == "batch" else "batch", topic, disk, options)
-        target = _place(to, topic, disk, options)
+        source = _find_layout("simple" if to == "batch" else "batch", topic, disk, options)
+        target = _find_layout(to, topic, disk, options)
         if disk.list(target.folder):
             raise StoreError(f"{target.folder} exists already, although topic {topic} has the other kind: move it away")
         self._sync()  # Make the clean shutdown durable: later, a broker may refuse to start, so it could not recover.
-        self._note(Progress(topic=topic, to=to, state="planning"))
+        self._save_progress(ConversionProgress(topic=topic, to=to, state="planning"))
         for name in ("new", "old", "stale"):
             disk.remove(f"{self._folder}/{name}")
-        queues = survey(disk, source, to, self._heads)
+        queues = survey(disk, source, to, self._headers)
         plan = plan_pieces(disk, source, target, to, queues, piece_size)
         save_plan(disk, plan)
         for path in plan.built_paths():
@@ -131,25 +131,25 @@ class IndexConversion:
             if not disk.can_sync:
                 file.sync()
         self._sync()
-        self._note(Progress(topic=topic, to=to, state="building"))
+        self._save_progress(ConversionProgress(topic=topic, to=to, state="building"))
         return plan
 
     def _sync(self) -> None:
         if self._disk.can_sync:
             self._disk.sync()
 
-    def _note(self, progress: Progress) -> None:
+    def _save_progress(self, progress: ConversionProgress) -> None:
         progress.save(self._disk)
         self._progress = progress
 
-    def give_up(self) -> None:
+    def remove_if_unstarted(self) -> None:
         """Remove the conversion's folder if no piece was done, neither by this run nor by an earlier one."""
         if not self.is_resumed and not self._progress.done:
             self._disk.remove(self._folder)
 
     # --- building
 
-    def left(self, queue_id: int | None = None) -> list[PiecePlan]:
+    def remaining_pieces(self, queue_id: int | None = None) -> list[PiecePlan]:
         """Return the pieces that remain to be converted, of all queues or of one."""
         if self.plan is None or self._progress.state == "switching":
             return []
@@ -163,12 +163,12 @@ class IndexConversion:
             StoreError: an entry does not match the log; the text names it.
         """
         assert self.plan is not None
-        convert_pieces(self._disk, self.plan, [piece], PieceCraft(self._heads))
+        convert_pieces(self._disk, self.plan, [piece], PythonConverter(self._headers))
         self.note_done([piece])
 
     def note_done(self, pieces: list[PiecePlan]) -> None:
         """Persist that *pieces* are on disk and verified."""
-        self._note(self._progress.with_done(piece.number for piece in pieces))
+        self._save_progress(self._progress.with_done(piece.number for piece in pieces))
 
     # --- switching
 
@@ -176,19 +176,19 @@ class IndexConversion:
         """Replace the old index by the new one; every piece must be done."""
         disk, plan = self._disk, self.plan
         assert plan is not None
-        assert not self.left()
+        assert not self.remaining_pieces()
         if self._progress.state != "switching":
             _remove_leftovers(disk, plan)
-            self._note(msgspec.structs.replace(self._progress, state="switching"))
+            self._save_progress(msgspec.structs.replace(self._progress, state="switching"))
         if disk.list(plan.built.folder):
             disk.rename(plan.built.folder, plan.target.folder)
         self._set_kind(plan.to, now_ms)
         if disk.list(plan.source.folder):
             disk.rename(plan.source.folder, f"{self._folder}/old")
-        self._note(msgspec.structs.replace(self._progress, state="done"))
+        self._save_progress(msgspec.structs.replace(self._progress, state="done"))
         disk.remove(self._folder)
 
-    def _set_kind(self, kind: Target, now_ms: int) -> None:
+    def _set_kind(self, kind: IndexKind, now_ms: int) -> None:
         """Set the kind of index in the topic's attributes, durably."""
         config: Any = load_config(self._disk, TOPICS)
         topic = config["topicConfigTable"][self._progress.topic]
@@ -206,7 +206,7 @@ class IndexConversion:
             self._disk.replace(path, java_json.encode(config))
 
 
-def find_kind(disk: Disk, topic: str) -> Target:
+def find_kind(disk: Disk, topic: str) -> IndexKind:
     """Return the kind of index that the configuration of *topic* names.
 
     Raises:
@@ -222,7 +222,7 @@ def find_kind(disk: Disk, topic: str) -> Target:
     return _kind_of(found.get("attributes"))
 
 
-def _kind_of(attributes: Any) -> Target:
+def _kind_of(attributes: Any) -> IndexKind:
     return "batch" if isinstance(attributes, dict) and attributes.get(ATTRIBUTE) == KINDS["batch"] else "simple"
 
 
@@ -237,14 +237,14 @@ def _require_clean_shutdown(disk: Disk) -> None:
         )
 
 
-def _place(kind: Target, topic: str, disk: Disk, options: StoreOptions) -> IndexPlace:
+def _find_layout(kind: IndexKind, topic: str, disk: Disk, options: StoreOptions) -> IndexLayout:
     parent, size = (
         (BATCH_FOLDER, options.batch_file_size) if kind == "batch" else (QUEUE_FOLDER, options.queue_file_size)
     )
-    return IndexPlace.of(kind, topic, find_queue_file_size(disk, parent) or size)
+    return IndexLayout.of(kind, topic, find_queue_file_size(disk, parent) or size)
 
 
-def _remove_leftovers(disk: Disk, plan: Plan) -> None:
+def _remove_leftovers(disk: Disk, plan: ConversionPlan) -> None:
     """Remove files that an earlier plan left in the folder of the new index, and that a power cut brought back."""
     planned, folder = set(plan.built_paths()), plan.built.folder
     for queue in disk.list(folder):

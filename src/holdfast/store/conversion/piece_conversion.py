@@ -1,8 +1,8 @@
 """Convert pieces of an index: read, convert, verify, write, sync, read back.
 
-A craft converts and verifies. `PieceCraft` in this module uses only the standard library; others may be faster. All of
-them turn the same entries into the same bytes, so that a piece may be converted again, elsewhere, or by two runs at
-once.
+A converter converts and verifies. `PythonConverter` in this module uses only the standard library; others may be
+faster. All of them turn the same entries into the same bytes, so that a piece may be converted again, elsewhere, or by
+two runs at once.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from typing import NamedTuple, Protocol
 
 from holdfast.model.errors import StoreError
 from holdfast.store.base.disk import Disk
-from holdfast.store.conversion.entry_conversion import blanks_before, check_entries, check_units, to_entries, to_units
-from holdfast.store.conversion.record_headers import Owner, RecordHeads
+from holdfast.store.conversion.entry_conversion import (
+    blanks_before,
+    check_message_entries,
+    check_record_entries,
+    to_message_entries,
+    to_record_entries,
+)
+from holdfast.store.conversion.record_headers import Owner, RecordHeaders
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, SourceQueue
+from holdfast.store.recovery.conversion_plan import ConversionPlan, PiecePlan, SourceQueue
 from holdfast.wire.records.record import crc32
 
 SLICE_SIZE = 4096
 """Entries that are converted and verified at once."""
-TOGETHER = 16
+PIECES_AT_ONCE = 16
 """Pieces that are made at once, so that entries of several queues for one place in the log are looked up together."""
-_EVERYWHERE = 1 << 62  # A file end that no write reaches: all files of the new index exist before the first write.
+_NO_FILE_END = 1 << 62  # A file end that no write reaches: all files of the new index exist before the first write.
 
 Bytes = bytes | bytearray | memoryview
 
@@ -35,10 +41,10 @@ class OldPiece(NamedTuple):
     entries: bytes
 
 
-class Craft(Protocol):
+class PieceConverter(Protocol):
     """Converts entries of one kind to the other, and verifies the result."""
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
+    def convert(self, plan: ConversionPlan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
         """Return the converted entries of each of *olds*, verified against the log. Each is valid until the next.
 
         Raises:
@@ -47,17 +53,17 @@ class Craft(Protocol):
         ...
 
 
-class PieceCraft:
+class PythonConverter:
     """Converts with the standard library only."""
 
-    def __init__(self, heads: RecordHeads) -> None:
-        self._heads = heads
+    def __init__(self, headers: RecordHeaders) -> None:
+        self._headers = headers
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+    def convert(self, plan: ConversionPlan, olds: Sequence[OldPiece]) -> list[Bytes]:
         """Return the converted entries of each of *olds*, verified against the log."""
-        return [self._make(plan, old) for old in olds]
+        return [self._convert_piece(plan, old) for old in olds]
 
-    def _make(self, plan: Plan, old: OldPiece) -> Bytes:
+    def _convert_piece(self, plan: ConversionPlan, old: OldPiece) -> Bytes:
         piece, made, width = old.piece, bytearray(), plan.source.entry_size
         for start in range(piece.start, piece.end, SLICE_SIZE):
             # In small slices the record heads are still in the processor's cache for the verification.
@@ -65,23 +71,23 @@ class PieceCraft:
             target = piece.target + len(made) // plan.target.entry_size
             part = PiecePlan(piece.number, piece.queue_id, start, end, target)
             rows = old.entries[(start - piece.start) * width : (end - piece.start) * width]
-            made += self._make_slice(plan, OldPiece(part, old.queue, rows))
+            made += self._convert_slice(plan, OldPiece(part, old.queue, rows))
         return made
 
-    def _make_slice(self, plan: Plan, old: OldPiece) -> bytearray:
+    def _convert_slice(self, plan: ConversionPlan, old: OldPiece) -> bytearray:
         """Convert and verify a few entries. Conversion trusts the index, verification trusts only the log."""
         piece, queue, entries = old
         owner = Owner(plan.topic, piece.queue_id)
         if plan.to == "batch":
-            made = to_units(entries, piece.start, self._heads, is_gone=queue.is_gone)
-            check_units(made, entries, piece.start, owner, self._heads, is_gone=queue.is_gone)
+            made = to_record_entries(entries, piece.start, self._headers, is_gone=queue.is_gone)
+            check_record_entries(made, entries, piece.start, owner, self._headers, is_gone=queue.is_gone)
         else:
-            made = to_entries(entries, piece.target)
-            check_entries(made, entries, piece.target, owner, self._heads, is_gone=queue.is_gone)
+            made = to_message_entries(entries, piece.target)
+            check_message_entries(made, entries, piece.target, owner, self._headers, is_gone=queue.is_gone)
         return made
 
 
-class Written(NamedTuple):
+class WrittenPieces(NamedTuple):
     """Converted pieces: written, but perhaps not on disk.
 
     Attributes:
@@ -92,7 +98,7 @@ class Written(NamedTuple):
     files: QueueFiles
     parts: list[tuple[str, int, int, int]]
 
-    def settle(self) -> None:
+    def sync_and_verify(self) -> None:
         """Sync the written parts, and read them back.
 
         Raises:
@@ -105,40 +111,42 @@ class Written(NamedTuple):
                 raise StoreError(f"{folder} has not kept the {size} bytes that were written at {at}")
 
 
-def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> None:
+def convert_pieces(disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan], converter: PieceConverter) -> None:
     """Convert some pieces of *plan*: when this returns they are on disk, and verified against the log.
 
     Raises:
         StoreError: an entry does not match the log; the text names it.
     """
-    write_pieces(disk, plan, pieces, craft).settle()
+    write_pieces(disk, plan, pieces, converter).sync_and_verify()
 
 
-def write_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> Written:
+def write_pieces(
+    disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan], converter: PieceConverter
+) -> WrittenPieces:
     """Convert some pieces of *plan*, verify them against the log, and write them. Call `settle` to make them durable.
 
     Raises:
         StoreError: an entry does not match the log; the text names it.
     """
     source, built = plan.source.open(disk), plan.built.open(disk)
-    written = Written(built, [])
-    for at in range(0, len(pieces), TOGETHER):
-        mine = pieces[at : at + TOGETHER]
-        olds = [OldPiece(piece, plan.get_queue(piece.queue_id), _read(plan, piece, source)) for piece in mine]
-        for old, made in zip(olds, craft.make(plan, olds), strict=True):
+    written = WrittenPieces(built, [])
+    for at in range(0, len(pieces), PIECES_AT_ONCE):
+        group = pieces[at : at + PIECES_AT_ONCE]
+        olds = [OldPiece(piece, plan.get_queue(piece.queue_id), _read(plan, piece, source)) for piece in group]
+        for old, made in zip(olds, converter.convert(plan, olds), strict=True):
             folder = f"{plan.built.folder}/{old.piece.queue_id}"
-            for place, data in _place(plan, old, made):
-                built.write(folder, place, memoryview(data), _EVERYWHERE)
+            for place, data in _locate(plan, old, made):
+                built.write(folder, place, memoryview(data), _NO_FILE_END)
                 written.parts.append((folder, place, len(data), crc32(data)))
     return written
 
 
-def _read(plan: Plan, piece: PiecePlan, source: QueueFiles) -> bytes:
+def _read(plan: ConversionPlan, piece: PiecePlan, source: QueueFiles) -> bytes:
     size = plan.source.entry_size
     return source.read(f"{plan.source.folder}/{piece.queue_id}", piece.start * size, (piece.end - piece.start) * size)
 
 
-def _place(plan: Plan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
+def _locate(plan: ConversionPlan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
     """Yield the converted entries of a piece, and their places in the new index of its queue."""
     piece, size = old.piece, plan.target.entry_size
     if plan.to == "simple" and piece.start == old.queue.first:

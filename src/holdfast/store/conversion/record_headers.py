@@ -23,15 +23,15 @@ from holdfast.wire.records.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STOR
 
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 # Hosts and fields that no index contains are skipped.
-_unpack_head = struct.Struct(">ii4xi4xqqi16xq20xi").unpack_from
+_unpack_header = struct.Struct(">ii4xi4xqqi16xq20xi").unpack_from
 _unpack_time = struct.Struct(">36xi16xq").unpack_from
 _unpack_flag = struct.Struct(">i").unpack_from
 _FLAG_AT = 36
 
-Head = tuple[int, int, int, int, int, int, int, int]
+Header = tuple[int, int, int, int, int, int, int, int]
 
 
-class Claims(NamedTuple):
+class IndexColumns(NamedTuple):
     """The fields that an index holds for consecutive messages of one queue, one column each. Positions rise."""
 
     offsets: Sequence[int]
@@ -39,9 +39,9 @@ class Claims(NamedTuple):
     sizes: Sequence[int]
     times: Sequence[int]
 
-    def part(self, start: int, end: int) -> Claims:
+    def part(self, start: int, end: int) -> IndexColumns:
         """Return the claims of the messages [start, end)."""
-        return Claims(*(column[start:end] for column in self))
+        return IndexColumns(*(column[start:end] for column in self))
 
 
 class Owner:
@@ -57,7 +57,7 @@ class Owner:
         return f"queue {self.queue_id} of topic {self.topic}"
 
 
-class RecordHeads:
+class RecordHeaders:
     """Reads heads of records from the files of a log."""
 
     def __init__(self, files: LogFiles) -> None:
@@ -70,22 +70,24 @@ class RecordHeads:
             times += _read_times(view, starts)
         return times
 
-    def check(self, owner: Owner, claims: Claims) -> list[int]:
+    def check(self, owner: Owner, columns: IndexColumns) -> list[int]:
         """Require that every claim matches a record in the log. Return the positions of those that are batches.
 
         Raises:
             StoreError: a claim does not match; the text names it.
         """
         batches: list[int] = []
-        for view, starts, at in self._by_file(claims.positions):
-            part = claims.part(at, at + len(starts))
-            heads = _read_heads(view, starts)
-            if not _are_true(owner, part, view, starts, heads):
-                _raise_mismatch(owner, part, view, starts, heads)
-            if any(flag & INNER_BITS == INNER_BITS for flag in {head[5] for head in heads}):
+        for view, starts, at in self._by_file(columns.positions):
+            part = columns.part(at, at + len(starts))
+            headers = _read_headers(view, starts)
+            if not _headers_match(owner, part, view, starts, headers):
+                _raise_mismatch(owner, part, view, starts, headers)
+            if any(flag & INNER_BITS == INNER_BITS for flag in {header[5] for header in headers}):
                 base = part.positions[0] - starts[0]
                 batches += [
-                    base + at for at, head in zip(starts, heads, strict=True) if head[5] & INNER_BITS == INNER_BITS
+                    base + at
+                    for at, header in zip(starts, headers, strict=True)
+                    if header[5] & INNER_BITS == INNER_BITS
                 ]
         return batches
 
@@ -106,24 +108,24 @@ def _read_times(view: memoryview, starts: list[int]) -> list[int]:
     try:
         found = list(map(_unpack_time, repeat(view), starts))
     except struct.error:
-        return [_read_head(view, start)[6] for start in starts]
+        return [_read_header(view, start)[6] for start in starts]
     if any(flag & _HOSTS_V6 for flag in {flag for flag, _ in found}):
-        return [_read_head(view, start)[6] for start in starts]
+        return [_read_header(view, start)[6] for start in starts]
     return [time for _, time in found]
 
 
-def _read_heads(view: memoryview, starts: list[int]) -> list[Head]:
+def _read_headers(view: memoryview, starts: list[int]) -> list[Header]:
     """Return the heads at *starts*. With IPv6 hosts the body size includes the extra bytes of the hosts."""
     try:
-        heads: list[Head] = list(map(_unpack_head, repeat(view), starts))
+        headers: list[Header] = list(map(_unpack_header, repeat(view), starts))
     except struct.error:
-        return [_read_head(view, start) for start in starts]
-    if any(flag & _HOSTS_V6 for flag in {head[5] for head in heads}):
-        return [_read_head(view, start) for start in starts]
-    return heads
+        return [_read_header(view, start) for start in starts]
+    if any(flag & _HOSTS_V6 for flag in {header[5] for header in headers}):
+        return [_read_header(view, start) for start in starts]
+    return headers
 
 
-def _read_head(view: memoryview, start: int) -> Head:
+def _read_header(view: memoryview, start: int) -> Header:
     if not 0 <= start <= len(view) - LAYOUTS[-1].size:
         # Too near to the end for some layouts: read a zero-padded copy.
         view, start = memoryview(bytes(view[max(0, start) :]) + bytes(LAYOUTS[-1].size)), 0
@@ -132,13 +134,15 @@ def _read_head(view: memoryview, start: int) -> Head:
     return size, magic, queue_id, offset, own, flag, store_ms, body_size + layout.size - FIXED_SIZE
 
 
-def _are_true(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> bool:
-    sizes, magics, queue_ids, offsets, positions, _, times, body_sizes = zip(*heads, strict=True)
+def _headers_match(
+    owner: Owner, columns: IndexColumns, view: memoryview, starts: list[int], headers: list[Header]
+) -> bool:
+    sizes, magics, queue_ids, offsets, positions, _, times, body_sizes = zip(*headers, strict=True)
     if not (
-        positions == tuple(claims.positions)
-        and offsets == tuple(claims.offsets)
-        and sizes == tuple(claims.sizes)
-        and times == tuple(claims.times)
+        positions == tuple(columns.positions)
+        and offsets == tuple(columns.offsets)
+        and sizes == tuple(columns.sizes)
+        and times == tuple(columns.times)
         and set(queue_ids) == {owner.queue_id}
         and set(magics) == {owner.magic}
     ):
@@ -149,20 +153,22 @@ def _are_true(owner: Owner, claims: Claims, view: memoryview, starts: list[int],
     return set(map(owner.unpack_topic, repeat(view), topics)) == {(owner.topic_part,)}
 
 
-def _raise_mismatch(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> None:
+def _raise_mismatch(
+    owner: Owner, columns: IndexColumns, view: memoryview, starts: list[int], headers: list[Header]
+) -> None:
     """Raise an error that names the wrong claim and the difference.
 
     Raises:
         StoreError: always.
     """
-    for at, (start, head) in enumerate(zip(starts, heads, strict=True)):
-        claim = claims.part(at, at + 1)
-        if not _are_true(owner, claim, view, [start], [head]):
-            (offset,), (position,), (size,), (time,) = claim
+    for at, (start, header) in enumerate(zip(starts, headers, strict=True)):
+        row = columns.part(at, at + 1)
+        if not _headers_match(owner, row, view, [start], [header]):
+            (offset,), (position,), (size,), (time,) = row
             raise StoreError(
                 f"{owner} has message {offset} at position {position} ({size} bytes, stored at {time}), but the log "
-                f"has there: position {head[4]}, {head[0]} bytes, queue {head[2]}, offset {head[3]}, stored at "
-                f"{head[6]}; if the log is right, remove the folder of the topic's index and start the broker once, "
+                f"has there: position {header[4]}, {header[0]} bytes, queue {header[2]}, offset {header[3]}, stored at "
+                f"{header[6]}; if the log is right, remove the folder of the topic's index and start the broker once, "
                 "which rebuilds it from the log"
             )
     raise AssertionError("the claims differ as a whole, but none differs alone")

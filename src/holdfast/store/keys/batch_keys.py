@@ -22,7 +22,7 @@ from holdfast.store.base.index_fields import INNER_BITS, KEYS, UNIQUE_KEY, VALUE
 from holdfast.wire.records.batch import Piece, split_properties
 from holdfast.wire.records.compression import COMPRESSED
 from holdfast.wire.records.inner_batch import NO_IDS
-from holdfast.wire.records.properties import find_marked
+from holdfast.wire.records.properties import find_by_marker
 from holdfast.wire.records.record import StoredRecord
 
 _IDS: Final = f"{names.INNER_IDS}\x01".encode()
@@ -36,9 +36,9 @@ _BLOCK_DIGITS: Final = 3
 
 def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
     """Return the keys under which the messages of a batch are indexed, besides those in the batch's properties."""
-    said = find_marked(properties, _IDS, VALUE_END)
-    if said is not None:
-        return [] if said == _NO_IDS else _blocks(sys_flag, properties)
+    stated = find_by_marker(properties, _IDS, VALUE_END)
+    if stated is not None:
+        return [] if stated == _NO_IDS else _blocks(sys_flag, properties)
     if sys_flag & COMPRESSED:
         return []
     try:
@@ -60,7 +60,7 @@ def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
 
 def _blocks(sys_flag: int, properties: bytes) -> list[bytes]:
     """Return the blocks that contain the ids of a batch's messages."""
-    span = _span(sys_flag, properties)
+    span = _id_span(sys_flag, properties)
     if span is None:
         return []
     prefix, number, count = span
@@ -73,28 +73,28 @@ def block_of(key: bytes) -> bytes | None:
     return key[:-_BLOCK_DIGITS] if _ID.fullmatch(key) else None
 
 
-def holds_id(record: StoredRecord, wanted: bytes) -> bool:
+def has_item_id(record: StoredRecord, message_id: bytes) -> bool:
     """Return whether *wanted* is the id of a message of a batch whose messages' ids follow its own."""
     properties = bytes(record.properties)
-    span = _span(record.sys_flag, properties)
-    if span is None or find_marked(properties, _IDS, VALUE_END) in (None, _NO_IDS):
+    span = _id_span(record.sys_flag, properties)
+    if span is None or find_by_marker(properties, _IDS, VALUE_END) in (None, _NO_IDS):
         return False
     prefix, number, count = span
-    if not _ID.fullmatch(wanted) or wanted[:-_COUNT_DIGITS] != prefix:
+    if not _ID.fullmatch(message_id) or message_id[:-_COUNT_DIGITS] != prefix:
         return False
-    return 1 <= (int(wanted[-_COUNT_DIGITS:], 16) - number & 0xFFFF) <= count
+    return 1 <= (int(message_id[-_COUNT_DIGITS:], 16) - number & 0xFFFF) <= count
 
 
-def holds_inside(record: StoredRecord, wanted: bytes) -> bool:
+def has_item_key(record: StoredRecord, key: bytes) -> bool:
     """Return whether a message of a batch, whose items are read, has *wanted* among its keys."""
-    if record.sys_flag & INNER_BITS != INNER_BITS or record.sys_flag & COMPRESSED or wanted not in bytes(record.body):
+    if record.sys_flag & INNER_BITS != INNER_BITS or record.sys_flag & COMPRESSED or key not in bytes(record.body):
         return False
-    return wanted in inner_keys(record.sys_flag, bytes(record.properties), record.body)
+    return key in inner_keys(record.sys_flag, bytes(record.properties), record.body)
 
 
-def _span(sys_flag: int, properties: bytes) -> tuple[bytes, int, int] | None:
+def _id_span(sys_flag: int, properties: bytes) -> tuple[bytes, int, int] | None:
     """Return a batch's id without its number, that number, and the count of ids that follow; None if it has none."""
-    unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
+    unique = find_by_marker(properties, UNIQUE_KEY, VALUE_END)
     if unique is None or sys_flag & INNER_BITS != INNER_BITS or not _ID.fullmatch(unique):
         return None
     try:

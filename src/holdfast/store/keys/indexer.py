@@ -16,10 +16,10 @@ from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.index_fields import INNER_BITS, has_keys, index_keys, key_hash
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.keys.batch_keys import block_of, holds_id, holds_inside
-from holdfast.store.keys.key_batch import KeyBatch
+from holdfast.store.keys.batch_keys import block_of, has_item_id, has_item_key
+from holdfast.store.keys.key_batch import KeyCollector
 from holdfast.store.keys.key_index import KeyIndex
-from holdfast.store.log.log_scanner import WINDOW_SIZE, Stop, WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import WINDOW_SIZE, StopReason, WalkedRecord, validate_record_at
 from holdfast.store.log.record_reader import read_record
 from holdfast.wire.records.record import StoredRecord, decode_record
 
@@ -39,20 +39,20 @@ class Indexer:
     ) -> None:
         self.index = index
         self._files = files
-        self._is_on = options.key_index
+        self._is_enabled = options.key_index
         self._hot_start = hot_start  # From here on this process wrote the log, or read it during recovery.
         self._hot_window = options.hot_window
         self._warm_end = indexed
-        self._batch = KeyBatch()
+        self._collector = KeyCollector()
         self.indexed = indexed
 
-    def is_behind(self, confirmed: int) -> bool:
+    def is_lagging(self, confirmed: int) -> bool:
         """Return whether some of the confirmed log is not indexed yet."""
-        return self._is_on and self.indexed < confirmed
+        return self._is_enabled and self.indexed < confirmed
 
     def advance(self, confirmed: int, records_max: int = SLICE_RECORDS) -> None:
         """Index the next records of the confirmed log that are in memory."""
-        if not self._is_on:
+        if not self._is_enabled:
             self.indexed = confirmed
             return
         position = max(self.indexed, self._files.start)
@@ -65,18 +65,18 @@ class Indexer:
             at = position - found.start
             end = min(until - found.start, self._files.size, at + WINDOW_SIZE)
             data = found.file.view(at, end)
-            position, count = self._batch.scan(data, position, records_max)
+            position, count = self._collector.scan(data, position, records_max)
             records_max -= count
             if records_max > 0 and position < found.start + end:
                 position, count = self._add_unusual(position)
                 records_max -= count
-        self.index.add(self._batch.take())
+        self.index.add(self._collector.pop_keys())
         self.indexed = min(position, confirmed)
         self.index.write_due()
 
     def catch_up(self, confirmed: int) -> None:
         """Index recent records for a query, if they are in memory."""
-        if self.is_behind(confirmed) and self.find_cold(confirmed) is None:
+        if self.is_lagging(confirmed) and self.find_cold(confirmed) is None:
             self.advance(confirmed, QUERY_RECORDS)
 
     def find_cold(self, confirmed: int) -> FileRange | None:
@@ -89,13 +89,13 @@ class Indexer:
         at = position - found.start
         return FileRange(found.file, at, min(at + WARM_SIZE, self._files.size, confirmed - found.start))
 
-    def note_warm(self, place: FileRange) -> None:
+    def note_warm(self, file_range: FileRange) -> None:
         """Record that *place* was read."""
         if self.index.files:
-            self.index.files[-1].note_warm(place)
+            self.index.files[-1].note_warm(file_range)
         found = self._files.find(max(self.indexed, self._files.start))
-        if found is not None and found.file is place.file:
-            self._warm_end = found.start + place.end
+        if found is not None and found.file is file_range.file:
+            self._warm_end = found.start + file_range.end
 
     def _warm_until(self, confirmed: int) -> int:
         """Return the position up to which the log may be read on the loop."""
@@ -105,14 +105,14 @@ class Indexer:
 
     def _add_unusual(self, position: int) -> tuple[int, int]:
         """Add the keys of a record that is not plain. Return where to continue, and the number of records."""
-        record = judge_at(self._files, position, check_body=False)
-        if isinstance(record, Stop):
+        record = validate_record_at(self._files, position, check_body=False)
+        if isinstance(record, StopReason):
             # A blank; or bytes that became corrupt: the index skips the rest of the file.
             return position - position % self._files.size + self._files.size, 0
         if record.sys_flag & INNER_BITS == INNER_BITS:
             return position + record.size, self._add_batch(record)
         if has_keys(record.sys_flag):
-            self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
+            self._collector.add(record.topic, index_keys(record.properties), position, record.store_ms)
         return position + record.size, 1
 
     def _add_batch(self, record: WalkedRecord) -> int:
@@ -121,7 +121,7 @@ class Indexer:
         assert found is not None, "it was just read"
         at = record.position - found.start
         body = decode_record(found.file.view(at, at + record.size), check_body=False).body
-        return self._batch.add_inner(
+        return self._collector.add_inner(
             record.topic, record.properties, body, record.sys_flag, record.position, record.store_ms
         )
 
@@ -130,20 +130,20 @@ class Indexer:
 
         If *key* is an id, it is looked up first; only if that finds nothing, the block of the id, which finds batches.
         """
-        wanted = key.encode(errors="surrogatepass")
+        key_bytes = key.encode(errors="surrogatepass")
         span = (begin_ms, end_ms)
 
         def has_key(record: StoredRecord) -> bool:
-            return wanted in index_keys(record.properties) or holds_inside(record, wanted)
+            return key_bytes in index_keys(record.properties) or has_item_key(record, key_bytes)
 
-        found = yield from self._find(topic, wanted, has_key, max_count, span)
-        block = None if found else block_of(wanted)
+        found = yield from self._find(topic, key_bytes, has_key, max_count, span)
+        block = None if found else block_of(key_bytes)
         if block is not None:
-            found = yield from self._find(topic, block, lambda record: holds_id(record, wanted), max_count, span)
+            found = yield from self._find(topic, block, lambda record: has_item_id(record, key_bytes), max_count, span)
         return found
 
     def _find(
-        self, topic: str, key: bytes, holds: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
+        self, topic: str, key: bytes, matches: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
     ) -> Steps[list[Position]]:
         """Return the positions of records indexed under *key* for which *holds* is true, newest first."""
         begin_ms, end_ms = span
@@ -159,7 +159,12 @@ class Indexer:
                 record = yield from read_record(position)
             except CorruptRecord:
                 continue
-            if record is not None and record.topic == topic and begin_ms <= record.store_ms <= end_ms and holds(record):
+            if (
+                record is not None
+                and record.topic == topic
+                and begin_ms <= record.store_ms <= end_ms
+                and matches(record)
+            ):
                 found[Position(position)] = None
         return list(found)
 

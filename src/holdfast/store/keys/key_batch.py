@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from holdfast.model.java_hash import hash_all_behind, hash_behind
+from holdfast.model.java_hash import extend_hash, extend_hashes
 from holdfast.store.base.index_fields import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, has_keys, index_keys
 from holdfast.store.keys.batch_keys import inner_keys
 from holdfast.store.keys.key_index import IndexKey
@@ -31,14 +31,14 @@ _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _unpack = struct.Struct(">ii20xqi16xq20xi").unpack_from
 
 
-class KeyBatch:
-    """Collected keys. Invariant: `_prefixes`, `_keys` and `_places` have the same length."""
+class KeyCollector:
+    """Collected keys. Invariant: `_prefixes`, `_keys` and `_locations` have the same length."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, int] = {}  # Hashes of `topic#`
         self._prefixes: list[int] = []
         self._keys: list[bytes] = []
-        self._places: list[tuple[int, int]] = []
+        self._locations: list[tuple[int, int]] = []
 
     def add(self, topic: bytes, keys: list[bytes], position: int, store_ms: int) -> None:
         """Add the keys of one record."""
@@ -46,7 +46,7 @@ class KeyBatch:
         for key in keys:
             self._prefixes.append(prefix)
             self._keys.append(key)
-            self._places.append((position, store_ms))
+            self._locations.append((position, store_ms))
 
     def add_inner(
         self, topic: bytes, properties: bytes, body: Piece, sys_flag: int, position: int, store_ms: int
@@ -56,21 +56,21 @@ class KeyBatch:
         self.add(topic, keys, position, store_ms)
         return max(1, len(keys))
 
-    def take(self) -> list[IndexKey]:
+    def pop_keys(self) -> list[IndexKey]:
         """Return all collected keys and forget them."""
-        hashes = hash_all_behind(self._prefixes, self._keys)
-        places = self._places
-        self._prefixes, self._keys, self._places = [], [], []
+        hashes = extend_hashes(self._prefixes, self._keys)
+        locations = self._locations
+        self._prefixes, self._keys, self._locations = [], [], []
         return [
             # The same rule as in `index_fields.key_hash`.
             (value if value < 0x80000000 else -value & 0x7FFFFFFF, position, store_ms)
-            for value, (position, store_ms) in zip(hashes, places, strict=True)
+            for value, (position, store_ms) in zip(hashes, locations, strict=True)
         ]
 
     def _hash_topic(self, topic: bytes) -> int:
         if len(self._topics) >= TOPICS_MAX:
             self._topics.clear()
-        prefix = self._topics[topic] = hash_behind(0, topic + b"#")
+        prefix = self._topics[topic] = extend_hash(0, topic + b"#")
         return prefix
 
     def scan(self, data: memoryview, position: int, records_max: int) -> tuple[int, int]:
@@ -82,12 +82,12 @@ class KeyBatch:
         at = count = 0
         end = len(data)
         topics, unpack = self._topics, _unpack
-        add_prefix, add_key, add_place = self._prefixes.append, self._keys.append, self._places.append
+        add_prefix, add_key, add_location = self._prefixes.append, self._keys.append, self._locations.append
         while count < records_max and end - at >= RECORD_SIZE_MIN:
-            size, magic, own, sys_flag, store_ms, body_size = unpack(data, at)
+            size, magic, own_position, sys_flag, store_ms, body_size = unpack(data, at)
             record_end = at + size
             topic_at = at + FIXED_SIZE + body_size
-            if magic != MAGIC_V1 or own != position + at or sys_flag & _HOSTS_V6 or record_end > end:
+            if magic != MAGIC_V1 or own_position != position + at or sys_flag & _HOSTS_V6 or record_end > end:
                 break
             if body_size < 0 or topic_at > record_end - 3:
                 break
@@ -96,7 +96,7 @@ class KeyBatch:
             start = rest[0] + 3
             if sys_flag & INNER_BITS == INNER_BITS:
                 body = data[at + FIXED_SIZE : topic_at]
-                count += self.add_inner(rest[1 : start - 2], rest[start:], body, sys_flag, own, store_ms)
+                count += self.add_inner(rest[1 : start - 2], rest[start:], body, sys_flag, own_position, store_ms)
                 at = record_end
                 continue
             at = record_end
@@ -115,8 +115,8 @@ class KeyBatch:
                     topic = rest[1 : start - 2]
                     add_prefix(topics.get(topic) or self._hash_topic(topic))
                     add_key(rest[key_at:key_end])
-                    add_place((own, store_ms))
+                    add_location((own_position, store_ms))
                     continue
             if has_keys(sys_flag):
-                self.add(rest[1 : start - 2], index_keys(rest[start:]), own, store_ms)
+                self.add(rest[1 : start - 2], index_keys(rest[start:]), own_position, store_ms)
         return position + at, count

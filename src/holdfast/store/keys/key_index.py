@@ -45,7 +45,7 @@ WARM_SIZE = 1 << 20
 _SCATTERED_MAX = 64  # The number of single slots that can be written in the time of one whole region.
 _SECONDS_MAX = (1 << 31) - 1
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
-_GUESSES = (84, 44)  # Bytes per slot if there are 4, or 2, items per slot.
+_SLOT_BYTES_GUESSES = (84, 44)  # Bytes per slot if there are 4, or 2, items per slot.
 
 IndexKey = tuple[int, int, int]
 """(hash, position of the record, its store time)."""
@@ -68,16 +68,16 @@ class IndexFile:
         header: tuple[int, int, int, int, int, int] = HEADER.unpack(file.read(0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_position, self.end_position, self.used_slots, count = header
         self.count = min(max(count, 1), self.items)
-        self._found = self.count  # Items before this one were written by an earlier process.
+        self._loaded_count = self.count  # Items before this one were written by an earlier process.
         self._warm_end = self.items_at if self.count == 1 else HEADER.size  # Slots before it are in memory.
         regions = -(-slots // REGION_SLOTS)
         self._heads: list[dict[int, int]] = [{} for _ in range(regions)]
         self._is_blank = [is_new] * regions  # Never written: no need to fetch pages of zeros.
         self._next_region = 0
-        self._keys_since = 0
+        self._keys_since_write = 0
 
     @property
-    def room(self) -> int:
+    def free_items(self) -> int:
         """The number of keys that still fit."""
         return self.items - self.count
 
@@ -87,10 +87,10 @@ class IndexFile:
             return None
         return FileRange(self.file, self._warm_end, min(self._warm_end + WARM_SIZE, self.items_at))
 
-    def note_warm(self, place: FileRange) -> None:
+    def note_warm(self, file_range: FileRange) -> None:
         """Record that *place* was read."""
-        if place.file is self.file:
-            self._warm_end = max(self._warm_end, place.end)
+        if file_range.file is self.file:
+            self._warm_end = max(self._warm_end, file_range.end)
 
     def add(self, keys: Sequence[IndexKey]) -> None:
         """Add *keys*, in log order; they must fit into the file.
@@ -98,7 +98,7 @@ class IndexFile:
         Raises:
             DiskFailed: none of them was added.
         """
-        assert len(keys) <= self.room
+        assert len(keys) <= self.free_items
         if not keys:
             return
         number = known = self.count
@@ -137,7 +137,7 @@ class IndexFile:
             self.count, self.used_slots = known, used_before
             self.end_position, self.end_ms = end_before
             raise
-        self._keys_since += len(keys)
+        self._keys_since_write += len(keys)
 
     def _undo_heads(self, items: list[bytes]) -> None:
         """Restore the chain heads from before *items*, which the disk refused."""
@@ -156,9 +156,9 @@ class IndexFile:
         Raises:
             DiskFailed: their heads stay in memory and remain due.
         """
-        while self._keys_since >= REGION_KEYS:
+        while self._keys_since_write >= REGION_KEYS:
             self._write_region(self._next_region)
-            self._keys_since -= REGION_KEYS
+            self._keys_since_write -= REGION_KEYS
             self._next_region = (self._next_region + 1) % len(self._heads)
 
     def write_heads(self) -> Iterator[None]:
@@ -208,18 +208,18 @@ class IndexFile:
     def find_item(self, number: int) -> Steps[Item]:
         """Return one item of [1, count)."""
         at = self.items_at + ITEM.size * number
-        if number >= max(self._found, self.count - HOT_ITEMS):
+        if number >= max(self._loaded_count, self.count - HOT_ITEMS):
             data = self.file.read(at, at + ITEM.size)
         else:
             data = yield FileRange(self.file, at, at + ITEM.size)
         key_hash, position, seconds, previous = ITEM.unpack(data)
         return key_hash, position, seconds, previous
 
-    def may_hold(self, begin_ms: int, end_ms: int) -> bool:
+    def may_contain(self, begin_ms: int, end_ms: int) -> bool:
         """Return whether the file may contain a key of this time, to the second."""
         return self.count > 1 and self.end_ms + 1000 >= begin_ms and self.begin_ms - 1000 <= end_ms
 
-    def holds_together(self) -> bool:
+    def is_consistent(self) -> bool:
         """Return whether the first and the last item are where they belong with this number of slots."""
         if self.items < 2:
             return False
@@ -244,11 +244,11 @@ class IndexFile:
         return key_hash, position, seconds, previous
 
 
-class Search:
+class KeySearch:
     """One search, newest hit first."""
 
     def __init__(self, files: Sequence[IndexFile], key_hash: int, begin_ms: int, end_ms: int) -> None:
-        self._files = [index_file for index_file in files if index_file.may_hold(begin_ms, end_ms)]
+        self._files = [index_file for index_file in files if index_file.may_contain(begin_ms, end_ms)]
         self._key_hash = key_hash
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._file: IndexFile | None = None
@@ -274,10 +274,10 @@ class Search:
 def open_index_file(file: File, slots_wanted: int) -> IndexFile | None:
     """Return *file* as an index with the number of slots that fits its content; None if no number fits."""
     body = file.size - HEADER.size
-    for slots in (slots_wanted, *(body // share for share in _GUESSES)):
+    for slots in (slots_wanted, *(body // share for share in _SLOT_BYTES_GUESSES)):
         if slots > 0 and body > SLOT.size * slots and (body - SLOT.size * slots) % ITEM.size == 0:
             index_file = IndexFile(file, slots)
-            if index_file.holds_together():
+            if index_file.is_consistent():
                 return index_file
     return None
 
@@ -329,13 +329,13 @@ class KeyIndex:
             DiskFailed: some were not added. The caller may add all of them again: duplicate hits are counted once.
         """
         while keys:
-            if not self.files or not self.files[-1].room:
+            if not self.files or not self.files[-1].free_items:
                 # Write all heads of the last file at once: this happens once in millions of keys.
                 for _ in self.write_heads():
                     pass
                 self.files.append(self._create(keys[0][2]))
             index_file = self.files[-1]
-            part = keys[: index_file.room]
+            part = keys[: index_file.free_items]
             index_file.add(part)
             self.unsynced[index_file.file] = None
             keys = keys[len(part) :]
@@ -351,9 +351,9 @@ class KeyIndex:
         self._last_name = name
         return IndexFile(file, self._slots, is_new=True)
 
-    def search(self, key_hash: int, begin_ms: int, end_ms: int) -> Search:
+    def search(self, key_hash: int, begin_ms: int, end_ms: int) -> KeySearch:
         """Return a search for records that may have the key and were stored in [begin_ms, end_ms]."""
-        return Search(self.files, key_hash, begin_ms, end_ms)
+        return KeySearch(self.files, key_hash, begin_ms, end_ms)
 
     def write_due(self) -> None:
         """Write the heads that are due by the number of keys added."""
@@ -374,7 +374,7 @@ class KeyIndex:
             removed.append(file.path)
         return removed
 
-    def take_unsynced(self) -> tuple[File, ...]:
+    def pop_unsynced(self) -> tuple[File, ...]:
         """Return the files written since the last call."""
         files = tuple(self.unsynced)
         self.unsynced.clear()

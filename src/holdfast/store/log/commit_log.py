@@ -20,9 +20,9 @@ from holdfast.store.base.disk import File, Piece
 from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED, inner_count, with_inner_base
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.queues.batch_consume_queue import NOT_COMPACTED, UNIT
+from holdfast.store.queues.batch_consume_queue import NOT_COMPACTED, RECORD_ENTRY
 from holdfast.store.queues.consume_queue import HOST_V6_EXTRA
-from holdfast.store.queues.queue_log import ENTRY, QueueLog
+from holdfast.store.queues.queue_log import ENTRY, QueueIndex
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX
 from holdfast.wire.records.record import (
     BLANK,
@@ -38,13 +38,13 @@ from holdfast.wire.records.record import (
 
 FOLDER = "commitlog"
 
-Batch = tuple[int, list[QueueLog], list[bytes]]
+UnconfirmedWrite = tuple[int, list[QueueIndex], list[bytes]]
 
-RecordDraft = tuple[QueueLog, Piece, bytes, int, int, int, bytes, int, int, int]
+RecordDraft = tuple[QueueIndex, Piece, bytes, int, int, int, bytes, int, int, int]
 """The arguments of `stage`, without the store time. A plain tuple, because there is one for every message."""
 
 _pack_entry = ENTRY.pack
-_pack_unit = UNIT.pack
+_pack_unit = RECORD_ENTRY.pack
 _NOT_PLAIN = NOT_QUEUED | INNER_BATCH
 _NO_HOST_BITS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 _SMALL_SIZES = tuple(size.to_bytes(2, "big") for size in range(1024))
@@ -61,7 +61,7 @@ class CommitLog:
         self.written = written
         self.store_ms = store_ms  # Of the newest record: store times never decrease along the log.
         self.fault: str | None = None  # Why no more writes are accepted.
-        self.batches: deque[Batch] = deque()
+        self.unconfirmed_writes: deque[UnconfirmedWrite] = deque()
         self._host = options.store_host
         store_bit = STORE_HOST_V6 if len(options.store_host) != 8 else 0
         self._bits_v4, self._bits_v6 = store_bit, store_bit | BORN_HOST_V6
@@ -77,12 +77,12 @@ class CommitLog:
         self._file_end = self.written - self.written % self.files.size + self.files.size
         self._pieces: list[Piece] = []
         self._run_start = self.written
-        self._queues: list[QueueLog] = []
+        self._queues: list[QueueIndex] = []
         self._entries: list[bytes] = []
 
     def stage(  # noqa: PLR0913, PLR0917 - the fields of a record
         self,
-        queue: QueueLog,
+        queue: QueueIndex,
         body: Piece,
         properties: bytes,
         flag: int,
@@ -131,7 +131,7 @@ class CommitLog:
                 properties, count = self._inspect(queue, properties, sys_flag)  # noqa: PLW2901 - as the record has them
             body_size = len(body)
             properties_size = len(properties)
-            size = queue.head_size + body_size + properties_size
+            size = queue.header_size + body_size + properties_size
             if len(born_host) == 8:
                 pack, host_bits = self._pack_v4, self._bits_v4
             else:
@@ -167,7 +167,7 @@ class CommitLog:
         self._next = position
         return staged
 
-    def _inspect(self, queue: QueueLog, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
+    def _inspect(self, queue: QueueIndex, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
         """Return the properties of a record that is not plain, and the number of its messages in its queue.
 
         The number is 0 if the record gets no offset, and the stated count for a batch in a queue indexed by record.
@@ -230,7 +230,7 @@ class CommitLog:
             self.fault = str(error)
             raise
         self.written = self._run_start = self._next
-        self.batches.append((self.written, self._queues, self._entries))
+        self.unconfirmed_writes.append((self.written, self._queues, self._entries))
         self._runs = []
         self._pieces = []
         self._queues = []
@@ -239,19 +239,19 @@ class CommitLog:
     def discard(self) -> None:
         """Drop everything that is staged and release its offsets."""
         for queue, entry in zip(reversed(self._queues), reversed(self._entries), strict=True):
-            queue.give_back(entry)
+            queue.release_offsets(entry)
         self._runs = []
         self._reset()
 
-    def take_unsynced(self) -> tuple[File, ...]:
+    def pop_unsynced(self) -> tuple[File, ...]:
         """Return the files written since the last call. The caller must sync them, or stop the store."""
         files = tuple(self._unsynced)
         self._unsynced.clear()
         return files
 
-    def forget(self, dead: set[QueueLog]) -> None:
+    def forget(self, dead: set[QueueIndex]) -> None:
         """Drop the staged and unconfirmed entries of deleted queues. The records stay in the log."""
-        for _, queues, entries in (*self.batches, (0, self._queues, self._entries)):
+        for _, queues, entries in (*self.unconfirmed_writes, (0, self._queues, self._entries)):
             kept = [(queue, entry) for queue, entry in zip(queues, entries, strict=True) if queue not in dead]
             queues[:] = [queue for queue, _ in kept]
             entries[:] = [entry for _, entry in kept]

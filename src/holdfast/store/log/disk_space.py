@@ -30,13 +30,13 @@ from holdfast.store.log.retention import DiskUse, measure_disk
 _EVENT_MAX: Final = 32 * 1024 * 1024  # bytes that one event may write
 
 
-class LogRoom:
+class LogSpace:
     """The disk space that is available to the log.
 
     Attributes:
         use: Disk use at the last measurement.
         shortage: The index write that the disk refused for lack of space; None once all of them succeed again.
-        sure: If the log ends here or before, an event fits without further checks.
+        safe_end: If the log ends here or before, an event fits without further checks.
     """
 
     def __init__(self, disk: Disk, files: LogFiles, options: StoreOptions) -> None:
@@ -47,21 +47,21 @@ class LogRoom:
         self.use: DiskUse = measure_disk(disk, options)
         self._created_count = files.created_count
         self.shortage: str | None = None
-        self._is_last = False  # No space for another file: by measurement, or because the disk refused one.
+        self._is_last_file = False  # No space for another file: by measurement, or because the disk refused one.
         self.measure()
 
     def measure(self) -> DiskUse:
         """Measure the disk use."""
         use = self.use = measure_disk(self._disk, self._options)
         self._created_count = self._files.created_count
-        self._is_last = use.total - use.used <= self._files.size
-        self.sure = -1 if use.is_full or self.shortage is not None else self._files.end - self._margin
+        self._is_last_file = use.total - use.used <= self._files.size
+        self.safe_end = -1 if use.is_full or self.shortage is not None else self._files.end - self._margin
         return use
 
     def begin_shortage(self, reason: str) -> None:
         """Admit no more records: the disk refused an index write for lack of space."""
         self.shortage = self.shortage or reason
-        self.sure = -1
+        self.safe_end = -1
 
     def end_shortage(self) -> None:
         """Admit records again: the refused index writes have succeeded."""
@@ -69,40 +69,40 @@ class LogRoom:
         self.measure()
 
     @property
-    def has_next(self) -> bool:
+    def has_space_for_file(self) -> bool:
         """Whether the disk has space for another file, as of the last measurement."""
-        return not (self.use.is_full or self._is_last)
+        return not (self.use.is_full or self._is_last_file)
 
-    def is_spent(self, written: int) -> bool:
+    def is_exhausted(self, written: int) -> bool:
         """Return whether a log that ends at *written* should accept no more records, as far as is known."""
         if self._files.created_count != self._created_count:
             self.measure()
         if self.shortage is not None or self.use.is_full:
             return True
-        return self._is_last and self._files.end - written < self._margin
+        return self._is_last_file and self._files.end - written < self._margin
 
-    def admits(self, written: int) -> bool:
+    def reserve_event(self, written: int) -> bool:
         """Return whether an event fits into a log that ends at *written*. Call before every event that adds records.
 
         Creates the file that the event may need.
         """
-        if written > self.sure and self._files.created_count != self._created_count:
+        if written > self.safe_end and self._files.created_count != self._created_count:
             self.measure()
-        if written > self.sure and not self.use.is_full and self.shortage is None:
-            self._make_next()
-        return written <= self.sure
+        if written > self.safe_end and not self.use.is_full and self.shortage is None:
+            self._create_next()
+        return written <= self.safe_end
 
     def prepare(self, written: int) -> None:
         """Create the next file while the current one still has space, so that no send waits for it."""
         if (self._files.end - written) * 2 < self._files.size:
-            self._make_next()
+            self._create_next()
 
-    def _make_next(self) -> None:
-        if self._is_last:
+    def _create_next(self) -> None:
+        if self._is_last_file:
             return
         try:
             self._files.ensure(self._files.end // self._files.size)
         except DiskFull:
-            self._is_last = True
+            self._is_last_file = True
         else:
             self.measure()

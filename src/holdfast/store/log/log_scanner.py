@@ -41,7 +41,7 @@ _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _unpack_plain = struct.Struct(">iiii4xqqi16xq20xi").unpack_from
 
 
-class Stop(Enum):
+class StopReason(Enum):
     """Why a walk stopped."""
 
     END = "the log has no more files"
@@ -49,7 +49,7 @@ class Stop(Enum):
     BLANK = "the file ends here"
     BROKEN = "these bytes are no record"
     DAMAGED = "the checksum of the body is wrong"
-    CUT = "the record continues beyond the window"
+    INCOMPLETE = "the record continues beyond the window"
 
 
 class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -65,19 +65,21 @@ class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
     properties: bytes
 
 
-def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
+def validate_record(
+    data: memoryview, at: int, position: int, remaining: int, *, check_body: bool
+) -> WalkedRecord | StopReason:
     """Validate the record at byte *at* of *data*: *position* in the log, *left* bytes before the end of its file."""
     # Recovery may validate a million records before the store is ready: nearly all take this fast path.
     if len(data) - at >= RECORD_SIZE_MIN:
-        size, magic, crc, queue_id, offset, own, sys_flag, store_ms, body_size = _unpack_plain(data, at)
+        size, magic, crc, queue_id, offset, own_position, sys_flag, store_ms, body_size = _unpack_plain(data, at)
         end = at + size
         body_at = at + FIXED_SIZE
         topic_at = body_at + body_size
         if (
             magic == MAGIC_V1
-            and own == position
+            and own_position == position
             and body_at <= topic_at <= end - 3
-            and size <= left - BLANK_SIZE
+            and size <= remaining - BLANK_SIZE
             and end <= len(data)
             and queue_id >= 0
             and offset >= 0
@@ -94,54 +96,58 @@ def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bo
                 return WalkedRecord(
                     position, size, queue_id, offset, sys_flag, store_ms, rest[1:topic_end], rest[start:]
                 )
-    return _validate_any(data, at, position, left, check_body=check_body)
+    return _validate_any(data, at, position, remaining, check_body=check_body)
 
 
-def _validate_any(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
+def _validate_any(
+    data: memoryview, at: int, position: int, remaining: int, *, check_body: bool
+) -> WalkedRecord | StopReason:
     """Return a valid record of any kind, or why there is none."""
     available = len(data) - at
     if available < BLANK_SIZE:
-        return Stop.CUT
+        return StopReason.INCOMPLETE
     size, magic = _HEAD.unpack_from(data, at)
     if magic == MAGIC_BLANK:
-        return Stop.BLANK
+        return StopReason.BLANK
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return Stop.BROKEN if size or magic else Stop.EMPTY
-    if not _FIXED_MIN + 3 <= size <= left - BLANK_SIZE:
-        return Stop.BROKEN
+        return StopReason.BROKEN if size or magic else StopReason.EMPTY
+    if not _FIXED_MIN + 3 <= size <= remaining - BLANK_SIZE:
+        return StopReason.BROKEN
     if size > available:
-        return Stop.CUT
+        return StopReason.INCOMPLETE
     layout = LAYOUTS[_SYS_FLAG.unpack_from(data, at + 36)[0] >> 4 & 3]
     if size < layout.size + 3:
-        return Stop.BROKEN
-    _, _, crc, queue_id, _, offset, own, sys_flag, _, _, store_ms, _, _, _, body_size = layout.unpack_from(data, at)
+        return StopReason.BROKEN
+    _, _, crc, queue_id, _, offset, own_position, sys_flag, _, _, store_ms, _, _, _, body_size = layout.unpack_from(
+        data, at
+    )
     body_at, end = at + layout.size, at + size
     topic_at = body_at + body_size
     topic_start = topic_at + (1 if magic == MAGIC_V1 else 2)
-    if own != position or body_size < 0 or queue_id < 0 or offset < 0 or topic_start + 2 > end:
-        return Stop.BROKEN
+    if own_position != position or body_size < 0 or queue_id < 0 or offset < 0 or topic_start + 2 > end:
+        return StopReason.BROKEN
     topic_end = topic_start + (data[topic_at] if magic == MAGIC_V1 else data[topic_at] << 8 | data[topic_at + 1])
     properties_at = topic_end + 2
     if properties_at > end or properties_at + (data[topic_end] << 8 | data[topic_end + 1]) != end:
-        return Stop.BROKEN
+        return StopReason.BROKEN
     if check_body and crc32(data[body_at:topic_at]) & CRC_MASK != crc:
-        return Stop.DAMAGED
+        return StopReason.DAMAGED
     topic, properties = bytes(data[topic_start:topic_end]), bytes(data[properties_at:end])
     return WalkedRecord(position, size, queue_id, offset, sys_flag, store_ms, topic, properties)
 
 
-def judge_at(files: LogFiles, position: int, *, check_body: bool = True) -> WalkedRecord | Stop:
+def validate_record_at(files: LogFiles, position: int, *, check_body: bool = True) -> WalkedRecord | StopReason:
     """Validate and return the record at *position*, or return why there is none."""
     found = files.find(position)
     if found is None:
-        return Stop.END
+        return StopReason.END
     at = position - found.start
-    left = files.size - at
-    if left < BLANK_SIZE:
-        return Stop.BROKEN
+    remaining = files.size - at
+    if remaining < BLANK_SIZE:
+        return StopReason.BROKEN
     size, _ = _HEAD.unpack(found.file.read(at, at + BLANK_SIZE))
-    data = found.file.view(at, at + min(max(size, BLANK_SIZE), left))
-    return judge(data, 0, position, left, check_body=check_body)
+    data = found.file.view(at, at + min(max(size, BLANK_SIZE), remaining))
+    return validate_record(data, 0, position, remaining, check_body=check_body)
 
 
 class LogWalk:
@@ -152,7 +158,7 @@ class LogWalk:
         self._end = end
         self._check_body = check_body
         self.position = start
-        self.stop = Stop.END
+        self.stop = StopReason.END
 
     def __iter__(self) -> Iterator[WalkedRecord]:
         files, check_body = self._files, self._check_body
@@ -162,19 +168,19 @@ class LogWalk:
             file_end = found.start + files.size
             end = file_end if self._end is None else self._end
             data = found.file.view(base - found.start, min(base - found.start + window_size, files.size))
-            stop = Stop.END
+            stop = StopReason.END
             while position < end:
-                record = judge(data, position - base, position, file_end - position, check_body=check_body)
-                if isinstance(record, Stop):
+                record = validate_record(data, position - base, position, file_end - position, check_body=check_body)
+                if isinstance(record, StopReason):
                     stop = record
                     break
                 yield record
                 self.position = position = position + record.size
-            if stop is Stop.BLANK:
+            if stop is StopReason.BLANK:
                 self.position = file_end
-            elif stop is not Stop.CUT or base + len(data) == file_end:
-                self.stop = Stop.BROKEN if stop is Stop.CUT else stop
+            elif stop is not StopReason.INCOMPLETE or base + len(data) == file_end:
+                self.stop = StopReason.BROKEN if stop is StopReason.INCOMPLETE else stop
                 return
             # No step in this window: the next record is larger than the window.
-            window_size = window_size * 2 if stop is Stop.CUT and position == base else WINDOW_SIZE
-        self.stop = Stop.END
+            window_size = window_size * 2 if stop is StopReason.INCOMPLETE and position == base else WINDOW_SIZE
+        self.stop = StopReason.END

@@ -13,7 +13,7 @@ from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
 
 RECORD_SIZE_MAX = 16 * 1024 * 1024
-_HEAD = struct.Struct(">ii")
+_HEADER = struct.Struct(">ii")
 
 
 def read_bytes(position: int) -> Steps[bytes]:
@@ -23,7 +23,7 @@ def read_bytes(position: int) -> Steps[bytes]:
     head = yield LogRange(position, RECORD_SIZE_MIN, is_guess=True)
     if len(head) < RECORD_SIZE_MIN:
         return b""
-    size, magic = _HEAD.unpack_from(head)
+    size, magic = _HEADER.unpack_from(head)
     if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_SIZE_MIN <= size <= RECORD_SIZE_MAX:
         return b""
     data = yield LogRange(position, size, is_guess=True)

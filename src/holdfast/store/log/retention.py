@@ -19,12 +19,12 @@ from holdfast.model.errors import DiskFailed
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import WalkedRecord, validate_record_at
 
-HOLD_PATH = "holdfast/archived.json"
+RETENTION_HOLD_PATH = "holdfast/archived.json"
 
 
-class Hold(msgspec.Struct, frozen=True):
+class ArchiveProgress(msgspec.Struct, frozen=True):
     """The content of the file: for each archive, the position before which it is complete. There may be several."""
 
     positions: dict[str, int]
@@ -55,11 +55,15 @@ def measure_disk(disk: Disk, options: StoreOptions) -> DiskUse:
     )
 
 
-def find_hold(disk: Disk) -> int | None:
+def find_retention_hold(disk: Disk) -> int | None:
     """Return the position from which on the log must be kept; None if no archive requires that."""
     try:
-        data = disk.read_file(HOLD_PATH)
-        return None if data is None else min(msgspec.json.decode(data, type=Hold).positions.values(), default=None)
+        data = disk.read_file(RETENTION_HOLD_PATH)
+        return (
+            None
+            if data is None
+            else min(msgspec.json.decode(data, type=ArchiveProgress).positions.values(), default=None)
+        )
     except (DiskFailed, msgspec.MsgspecError, UnicodeDecodeError):
         return 0
 
@@ -72,7 +76,7 @@ def count_expired(files: LogFiles, written: int, now_ms: int, options: StoreOpti
         if number >= writing or count == options.clean_files_max:
             break
         if not is_forced:
-            following = judge_at(files, (number + 1) * files.size, check_body=False)
+            following = validate_record_at(files, (number + 1) * files.size, check_body=False)
             if not isinstance(following, WalkedRecord) or following.store_ms + options.retention_ms > now_ms:
                 break
         count += 1

@@ -14,7 +14,7 @@ from bisect import bisect_right
 RANGES_MAX = 4096
 
 
-class Verified:
+class VerifiedRanges:
     """A set of positions, as ranges that begin and end between records.
 
     Invariant: the ranges are sorted, do not touch, and end at or before `tail_start`.

@@ -4,7 +4,7 @@ An index by message has one entry of 20 bytes per offset. An index by record has
 may be a batch of many messages. Each queue has one of the two.
 
     queue_files             Reads and writes the files of all queues of one kind
-    queue_log               `QueueLog`, the interface of one queue of either kind
+    queue_log               `QueueIndex`, the interface of one queue of either kind
     consume_queue           The index by message
     batch_consume_queue     The index by record
     time_search             Search for an offset by store time

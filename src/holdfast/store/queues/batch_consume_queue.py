@@ -24,11 +24,11 @@ from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.consume_queue import FLUSH_SIZE
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog, Stretch
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, EntryRange, QueueIndex
 
 FOLDER = "batchconsumequeue"
-UNIT = struct.Struct(">qiqqqhii")
-UNIT_SIZE = 46
+RECORD_ENTRY = struct.Struct(">qiqqqhii")
+RECORD_ENTRY_SIZE = 46
 
 NOT_COMPACTED = -1
 _SPAN_AT = 28
@@ -36,17 +36,17 @@ _SPAN = struct.Struct(">qh")
 _BLOCK = 64
 """Entries that a search reads at once, and the largest distance of marks among hot entries."""
 
-Unit = tuple[int, int, int, int, int, int, int, int]
-Search = Generator[tuple[int, int], bytes | bytearray, int]
+RecordEntry = tuple[int, int, int, int, int, int, int, int]
+EntrySearch = Generator[tuple[int, int], bytes | bytearray, int]
 """Requests (number, count) of entries; returns the number of the first entry that is not before the target."""
 
 
-def pack_unit(position: int, size: int, tags_code: int, store_ms: int, first: int, count: int) -> bytes:
+def pack_record_entry(position: int, size: int, tags_code: int, store_ms: int, first: int, count: int) -> bytes:
     """Return the encoded entry of one record."""
-    return UNIT.pack(position, size, tags_code, store_ms, first, count, NOT_COMPACTED, 0)
+    return RECORD_ENTRY.pack(position, size, tags_code, store_ms, first, count, NOT_COMPACTED, 0)
 
 
-class BatchQueue(QueueLog):
+class RecordIndex(QueueIndex):
     """A queue with one entry per record.
 
     Invariant: entry_min <= entry_end; tail_number <= entry_end; marks rise, by number and by offset.
@@ -69,14 +69,14 @@ class BatchQueue(QueueLog):
         assert self._entry_min == self._entry_end
         self.offset_min = self.offset_max = self.next_offset = self.hot_offset = offset
 
-    def settle(self) -> None:
+    def publish_tail(self) -> None:
         """Make the entries in the tail readable; write them to the file once there are enough.
 
         Raises:
             DiskFailed: the write failed, but the entries are readable from memory.
         """
         known, size = self._entry_end, len(self.tail)
-        end = self.tail_number + size // UNIT_SIZE
+        end = self.tail_number + size // RECORD_ENTRY_SIZE
         if known == end:
             return
         if self._entry_min == known:
@@ -92,7 +92,7 @@ class BatchQueue(QueueLog):
     def append(self, entry: bytes) -> None:
         """Append an entry that was found in the log: it is readable at once, and the next offset follows it."""
         self.tail += entry
-        self.settle()
+        self.publish_tail()
         self.next_offset = self.offset_max
 
     def shorten_last(self, end: int) -> None:
@@ -100,10 +100,10 @@ class BatchQueue(QueueLog):
         number = self._entry_end - 1
         entry = shortened(bytes(self._read(number, 1)), end)
         if number >= self.tail_number:
-            at = (number - self.tail_number) * UNIT_SIZE
-            self.tail[at : at + UNIT_SIZE] = entry
+            at = (number - self.tail_number) * RECORD_ENTRY_SIZE
+            self.tail[at : at + RECORD_ENTRY_SIZE] = entry
         else:
-            self.file_end = self.files.write(self.folder, number * UNIT_SIZE, memoryview(entry), self.file_end)
+            self.file_end = self.files.write(self.folder, number * RECORD_ENTRY_SIZE, memoryview(entry), self.file_end)
         self.offset_max = self.next_offset = end
         self.hot_offset = min(self.hot_offset, end)
 
@@ -111,57 +111,57 @@ class BatchQueue(QueueLog):
         """Return the last entry; empty if there is none."""
         return bytes(self._read(self._entry_end - 1, 1)) if self._entry_min < self._entry_end else b""
 
-    def give_back(self, entry: bytes) -> None:
+    def release_offsets(self, entry: bytes) -> None:
         """Release the offsets of *entry*, the last one created, so that the next message gets them."""
         self.next_offset = span_of(entry)[0]
 
     def _tail_span(self, number: int) -> tuple[int, int]:
-        return span_of(self.tail, (number - self.tail_number) * UNIT_SIZE)
+        return span_of(self.tail, (number - self.tail_number) * RECORD_ENTRY_SIZE)
 
     # --- by offset
 
-    def stretch(self, start: int, count: int) -> Stretch:
+    def read_range(self, start: int, count: int) -> EntryRange:
         """Return the entries of up to *count* messages from *start* on, and their offsets.
 
         Raises:
             DiskFailed: the file of these entries cannot be read.
         """
-        gathered = _Gathered(start, count)
+        builder = _RangeBuilder(start, count)
         if self.offset_min <= start < self.offset_max:
             number = self._locate(start)
-            while number < self._entry_end and not gathered.is_full:
+            while number < self._entry_end and not builder.is_full:
                 data = self._read(number, min(_BLOCK, self._entry_end - number))
-                gathered.add(data, self.offset_max)
-                number += len(data) // UNIT_SIZE
-            gathered.close(self.offset_max)
-        return gathered.raw, gathered.spans
+                builder.add(data, self.offset_max)
+                number += len(data) // RECORD_ENTRY_SIZE
+            builder.close(self.offset_max)
+        return builder.raw, builder.spans
 
-    def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
+    def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
         """Return the stretch from *start* on, in steps that request the entries which may not be in memory.
 
         Raises:
             DiskFailed: the file of these entries cannot be opened.
         """
-        gathered = _Gathered(start, count)
+        builder = _RangeBuilder(start, count)
         if not self.offset_min <= start < self.offset_max:
-            return gathered.raw, gathered.spans
+            return builder.raw, builder.spans
         if not self.is_cold(start, count):
-            return self.stretch(start, count)
-        number = yield from self._fetch_sought(self._search_offset(start))
-        while number < self._entry_end and not gathered.is_full:
-            wanted = min(count + ahead, self._entry_end - number)
+            return self.read_range(start, count)
+        number = yield from self._run_search(self._search_offset(start))
+        while number < self._entry_end and not builder.is_full:
+            read_count = min(count + ahead, self._entry_end - number)
             if number < self.hot_number:
-                wanted = min(wanted, self.hot_number - number)
-            data = yield from self._fetch(number, wanted)
+                read_count = min(read_count, self.hot_number - number)
+            data = yield from self._fetch(number, read_count)
             if not data:
-                return gathered.raw, gathered.spans  # Erased during the read.
-            gathered.add(data, self.offset_max)
+                return builder.raw, builder.spans  # Erased during the read.
+            builder.add(data, self.offset_max)
             if ahead and number < self.hot_number:
                 self._note_warm(number, data)
-            number += len(data) // UNIT_SIZE
+            number += len(data) // RECORD_ENTRY_SIZE
         if self.offset_min <= start < self.offset_max:
-            gathered.close(self.offset_max)
-        return gathered.raw, gathered.spans
+            builder.close(self.offset_max)
+        return builder.raw, builder.spans
 
     def is_cold(self, start: int, count: int) -> bool:
         """Return whether some of these entries may not be in memory."""
@@ -173,9 +173,9 @@ class BatchQueue(QueueLog):
     def _note_warm(self, number: int, data: bytes | bytearray) -> None:
         """Remember the entries as warm; marks at both ends keep later searches between them."""
         self._mark(number, span_of(data)[0])
-        last = len(data) - UNIT_SIZE
+        last = len(data) - RECORD_ENTRY_SIZE
         first, end = span_of(data, last)
-        self._mark(number + last // UNIT_SIZE, first)
+        self._mark(number + last // RECORD_ENTRY_SIZE, first)
         self.files.note_warm(self, span_of(data)[0], end)
 
     def _mark(self, number: int, first: int) -> None:
@@ -189,14 +189,14 @@ class BatchQueue(QueueLog):
 
     def entries(self, start: int, count: int) -> list[Entry]:
         """Return the decoded entries of up to *count* messages from *start* on."""
-        return list(ENTRY.iter_unpack(self.stretch(start, count)[0]))
+        return list(ENTRY.iter_unpack(self.read_range(start, count)[0]))
 
     def get_entry(self, offset: int) -> Entry:
         """Return the entry of one offset of [offset_min, offset_max); a blank one if no message has it."""
-        position, size, tags_code, _, first, _, _, _ = UNIT.unpack(self._read(self._locate(offset), 1))
+        position, size, tags_code, _, first, _, _, _ = RECORD_ENTRY.unpack(self._read(self._locate(offset), 1))
         return (position, size, tags_code) if first <= offset else (position, BLANK_ENTRY_SIZE, 0)
 
-    def raw_unit(self, offset: int) -> bytes:
+    def raw_record_entry(self, offset: int) -> bytes:
         """Return the raw entry that holds *offset*, or the next one if none does."""
         return bytes(self._read(self._locate(offset), 1)) if self.offset_min <= offset < self.offset_max else b""
 
@@ -206,7 +206,7 @@ class BatchQueue(QueueLog):
         """Return the store time of the message at *offset*; None if it is gone, or there is none."""
         if not self.offset_min <= offset < self.offset_max:
             return None
-        unit = yield from self._fetch_unit((yield from self._fetch_sought(self._search_offset(offset))))
+        unit = yield from self._fetch_entry((yield from self._run_search(self._search_offset(offset))))
         return unit[3] if unit is not None and unit[4] <= offset else None
 
     def find_at_time(self, time_ms: int, *, upper: bool) -> Steps[int]:
@@ -216,51 +216,51 @@ class BatchQueue(QueueLog):
         record is read.
         """
 
-        def is_before(unit: Unit) -> bool:
-            return unit[3] <= time_ms if upper else unit[3] < time_ms
+        def is_before(entry: RecordEntry) -> bool:
+            return entry[3] <= time_ms if upper else entry[3] < time_ms
 
-        number = yield from self._fetch_sought(_search(self._entry_min, self._entry_end, is_before))
+        number = yield from self._run_search(_search(self._entry_min, self._entry_end, is_before))
         if upper:
-            unit = yield from self._fetch_unit(number - 1)
-            return self.offset_min if unit is None else max(self.offset_min, unit[4] + unit[5] - 1)
-        unit = yield from self._fetch_unit(number)
-        return self.offset_max if unit is None else max(self.offset_min, unit[4])
+            entry = yield from self._fetch_entry(number - 1)
+            return self.offset_min if entry is None else max(self.offset_min, entry[4] + entry[5] - 1)
+        entry = yield from self._fetch_entry(number)
+        return self.offset_max if entry is None else max(self.offset_min, entry[4])
 
-    def _search_offset(self, offset: int) -> Search:
+    def _search_offset(self, offset: int) -> EntrySearch:
         """Find the first entry that ends after *offset*: the message's entry, or the next one if there is none."""
         at = bisect_right(self._mark_offsets, offset)
         low = self._mark_numbers[at - 1] if at else 0
         high = self._mark_numbers[at] if at < len(self._mark_numbers) else self._entry_end
         # A corrupt entry that can hold no message never counts as before: only a reader at that entry skips it.
         return _search(
-            max(low, self._entry_min), high, lambda unit: unit[4] >= 0 < unit[5] and unit[4] + unit[5] <= offset
+            max(low, self._entry_min), high, lambda entry: entry[4] >= 0 < entry[5] and entry[4] + entry[5] <= offset
         )
 
     def _locate(self, offset: int) -> int:
         search = self._search_offset(offset)
         try:
-            wanted = next(search)
+            request = next(search)
             while True:
-                wanted = search.send(self._read(*wanted))
+                request = search.send(self._read(*request))
         except StopIteration as stop:
             number: int = stop.value
             return number
 
-    def _fetch_sought(self, search: Search) -> Steps[int]:
+    def _run_search(self, search: EntrySearch) -> Steps[int]:
         """Run a search, with steps that request the entries which may not be in memory."""
         try:
-            wanted = next(search)
+            request = next(search)
             while True:
-                wanted = search.send((yield from self._fetch(*wanted)))
+                request = search.send((yield from self._fetch(*request)))
         except StopIteration as stop:
             number: int = stop.value
             return number
 
-    def _fetch_unit(self, number: int) -> Steps[Unit | None]:
+    def _fetch_entry(self, number: int) -> Steps[RecordEntry | None]:
         if not self._entry_min <= number < self._entry_end:
             return None
         data = yield from self._fetch(number, 1)
-        return UNIT.unpack(data) if data else None
+        return RECORD_ENTRY.unpack(data) if data else None
 
     # --- by number
 
@@ -268,23 +268,23 @@ class BatchQueue(QueueLog):
         """Return *count* entries, which must all exist."""
         tail_number = self.tail_number
         if number >= tail_number:
-            at = (number - tail_number) * UNIT_SIZE
-            return self.tail[at : at + count * UNIT_SIZE]
+            at = (number - tail_number) * RECORD_ENTRY_SIZE
+            return self.tail[at : at + count * RECORD_ENTRY_SIZE]
         written = min(count, tail_number - number)
-        data = self.files.read(self.folder, number * UNIT_SIZE, written * UNIT_SIZE)
-        return data if written == count else data + self.tail[: (count - written) * UNIT_SIZE]
+        data = self.files.read(self.folder, number * RECORD_ENTRY_SIZE, written * RECORD_ENTRY_SIZE)
+        return data if written == count else data + self.tail[: (count - written) * RECORD_ENTRY_SIZE]
 
     def _fetch(self, number: int, count: int) -> Steps[bytes | bytearray]:
         """Return *count* entries, cold ones by steps; empty if they have been removed meanwhile."""
         parts: list[bytes | bytearray] = []
         end, file_size = number + count, self.files.file_size
-        if number < self.first_file // UNIT_SIZE or end > self._entry_end:
+        if number < self.first_file // RECORD_ENTRY_SIZE or end > self._entry_end:
             return b""
         while number < min(end, self.hot_number):
-            base = number * UNIT_SIZE // file_size * file_size
-            stop = min(end, self.hot_number, (base + file_size) // UNIT_SIZE)
+            base = number * RECORD_ENTRY_SIZE // file_size * file_size
+            stop = min(end, self.hot_number, (base + file_size) // RECORD_ENTRY_SIZE)
             file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
-            parts.append((yield FileRange(file, number * UNIT_SIZE - base, stop * UNIT_SIZE - base)))
+            parts.append((yield FileRange(file, number * RECORD_ENTRY_SIZE - base, stop * RECORD_ENTRY_SIZE - base)))
             number = stop
         if number < end:
             parts.append(self._read(number, end - number))
@@ -303,17 +303,17 @@ class BatchQueue(QueueLog):
     @property
     def last_file(self) -> int:
         """First byte of the file of the last entry: only this entry holds the queue's next offset."""
-        last = max(0, self._entry_end - 1) * UNIT_SIZE
+        last = max(0, self._entry_end - 1) * RECORD_ENTRY_SIZE
         return last - last % self.files.file_size
 
-    def place_of(self, number: int) -> tuple[int, int]:
+    def location_of(self, number: int) -> tuple[int, int]:
         """Return the position and the record size in entry *number*."""
-        return self.parse_place(self._read(number, 1))
+        return self.parse_location(self._read(number, 1))
 
     @staticmethod
-    def parse_place(entry: bytes | bytearray) -> tuple[int, int]:
+    def parse_location(entry: bytes | bytearray) -> tuple[int, int]:
         """Return the position and the record size in the bytes of an entry; a size <= 0 if the entry is invalid."""
-        position, size, _, _, first, count, _, _ = UNIT.unpack(entry)
+        position, size, _, _, first, count, _, _ = RECORD_ENTRY.unpack(entry)
         return position, size if position >= 0 and first >= 0 and count > 0 else 0
 
     def set_min(self, number: int) -> None:
@@ -325,28 +325,28 @@ class BatchQueue(QueueLog):
 
     def set_end(self, number: int) -> None:
         """Truncate the queue before entry *number*."""
-        first = self.first_file // UNIT_SIZE
-        self._hold(min(max(self._entry_min, first), number), number)
+        first = self.first_file // RECORD_ENTRY_SIZE
+        self._set_entries(min(max(self._entry_min, first), number), number)
         end = span_of(self._read(number - 1, 1))[1] if number > first else 0
         self.offset_max = self.next_offset = self.hot_offset = end
         self.set_min(self._entry_min)
 
-    def adopt(self, first_file: int, file_end: int) -> None:
+    def attach_files(self, first_file: int, file_end: int) -> None:
         """Set the range of existing files, assumed to be full of entries."""
         self.first_file = first_file
         self.file_end = file_end
-        self._hold(first_file // UNIT_SIZE, file_end // UNIT_SIZE)
+        self._set_entries(first_file // RECORD_ENTRY_SIZE, file_end // RECORD_ENTRY_SIZE)
 
     def restore(self, entry_min: int, entry_end: int, offset_min: int, offset_max: int) -> bool:
         """Set the bounds noted at the last clean shutdown; return False if the files do not match."""
-        self._hold(entry_min, entry_end)
+        self._set_entries(entry_min, entry_end)
         if span_of(self._read(entry_end - 1, 1))[1] != offset_max:
             return False
         self.offset_min = offset_min
         self.offset_max = self.next_offset = self.hot_offset = offset_max
         return True
 
-    def _hold(self, entry_min: int, entry_end: int) -> None:
+    def _set_entries(self, entry_min: int, entry_end: int) -> None:
         """Set the range of entries to [entry_min, entry_end), all of them on disk."""
         assert not self.tail
         self._entry_min = entry_min
@@ -355,7 +355,7 @@ class BatchQueue(QueueLog):
         del self._mark_numbers[kept:], self._mark_offsets[kept:]
 
 
-class _Gathered:
+class _RangeBuilder:
     """Collects the entries of a stretch."""
 
     def __init__(self, start: int, count: int) -> None:
@@ -363,31 +363,31 @@ class _Gathered:
         self.spans: list[tuple[int, int]] = []
         self.is_full = False
         self._start = start
-        self._left = count
+        self._remaining = count
 
     def add(self, data: bytes | bytearray, offset_max: int) -> None:
         """Add the entries in *data* that belong to the stretch; no valid entry ends after *offset_max*."""
-        last = len(data) - UNIT_SIZE
-        for at in range(0, len(data), UNIT_SIZE):
+        last = len(data) - RECORD_ENTRY_SIZE
+        for at in range(0, len(data), RECORD_ENTRY_SIZE):
             first, end = span_of(data, at)
-            if at < last and first < (following := span_of(data, at + UNIT_SIZE)[0]) < end:
+            if at < last and first < (following := span_of(data, at + RECORD_ENTRY_SIZE)[0]) < end:
                 end = following  # It states too many messages: it must not hide those of the next entry.
             if not self._start < end <= offset_max:
                 continue  # A corrupt index may say anything: never send a reader back, nor beyond the end.
-            self._left -= end - max(first, self._start)
-            if self._left < 0 and self.spans:
+            self._remaining -= end - max(first, self._start)
+            if self._remaining < 0 and self.spans:
                 self.is_full = True
                 return
             self.raw += data[at : at + ENTRY_SIZE]
             self.spans.append((first, end))
             self._start = end
-        self.is_full = self._left <= 0
+        self.is_full = self._remaining <= 0
 
     def close(self, end: int) -> None:
         """If corrupt entries left nothing, add an entry without a message, so that a reader makes progress."""
         if not self.spans:
             self.raw += ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
-            self.spans.append((self._start, min(end, self._start + max(1, self._left))))
+            self.spans.append((self._start, min(end, self._start + max(1, self._remaining))))
 
 
 def span_of(data: bytes | bytearray, at: int = 0) -> tuple[int, int]:
@@ -402,16 +402,16 @@ def shortened(entry: bytes, end: int) -> bytes:
     return entry[:_SPAN_AT] + _SPAN.pack(first, end - first) + entry[_SPAN_AT + _SPAN.size :]
 
 
-def _search(low: int, high: int, is_before: Callable[[Unit], bool]) -> Search:
+def _search(low: int, high: int, is_before: Callable[[RecordEntry], bool]) -> EntrySearch:
     """Return the first number of [low, high) whose entry is not before the target; *high* if all are."""
     is_near = True  # A sequential reader searches for an entry right after a mark.
     while low < high:
         if is_near or high - low <= _BLOCK:
             count = min(_BLOCK, high - low)
             data = yield low, count
-            if len(data) < count * UNIT_SIZE:
+            if len(data) < count * RECORD_ENTRY_SIZE:
                 return high
-            if is_before(UNIT.unpack_from(data, (count - 1) * UNIT_SIZE)):
+            if is_before(RECORD_ENTRY.unpack_from(data, (count - 1) * RECORD_ENTRY_SIZE)):
                 low += count
             else:
                 return low + _count_before(data, is_before)
@@ -419,20 +419,20 @@ def _search(low: int, high: int, is_before: Callable[[Unit], bool]) -> Search:
         else:
             middle = (low + high) // 2
             data = yield middle, 1
-            if len(data) < UNIT_SIZE:
+            if len(data) < RECORD_ENTRY_SIZE:
                 return high
-            if is_before(UNIT.unpack(data)):
+            if is_before(RECORD_ENTRY.unpack(data)):
                 low = middle + 1
             else:
                 high = middle
     return low
 
 
-def _count_before(data: bytes | bytearray, is_before: Callable[[Unit], bool]) -> int:
-    low, high = 0, len(data) // UNIT_SIZE
+def _count_before(data: bytes | bytearray, is_before: Callable[[RecordEntry], bool]) -> int:
+    low, high = 0, len(data) // RECORD_ENTRY_SIZE
     while low < high:
         middle = (low + high) // 2
-        if is_before(UNIT.unpack_from(data, middle * UNIT_SIZE)):
+        if is_before(RECORD_ENTRY.unpack_from(data, middle * RECORD_ENTRY_SIZE)):
             low = middle + 1
         else:
             high = middle

@@ -17,14 +17,14 @@ from __future__ import annotations
 from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog, Stretch
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, EntryRange, QueueIndex
 
 PRE_BLANK = ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
 FLUSH_SIZE = 4096
 HOST_V6_EXTRA = 12
 
 
-class SimpleQueue(QueueLog):
+class MessageIndex(QueueIndex):
     """A queue with one entry per message: the number of an entry is its offset.
 
     Invariant: offset_min <= tail_number <= offset_max <= next_offset, unless offset_min == offset_max (empty).
@@ -46,7 +46,7 @@ class SimpleQueue(QueueLog):
         self.tail_number = self.hot_offset = offset
         self.first_file, self.file_end = base, file_end
 
-    def settle(self) -> None:
+    def publish_tail(self) -> None:
         """Make the entries in the tail readable; write them to the file once there are enough.
 
         Raises:
@@ -57,11 +57,11 @@ class SimpleQueue(QueueLog):
         if size >= FLUSH_SIZE:
             self.flush()
 
-    def give_back(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
+    def release_offsets(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
         """Release the offset of the last entry, so that the next message gets it."""
         self.next_offset -= 1
 
-    def stretch(self, start: int, count: int) -> Stretch:
+    def read_range(self, start: int, count: int) -> EntryRange:
         """Return up to *count* entries from *start* on."""
         return self.raw_entries(start, count), None
 
@@ -97,7 +97,7 @@ class SimpleQueue(QueueLog):
         warm_start, warm_end = self.files.warm.get(self, (0, 0))
         return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
 
-    def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
+    def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
         """Return the stretch from *start* on, in steps that request the entries which may not be in memory."""
         return (yield from self.fetch_entries(start, count, ahead=ahead)), None
 
@@ -143,15 +143,15 @@ class SimpleQueue(QueueLog):
         """First byte of the last file. It is kept, as RocketMQ does, even while it is all zeros."""
         return self.file_end - self.files.file_size
 
-    def place_of(self, number: int) -> tuple[int, int]:
+    def location_of(self, number: int) -> tuple[int, int]:
         """Return the position and the record size in entry *number*."""
         if number >= self.tail_number:
             at = (number - self.tail_number) * ENTRY_SIZE
-            return self.parse_place(bytes(self.tail[at : at + ENTRY_SIZE]))
-        return self.parse_place(self.files.read(self.folder, number * ENTRY_SIZE, ENTRY_SIZE))
+            return self.parse_location(bytes(self.tail[at : at + ENTRY_SIZE]))
+        return self.parse_location(self.files.read(self.folder, number * ENTRY_SIZE, ENTRY_SIZE))
 
     @staticmethod
-    def parse_place(entry: bytes) -> tuple[int, int]:
+    def parse_location(entry: bytes) -> tuple[int, int]:
         """Return the position and the record size in the bytes of an entry; a size <= 0 if the entry is invalid."""
         position, size, _ = ENTRY.unpack(entry)
         return position, size if position >= 0 else 0
@@ -166,7 +166,7 @@ class SimpleQueue(QueueLog):
         self.offset_max = self.next_offset = self.tail_number = self.hot_offset = number
         self.offset_min = min(self.offset_min, number)
 
-    def adopt(self, first_file: int, file_end: int) -> None:
+    def attach_files(self, first_file: int, file_end: int) -> None:
         """Set the range of existing files, assumed to be full of entries."""
         self.first_file = first_file
         self.file_end = file_end

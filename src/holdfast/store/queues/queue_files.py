@@ -17,7 +17,7 @@ from holdfast.store.base.log_file import file_name
 from holdfast.wire.records.record import topic_part
 
 if TYPE_CHECKING:
-    from holdfast.store.queues.queue_log import QueueLog
+    from holdfast.store.queues.queue_log import QueueIndex
 
 FOLDER = "consumequeue"
 ENTRY_SIZE = 20
@@ -47,14 +47,14 @@ class QueueFiles:
         self.file_size = file_size
         self.folder = folder
         self.entry_size = entry_size
-        self.head_extra = host_size - 8
+        self.host_extra = host_size - 8
         self.unsynced: dict[str, None] = {}
-        self.warm: OrderedDict[QueueLog, tuple[int, int]] = OrderedDict()
+        self.warm: OrderedDict[QueueIndex, tuple[int, int]] = OrderedDict()
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
 
     def other_kind(self, folder: str, entry_size: int, file_size: int) -> QueueFiles:
         """Return the files of another kind of index in the same store. Both share the list of unsynced files."""
-        files = QueueFiles(self.cache, file_size, self.head_extra + 8, folder=folder, entry_size=entry_size)
+        files = QueueFiles(self.cache, file_size, self.host_extra + 8, folder=folder, entry_size=entry_size)
         files.unsynced = self.unsynced
         return files
 
@@ -65,7 +65,7 @@ class QueueFiles:
             part = self._topic_parts[topic] = topic_part(topic)
         return part
 
-    def note_warm(self, queue: QueueLog, start: int, end: int) -> None:
+    def note_warm(self, queue: QueueIndex, start: int, end: int) -> None:
         """Remember that old entries of *queue* are in memory. Tracks as many queues as are likely read at a time."""
         self.warm[queue] = (start, end)
         self.warm.move_to_end(queue)

@@ -27,14 +27,14 @@ BLANKS_MAX = 300_000
 Entry = tuple[int, int, int]
 """(position, record size, tags code): the first 20 bytes of an entry, in both kinds."""
 
-Stretch = tuple[bytes | bytearray, Sequence[tuple[int, int]] | None]
+EntryRange = tuple[bytes | bytearray, Sequence[tuple[int, int]] | None]
 """Entries of 20 bytes each, and for each entry the offsets [first, end) of its messages.
 
 The offsets are None if every entry is one message and the first entry belongs to the requested offset.
 """
 
 
-class QueueLog(ABC):
+class QueueIndex(ABC):
     """One physical queue. The store hands it out; the caller that appends may keep it.
 
     Invariant: offset_min <= offset_max <= next_offset.
@@ -44,7 +44,7 @@ class QueueLog(ABC):
         offset_max: End of the confirmed messages, which readers see. Both bounds of a new queue are 0.
         next_offset: The offset of the next message: greater than `offset_max` while records are unconfirmed.
         hot_offset: Entries before it were written by an earlier process: they may not be in memory.
-        head_size: Size of a record without its body and properties; an IPv6 born host adds to it.
+        header_size: Size of a record without its body and properties; an IPv6 born host adds to it.
         tail: The newest entries, not yet in a file; `tail_number` is the number of the first.
         folder: The folder of the files.
         first_file, file_end: Start of the first file and end of the last; equal if there is none.
@@ -55,7 +55,7 @@ class QueueLog(ABC):
         "files",
         "first_file",
         "folder",
-        "head_size",
+        "header_size",
         "hot_offset",
         "is_batched",
         "magic",
@@ -76,7 +76,7 @@ class QueueLog(ABC):
         self.is_batched = is_batched
         self.folder = f"{files.folder}/{topic}/{queue_id}"
         self.magic, self.topic_part = files.topic_part(topic)
-        self.head_size = FIXED_SIZE + files.head_extra + len(self.topic_part) + 2
+        self.header_size = FIXED_SIZE + files.host_extra + len(self.topic_part) + 2
         self.offset_min = 0
         self.offset_max = 0
         self.next_offset = 0
@@ -92,7 +92,7 @@ class QueueLog(ABC):
     # --- by offset: for readers
 
     @abstractmethod
-    def stretch(self, start: int, count: int) -> Stretch:
+    def read_range(self, start: int, count: int) -> EntryRange:
         """Return the entries of up to *count* messages from *start* on; none if *start* is outside [min, max).
 
         A record is never split: at least one entry is returned, and the first may begin before *start*.
@@ -102,7 +102,7 @@ class QueueLog(ABC):
         """
 
     @abstractmethod
-    def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
+    def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
         """Return the stretch from *start* on, in steps that request the entries which may not be in memory.
 
         Up to *ahead* later entries are read as well, so that a sequential reader rarely needs a request.
@@ -126,7 +126,7 @@ class QueueLog(ABC):
     # --- adding entries
 
     @abstractmethod
-    def settle(self) -> None:
+    def publish_tail(self) -> None:
         """Make the entries in the tail readable; write them to the file once there are enough.
 
         Raises:
@@ -149,7 +149,7 @@ class QueueLog(ABC):
         self.tail = bytearray()
 
     @abstractmethod
-    def give_back(self, entry: bytes) -> None:
+    def release_offsets(self, entry: bytes) -> None:
         """Release the offsets of *entry*, the last one created, so that the next message gets them."""
 
     @abstractmethod
@@ -174,12 +174,12 @@ class QueueLog(ABC):
         """First byte of the file that retention must keep, because it holds the queue's next offset."""
 
     @abstractmethod
-    def place_of(self, number: int) -> tuple[int, int]:
+    def location_of(self, number: int) -> tuple[int, int]:
         """Return the position and the record size in entry *number*."""
 
     @staticmethod
     @abstractmethod
-    def parse_place(entry: bytes) -> tuple[int, int]:
+    def parse_location(entry: bytes) -> tuple[int, int]:
         """Return the position and the record size in the bytes of an entry; a size <= 0 if the entry is invalid."""
 
     @abstractmethod
@@ -191,7 +191,7 @@ class QueueLog(ABC):
         """Truncate the queue before entry *number*; the tail must be empty."""
 
     @abstractmethod
-    def adopt(self, first_file: int, file_end: int) -> None:
+    def attach_files(self, first_file: int, file_end: int) -> None:
         """Set the range of existing files, assumed to be full of entries; the caller calls `set_end` next."""
 
     def clear(self) -> None:

@@ -14,10 +14,10 @@ from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.model.numbers import parse_count
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.log_file import file_name, parse_names
-from holdfast.store.queues.batch_consume_queue import BatchQueue
-from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.batch_consume_queue import RecordIndex
+from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueIndex
 
 EntryTest = Callable[[int, int], bool]
 """Returns whether an entry (position, record size) matches."""
@@ -30,7 +30,7 @@ class QueueTable:
         files: Files of the indexes by message.
         batch_files: Files of the indexes by record.
         batch_topics: Topics whose queues are indexed by record.
-        newest: Position of the newest record that a restored queue indexes.
+        newest_position: Position of the newest record that a restored queue indexes.
     """
 
     def __init__(self, disk: Disk, files: QueueFiles, batch_files: QueueFiles, batch_topics: Iterable[str]) -> None:
@@ -38,30 +38,30 @@ class QueueTable:
         self.files = files
         self.batch_files = batch_files
         self.batch_topics = set(batch_topics)
-        self.queues: dict[tuple[str, int], QueueLog] = {}
-        self.newest = 0
+        self.queues: dict[tuple[str, int], QueueIndex] = {}
+        self.newest_position = 0
 
-    def __iter__(self) -> Iterator[QueueLog]:
+    def __iter__(self) -> Iterator[QueueIndex]:
         return iter(self.queues.values())
 
-    def find(self, topic: str, queue_id: int) -> QueueLog | None:
+    def find(self, topic: str, queue_id: int) -> QueueIndex | None:
         """Return a queue, or None if nothing was ever stored in it."""
         return self.queues.get((topic, queue_id))
 
-    def get(self, topic: str, queue_id: int) -> QueueLog:
+    def get(self, topic: str, queue_id: int) -> QueueIndex:
         """Return a queue; create it if it does not exist."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self.queues[topic, queue_id] = self.make(topic, queue_id)
         return queue
 
-    def make(self, topic: str, queue_id: int) -> QueueLog:
+    def make(self, topic: str, queue_id: int) -> QueueIndex:
         """Return a new, empty queue of its topic's kind without adding it to the table."""
         if topic in self.batch_topics:
-            return BatchQueue(self.batch_files, topic, queue_id)
-        return SimpleQueue(self.files, topic, queue_id)
+            return RecordIndex(self.batch_files, topic, queue_id)
+        return MessageIndex(self.files, topic, queue_id)
 
-    def find_kind(self, topic: str) -> bool | None:
+    def is_batched(self, topic: str) -> bool | None:
         """Return whether the queues of *topic* are indexed by record; None if it has no queues."""
         return next((queue.is_batched for queue in self if queue.topic == topic), None)
 
@@ -85,7 +85,7 @@ class QueueTable:
         files.forget_unsynced(folder)
         files.cache.remove(folder)
 
-    def remove_files(self, queue: QueueLog) -> None:
+    def remove_files(self, queue: QueueIndex) -> None:
         """Empty a queue: remove its entries from memory and disk."""
         queue.files.forget_unsynced(queue.folder)
         queue.files.cache.remove(queue.folder)
@@ -113,7 +113,7 @@ class QueueTable:
                 if name.endswith("/") and number >= 0:
                     self._load_queue(self.files, topic, number)
 
-    def load_batched(self) -> list[QueueLog]:
+    def load_batched(self) -> list[QueueIndex]:
         """Load the queues by record that are not in the table. Return those that are not empty."""
         known = set(self.queues)
         for topic, queue_id in find_queues(self.disk, self.batch_files.folder):
@@ -143,10 +143,10 @@ class QueueTable:
             else:
                 end += files.file_size
         self.queues[topic, queue_id] = queue
-        queue.adopt(starts[0], end)
+        queue.attach_files(starts[0], end)
         queue.set_end(find_entry_end(queue, lambda _position, size: size > 0))
 
-    def _check_sizes(self, queue: QueueLog, starts: list[int]) -> None:
+    def _check_sizes(self, queue: QueueIndex, starts: list[int]) -> None:
         files = queue.files
         for start in {starts[0], starts[-1]}:
             size = self.disk.find_size(f"{queue.folder}/{file_name(start)}")
@@ -158,7 +158,7 @@ class QueueTable:
 
     def restore(self, topic: str, queue_id: int, offset_min: int, offset_max: int) -> bool:
         """Add a queue by message as noted at the last clean shutdown; return False if its files do not match."""
-        queue = SimpleQueue(self.files, topic, queue_id)
+        queue = MessageIndex(self.files, topic, queue_id)
         if self._open_last(queue, offset_min, offset_max) <= 0:
             return False
         queue.set_end(offset_max)
@@ -167,10 +167,10 @@ class QueueTable:
 
     def restore_batched(self, topic: str, queue_id: int, offsets: tuple[int, int], numbers: tuple[int, int]) -> bool:
         """Add a queue by record as noted at the last clean shutdown: *offsets* and *numbers* are its bounds."""
-        queue = BatchQueue(self.batch_files, topic, queue_id)
+        queue = RecordIndex(self.batch_files, topic, queue_id)
         return self._open_last(queue, *numbers) > 0 and queue.restore(*numbers, *offsets)
 
-    def _open_last(self, queue: QueueLog, entry_min: int, entry_end: int) -> int:
+    def _open_last(self, queue: QueueIndex, entry_min: int, entry_end: int) -> int:
         """Add *queue* with the files it should have to the table. Return the record size in its last entry."""
         files = queue.files
         last = (entry_end - 1) * files.entry_size
@@ -181,40 +181,42 @@ class QueueTable:
             return 0
         if file.size != files.file_size:
             return 0
-        position, size = queue.parse_place(file.read(last - base, last - base + files.entry_size))
+        position, size = queue.parse_location(file.read(last - base, last - base + files.entry_size))
         if size > 0:
-            queue.adopt(entry_min * files.entry_size // files.file_size * files.file_size, base + files.file_size)
+            queue.attach_files(
+                entry_min * files.entry_size // files.file_size * files.file_size, base + files.file_size
+            )
             self.queues[queue.topic, queue.queue_id] = queue
             if size != BLANK_ENTRY_SIZE:
-                self.newest = max(self.newest, position)
+                self.newest_position = max(self.newest_position, position)
         return size
 
-    def cut(self, queue: QueueLog, position: int) -> None:
+    def truncate(self, queue: QueueIndex, position: int) -> None:
         """Remove the entries of records at or after *position*, on disk, too."""
         end = find_entry_end(queue, lambda at, size: size > 0 and at < position)
         if end == queue.first_file // queue.files.entry_size < queue.entry_end:
             # No entry is left that shows where the queue begins: the log decides.
             self.remove_files(queue)
             return
-        self.erase_behind(queue, end)
+        self.erase_from(queue, end)
         queue.set_end(end)
 
-    def erase_behind(self, queue: QueueLog, number: int) -> None:
+    def erase_from(self, queue: QueueIndex, number: int) -> None:
         """Zero everything from entry *number* on, and remove the later files."""
         files, size = queue.files, queue.files.file_size
         at = number * files.entry_size
-        keep = max(queue.first_file, at - at % size)
-        for start in range(keep + size, queue.file_end, size):
+        kept_file = max(queue.first_file, at - at % size)
+        for start in range(kept_file + size, queue.file_end, size):
             path = f"{queue.folder}/{file_name(start)}"
             files.unsynced.pop(path, None)
             files.cache.remove(path)
-        queue.file_end = min(queue.file_end, keep + size)
-        if keep < queue.file_end and at < queue.file_end:
-            path = f"{queue.folder}/{file_name(keep)}"
-            files.cache.open(path).erase(max(0, at - keep), size)
+        queue.file_end = min(queue.file_end, kept_file + size)
+        if kept_file < queue.file_end and at < queue.file_end:
+            path = f"{queue.folder}/{file_name(kept_file)}"
+            files.cache.open(path).erase(max(0, at - kept_file), size)
             files.unsynced[path] = None
 
-    def correct_min(self, queue: QueueLog, log_start: int) -> list[str]:
+    def correct_min(self, queue: QueueIndex, log_start: int) -> list[str]:
         """Advance the queue's first offset to the first record that is still in the log; return the removed files."""
         low = find_entry_min(queue, log_start)
         queue.set_min(low)
@@ -238,7 +240,7 @@ def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
                 yield topic[:-1], number
 
 
-def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
+def find_entry_end(queue: QueueIndex, matches: EntryTest) -> int:
     """Return the number after the last entry on disk that *holds*; all entries before it hold, none after it does."""
     entry_size = queue.files.entry_size
     low, high = queue.first_file // entry_size, min(queue.entry_end, queue.file_end // entry_size)
@@ -246,7 +248,7 @@ def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
     while low < high:
         # Most queues are far shorter than their file: steps double from the front until one goes too far.
         middle = min(low + step, high) - 1 if step else (low + high) // 2
-        if holds(*queue.parse_place(queue.files.read(queue.folder, middle * entry_size, entry_size))):
+        if matches(*queue.parse_location(queue.files.read(queue.folder, middle * entry_size, entry_size))):
             low = middle + 1
             step *= 2
         else:
@@ -255,12 +257,12 @@ def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
     return low
 
 
-def find_entry_min(queue: QueueLog, log_start: int) -> int:
+def find_entry_min(queue: QueueIndex, log_start: int) -> int:
     """Return the number of the first entry whose record is still in the log; the end of the entries if none is."""
     low, high = queue.entry_min, queue.entry_end
     middle = low  # Usually nothing has changed: then one probe is enough.
     while low < high:
-        position, size = queue.place_of(middle)
+        position, size = queue.location_of(middle)
         if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):
             high = middle
         else:

@@ -11,18 +11,18 @@ import struct
 
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange, Steps
-from holdfast.store.queues.batch_consume_queue import BatchQueue
-from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.batch_consume_queue import RecordIndex
+from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import ENTRY_SIZE
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueIndex
 from holdfast.wire.records.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
 WHOLE_SIZE_MAX = 64 * 1024
 """Records up to this size are read whole, so that they can be verified and need no second read from the disk."""
 
 _BLOCK = 4096 // ENTRY_SIZE
-_PLACE_AT = 28
-_PLACE = struct.Struct(">qi")  # Position and sys flag.
+_POSITION_AT = 28
+_POSITION_FLAG = struct.Struct(">qi")  # Position and sys flag.
 _STORE_TIME_AT = 56
 _STORE_TIME = struct.Struct(">q")
 
@@ -30,7 +30,7 @@ _STORE_TIME = struct.Struct(">q")
 class TimeReader:
     """Reads store times of one queue. Keeps the last block of entries, because a binary search ends within one."""
 
-    def __init__(self, queue: SimpleQueue) -> None:
+    def __init__(self, queue: MessageIndex) -> None:
         self._queue = queue
         self._block = b""
         self._block_start = 0
@@ -49,8 +49,8 @@ class TimeReader:
             return None
         if len(data) < RECORD_SIZE_MIN:
             return None
-        own, sys_flag = _PLACE.unpack_from(data, _PLACE_AT)
-        if own != position:
+        own_position, sys_flag = _POSITION_FLAG.unpack_from(data, _POSITION_AT)
+        if own_position != position:
             return None
         (store_ms,) = _STORE_TIME.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
         return int(store_ms)
@@ -69,26 +69,26 @@ class TimeReader:
         return position, size, tags_code
 
 
-def find_time(queue: QueueLog, offset: int) -> Steps[int | None]:
+def find_time(queue: QueueIndex, offset: int) -> Steps[int | None]:
     """Return the store time of the message at *offset*; None if it is gone, blank or corrupt."""
-    if isinstance(queue, BatchQueue):
+    if isinstance(queue, RecordIndex):
         return queue.find_time(offset)
-    assert isinstance(queue, SimpleQueue)
+    assert isinstance(queue, MessageIndex)
     return TimeReader(queue).read(offset)
 
 
-def find_offset_at(queue: QueueLog, time_ms: int, *, upper: bool) -> Steps[int]:
+def find_offset_at(queue: QueueIndex, time_ms: int, *, upper: bool) -> Steps[int]:
     """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it.
 
     If there is none, return the end of the queue, or with *upper* its beginning.
     """
-    if isinstance(queue, BatchQueue):
+    if isinstance(queue, RecordIndex):
         return queue.find_at_time(time_ms, upper=upper)
-    assert isinstance(queue, SimpleQueue)
+    assert isinstance(queue, MessageIndex)
     return _find_by_records(queue, time_ms, upper=upper)
 
 
-def _find_by_records(queue: SimpleQueue, time_ms: int, *, upper: bool) -> Steps[int]:
+def _find_by_records(queue: MessageIndex, time_ms: int, *, upper: bool) -> Steps[int]:
     times = TimeReader(queue)
     low, high = queue.offset_min, queue.offset_max
     while low < high:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.index_fields import INNER_BITS, INNER_COUNT_MAX
 from holdfast.store.base.log_file import LogFiles
-from holdfast.store.log.log_scanner import Stop, judge_at
-from holdfast.store.queues.batch_consume_queue import BatchQueue, span_of
+from holdfast.store.log.log_scanner import StopReason, validate_record_at
+from holdfast.store.queues.batch_consume_queue import RecordIndex, span_of
 from holdfast.store.recovery.log_repair import Damage
 from holdfast.wire.records.batch import count_items
 from holdfast.wire.records.compression import decompress
@@ -31,9 +31,9 @@ def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
     start, end = span_of(entry)
     if not start < first < end:
         return None
-    position, size = BatchQueue.parse_place(entry)
-    held = count_messages(files, position)
-    if held == end - start:
+    position, size = RecordIndex.parse_location(entry)
+    message_count = count_messages(files, position)
+    if message_count == end - start:
         return None
     reason = f"a batch at offset {start} states {end - start} messages, but offset {first} belongs to another record"
     return Damage(position, size, reason)
@@ -41,9 +41,9 @@ def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
 
 def count_messages(files: LogFiles, position: int) -> int | None:
     """Return the number of messages in the body of the record at *position*; None if it cannot be determined."""
-    record = judge_at(files, position)
+    record = validate_record_at(files, position)
     found = files.find(position)
-    if isinstance(record, Stop) or found is None:
+    if isinstance(record, StopReason) or found is None:
         return None
     if record.sys_flag & INNER_BITS != INNER_BITS:
         return 1

@@ -54,7 +54,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint:
         return Checkpoint()
     physic, logics, index, master, confirmed, logics_position = _UPSTREAM.unpack_from(data)
     magic, position, indexed, mark_physic, mark_logics, crc = _MARK.unpack_from(data, _MARK_AT)
-    is_ours = (
+    has_mark = (
         magic == _MAGIC
         and crc == crc32(data[_MARK_AT : _MARK_AT + _MARK.size - 4])
         and (mark_physic, mark_logics) == (physic, logics)
@@ -66,8 +66,8 @@ def parse_checkpoint(data: bytes) -> Checkpoint:
         master_flushed=master,
         confirmed=confirmed,
         logics_position=logics_position,
-        position=position if is_ours else None,
-        indexed=indexed if is_ours else None,
+        position=position if has_mark else None,
+        indexed=indexed if has_mark else None,
     )
 
 

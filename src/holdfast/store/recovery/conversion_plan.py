@@ -21,7 +21,7 @@ from holdfast.store.base.disk import Disk
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
 from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
 
@@ -30,9 +30,9 @@ PIECE_SIZE = 65_536
 """Entries that are converted at once: a few megabytes in memory."""
 OPEN_FILES_MAX = 128
 
-Target = Literal["batch", "simple"]
+IndexKind = Literal["batch", "simple"]
 _T = TypeVar("_T")
-State = Literal["planning", "building", "switching", "done"]
+ConversionState = Literal["planning", "building", "switching", "done"]
 
 
 class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
     new_bytes: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Everything needed to convert a piece.
 
     Attributes:
@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     topic: str
-    to: Target
+    to: IndexKind
     source_file_size: int
     target_file_size: int
     queues: list[SourceQueue]
@@ -91,17 +91,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pieces: list[PiecePlan]
 
     @property
-    def source(self) -> IndexPlace:
+    def source(self) -> IndexLayout:
         """The place from which the old index is served."""
-        return IndexPlace.of("simple" if self.to == "batch" else "batch", self.topic, self.source_file_size)
+        return IndexLayout.of("simple" if self.to == "batch" else "batch", self.topic, self.source_file_size)
 
     @property
-    def target(self) -> IndexPlace:
+    def target(self) -> IndexLayout:
         """The place from which the new index will be served."""
-        return IndexPlace.of(self.to, self.topic, self.target_file_size)
+        return IndexLayout.of(self.to, self.topic, self.target_file_size)
 
     @property
-    def built(self) -> IndexPlace:
+    def built(self) -> IndexLayout:
         """The place where the new index is built."""
         return msgspec.structs.replace(self.target, folder=f"{FOLDER}/{self.topic}/new")
 
@@ -109,10 +109,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return the queue with that number."""
         return next(queue for queue in self.queues if queue.queue_id == queue_id)
 
-    def only(self, pieces: Iterable[PiecePlan]) -> Plan:
+    def restricted_to(self, pieces: Iterable[PiecePlan]) -> ConversionPlan:
         """Return only the part needed to convert *pieces*, because it may be sent over the network."""
-        wanted = {piece.queue_id for piece in pieces}
-        queues = [queue for queue in self.queues if queue.queue_id in wanted]
+        queue_ids = {piece.queue_id for piece in pieces}
+        queues = [queue for queue in self.queues if queue.queue_id in queue_ids]
         return msgspec.structs.replace(self, queues=queues, spans={}, pieces=[])
 
     def figures(self) -> list[QueueFigures]:
@@ -136,7 +136,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 yield f"{self.built.folder}/{queue_id}/{file_name(number * self.target_file_size)}"
 
 
-class IndexPlace(msgspec.Struct, frozen=True):
+class IndexLayout(msgspec.Struct, frozen=True):
     """The folder of a topic's index, and the sizes of its entries and files."""
 
     folder: str
@@ -144,11 +144,11 @@ class IndexPlace(msgspec.Struct, frozen=True):
     file_size: int
 
     @classmethod
-    def of(cls, kind: Target, topic: str, file_size: int) -> IndexPlace:
+    def of(cls, kind: IndexKind, topic: str, file_size: int) -> IndexLayout:
         """Return the place of a topic's index of one kind."""
         is_batched = kind == "batch"
         parent = BATCH_FOLDER if is_batched else QUEUE_FOLDER
-        return cls(f"{parent}/{topic}", UNIT_SIZE if is_batched else ENTRY_SIZE, file_size)
+        return cls(f"{parent}/{topic}", RECORD_ENTRY_SIZE if is_batched else ENTRY_SIZE, file_size)
 
     def open(self, disk: Disk) -> QueueFiles:
         """Return the files of the index, which are addressed by the folder of a queue."""
@@ -156,7 +156,7 @@ class IndexPlace(msgspec.Struct, frozen=True):
         return QueueFiles(cache, self.file_size, 8, folder=self.folder.rpartition("/")[0], entry_size=self.entry_size)
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ConversionProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a conversion.
 
     Attributes:
@@ -164,8 +164,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    to: Target
-    state: State
+    to: IndexKind
+    state: ConversionState
     done: list[tuple[int, int]] = []
 
     def missing(self, count: int) -> list[int]:
@@ -173,7 +173,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         done = {number for start, end in self.done for number in range(start, end)}
         return [number for number in range(count) if number not in done]
 
-    def with_done(self, numbers: Iterable[int]) -> Progress:
+    def with_done(self, numbers: Iterable[int]) -> ConversionProgress:
         """Return this progress with more pieces done."""
         ranges: list[tuple[int, int]] = []
         for start, end in sorted([*self.done, *((number, number + 1) for number in numbers)]):
@@ -188,17 +188,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         disk.replace(f"{FOLDER}/{self.topic}/progress.json", msgspec.json.encode(self))
 
 
-def load_progress(disk: Disk, topic: str) -> Progress | None:
+def load_progress(disk: Disk, topic: str) -> ConversionProgress | None:
     """Return the progress of a conversion of *topic*; None if there is none."""
-    return _load(disk, f"{FOLDER}/{topic}/progress.json", Progress)
+    return _load(disk, f"{FOLDER}/{topic}/progress.json", ConversionProgress)
 
 
-def load_plan(disk: Disk, topic: str) -> Plan | None:
+def load_plan(disk: Disk, topic: str) -> ConversionPlan | None:
     """Return the plan of a conversion of *topic*; None if there is none."""
-    return _load(disk, f"{FOLDER}/{topic}/plan.json", Plan)
+    return _load(disk, f"{FOLDER}/{topic}/plan.json", ConversionPlan)
 
 
-def save_plan(disk: Disk, plan: Plan) -> None:
+def save_plan(disk: Disk, plan: ConversionPlan) -> None:
     """Persist the plan."""
     disk.replace(f"{FOLDER}/{plan.topic}/plan.json", msgspec.json.encode(plan))
 

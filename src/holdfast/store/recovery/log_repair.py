@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.store.base.log_file import LogFiles
-from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import WalkedRecord, validate_record_at
 from holdfast.wire.records.record import (
     BLANK,
     BLANK_SIZE,
@@ -28,7 +28,7 @@ from holdfast.wire.records.record import (
 
 FILLER_TOPIC = "H"
 FILLER_SIZE_MIN = RECORD_SIZE_MIN + len(FILLER_TOPIC)
-_NOWHERE = bytes(8)
+_NO_HOST = bytes(8)
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _CHUNK = 1 << 20
 # A crash leaves at most the unsynced bytes; so many zeros in a row mean that nothing was ever written there.
@@ -67,36 +67,36 @@ def find_next_record(files: LogFiles, start: int) -> int | None:
 
 
 def _find_in(files: LogFiles, start: int, chunk: bytes, lowest: int) -> int | None:
-    places = sorted(place for magic in _MAGICS for place in _places(chunk, magic))
-    for place in places:
-        address = start + place - 4
+    indexes = sorted(index for magic in _MAGICS for index in _find_all(chunk, magic))
+    for index in indexes:
+        address = start + index - 4
         if address < lowest and address % files.size:
             continue
-        if isinstance(judge_at(files, address), WalkedRecord):
+        if isinstance(validate_record_at(files, address), WalkedRecord):
             return address
     return None
 
 
-def _places(chunk: bytes, magic: bytes) -> list[int]:
-    places = []
+def _find_all(chunk: bytes, magic: bytes) -> list[int]:
+    indexes = []
     at = chunk.find(magic)
     while at >= 0:
         if at >= 4:
-            places.append(at)
+            indexes.append(at)
         at = chunk.find(magic, at + 1)
-    return places
+    return indexes
 
 
-def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None:
+def cover_damage(files: LogFiles, position: int, resume_at: int, *, store_ms: int) -> None:
     """Cover [position, resumed) so that a walk passes over it. Synced: no crash may leave it half done.
 
     *store_ms* is the time of the previous record: with an older filler, retention would remove recent records.
     """
-    while position < resumed:
+    while position < resume_at:
         found = files.find(position)
         assert found is not None
         at = position - found.start
-        end = min(resumed, found.start + files.size)
+        end = min(resume_at, found.start + files.size)
         if end == found.start + files.size:
             found.file.write(at, (BLANK.pack(files.size - at, MAGIC_BLANK),))
         else:
@@ -118,9 +118,9 @@ def _make_filler(position: int, size: int, body: bytes, store_ms: int) -> bytes:
             flag=0,
             sys_flag=TRANSACTION_ROLLBACK,
             born_ms=0,
-            born_host=_NOWHERE,
+            born_host=_NO_HOST,
             store_ms=max(1, store_ms),
-            store_host=_NOWHERE,
+            store_host=_NO_HOST,
             reconsume_times=0,
             prepared_position=0,
             body_crc=0,

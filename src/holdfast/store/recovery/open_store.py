@@ -21,15 +21,15 @@ from holdfast.store.keys.key_index import KeyIndex
 from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.log.commit_log import CommitLog
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
 from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_table import QueueTable, find_queues
 from holdfast.store.recovery.checkpoint import CheckpointFile
 from holdfast.store.recovery.conversion_plan import refuse_half_switched
 from holdfast.store.recovery.queue_snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
-from holdfast.store.recovery.recovery import Recovered, Recovery
-from holdfast.store.recovery.replica_log import ReplicaLog, settle_role
+from holdfast.store.recovery.recovery import Recovery, RecoveryResult
+from holdfast.store.recovery.replica_log import ReplicaLog, ensure_role
 
 ABORT_PATH = "abort"
 OFFSET_UNKNOWN = 1 << 62
@@ -45,7 +45,7 @@ class OpenedStore(msgspec.Struct):
     table: QueueTable
     key_index: KeyIndex
     checkpoint: CheckpointFile
-    recovered: Recovered
+    recovered: RecoveryResult
     deleted: dict[str, int]
     indexed: int
 
@@ -57,14 +57,14 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
         StoreError: the folder cannot be a store; the text says what to do.
     """
     refuse_half_switched(disk)
-    settle_role(disk, is_replica=options.is_replica)
+    ensure_role(disk, is_replica=options.is_replica)
     is_clean = disk.find_size(ABORT_PATH) is None
     files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
     cache = FileCache(disk, options.open_files_max)
     size = find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
     queue_files = QueueFiles(cache, size, len(options.store_host))
     size = find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
-    batch_files = queue_files.other_kind(BATCH_FOLDER, UNIT_SIZE, size)
+    batch_files = queue_files.other_kind(BATCH_FOLDER, RECORD_ENTRY_SIZE, size)
     table = QueueTable(disk, queue_files, batch_files, _find_batch_topics(disk))
     checkpoint = CheckpointFile(disk)
     deleted = load_deleted(disk, files.start)
@@ -145,7 +145,7 @@ def _load_queues(
     if not is_clean:
         # Since the snapshot, queues only grew unless they were deleted: a shorter one is damaged.
         table.load()
-        queues, batch_queues = _without(snapshot.queues, deleted), _without(snapshot.batch_queues, deleted)
+        queues, batch_queues = _drop_deleted(snapshot.queues, deleted), _drop_deleted(snapshot.batch_queues, deleted)
         if snapshot.log_end > files.end:
             return None
         return msgspec.structs.replace(snapshot, queues=queues, batch_queues=batch_queues)
@@ -153,9 +153,9 @@ def _load_queues(
         table.load()
         return None
     table.refuse_both_kinds()
-    if not _restore(table, snapshot) or table.newest >= snapshot.log_end:
+    if not _restore(table, snapshot) or table.newest_position >= snapshot.log_end:
         table.queues.clear()
-        table.newest = 0
+        table.newest_position = 0
         table.load()
         return snapshot
     return _load_unnoted(table, snapshot)
@@ -175,7 +175,7 @@ def _load_unnoted(table: QueueTable, snapshot: QueueSnapshot) -> QueueSnapshot |
 _Bounds = TypeVar("_Bounds")
 
 
-def _without(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
+def _drop_deleted(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
     """Return *queues* without those that were deleted, alone or with their topic."""
     return {
         topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
@@ -197,7 +197,7 @@ def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
     )
 
 
-def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: Recovered) -> int:
+def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: RecoveryResult) -> int:
     """Return the position from which the key index continues."""
     last = index.end_position
     if last is None or not files.start <= last < recovered.log_end:

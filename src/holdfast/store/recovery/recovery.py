@@ -22,14 +22,14 @@ import msgspec
 from holdfast.store.base.index_fields import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
-from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
-from holdfast.store.queues.batch_consume_queue import BatchQueue, pack_unit
-from holdfast.store.queues.consume_queue import FLUSH_SIZE, SimpleQueue
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueLog
+from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record_at
+from holdfast.store.queues.batch_consume_queue import RecordIndex, pack_record_entry
+from holdfast.store.queues.consume_queue import FLUSH_SIZE, MessageIndex
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueIndex
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.checkpoint import CheckpointFile
-from holdfast.store.recovery.log_repair import FILLER_SIZE_MIN, Damage, find_next_record, mend
+from holdfast.store.recovery.log_repair import FILLER_SIZE_MIN, Damage, cover_damage, find_next_record
 from holdfast.store.recovery.queue_snapshot import QueueSnapshot
 from holdfast.wire.records.record import RECORD_SIZE_MIN
 
@@ -41,14 +41,14 @@ REMAINS_CHUNK = 1 << 20
 _pack_entry = ENTRY.pack
 
 
-class Recovered(msgspec.Struct, kw_only=True):
+class RecoveryResult(msgspec.Struct, kw_only=True):
     """The result of a recovery.
 
     Attributes:
         log_end: Position of the next record.
         start: The replay began here; everything after it is verified.
         store_ms: Store time of the last record.
-        cut: The number of bytes after the end that were not records. They are zeros now.
+        truncated_bytes: The number of bytes after the end that were not records. They are zeros now.
         damages: Corrupt places in the middle of the log.
     """
 
@@ -57,7 +57,7 @@ class Recovered(msgspec.Struct, kw_only=True):
     store_ms: int = 0
     is_clean: bool = True
     records: int = 0
-    cut: int = 0
+    truncated_bytes: int = 0
     damages: list[Damage] = []
 
 
@@ -78,35 +78,37 @@ class Recovery:
         self._files = files
         self._table = table
         self._checkpoint = checkpoint
-        self._levels = options.delay_levels_ms
+        self._delay_levels_ms = options.delay_levels_ms
         self._deleted = {topic.encode(): position for topic, position in deleted.items()}
         self._is_clean = is_clean
         self._expected = expected
-        self._lost = 0  # Bytes of the log without a readable record. They bound the number of lost messages.
-        self._routes: dict[tuple[bytes, int], QueueLog] = {}
+        self._lost_bytes = 0  # Bytes of the log without a readable record. They bound the number of lost messages.
+        self._queues: dict[tuple[bytes, int], QueueIndex] = {}
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveryResult:
         """Find the end of the log and make every queue hold exactly the records before it."""
         self._checkpoint_within_log()
         start: int = self._choose_start()
-        is_sure = self._is_clean
+        is_trusted = self._is_clean
         shortened = self._find_shortened()
         if shortened:
             start = min(start, *(self._start_for(queue, self._files.end) for queue in shortened))
-            is_sure = False
-        again: int | None = start
-        while again is not None:
-            found = Recovered(start=again, is_clean=self._is_clean, store_ms=self._checkpoint.value.physic_ms)
-            if not is_sure:
-                self._cut_queues(again)
-            again = self._replay(found)
-            is_sure = False
-        self._cut_log(found)
+            is_trusted = False
+        replay_start: int | None = start
+        while replay_start is not None:
+            result = RecoveryResult(
+                start=replay_start, is_clean=self._is_clean, store_ms=self._checkpoint.value.physic_ms
+            )
+            if not is_trusted:
+                self._truncate_queues(replay_start)
+            replay_start = self._replay(result)
+            is_trusted = False
+        self._truncate_log(result)
         # If the queues are as the clean shutdown noted, skip opening the files of ten thousand queues once more.
-        is_as_noted = self._is_clean and not shortened and found.start == start
-        if not (is_as_noted and 0 < self._table.newest < found.log_end):
-            self._trim_queues(found.log_end)
-        return found
+        matches_snapshot = self._is_clean and not shortened and result.start == start
+        if not (matches_snapshot and 0 < self._table.newest_position < result.log_end):
+            self._trim_queues(result.log_end)
+        return result
 
     def _checkpoint_within_log(self) -> None:
         position = self._checkpoint.value.position
@@ -124,11 +126,11 @@ class Recovery:
         last = self._last_entry_position()
         if last is None or (mark is not None and mark - last > TAIL_MAX):
             return mark if mark is not None else self._files.start
-        if isinstance(judge_at(self._files, last), WalkedRecord):
+        if isinstance(validate_record_at(self._files, last), WalkedRecord):
             return last
         return last - last % self._files.size
 
-    def _find_shortened(self) -> list[QueueLog]:
+    def _find_shortened(self) -> list[QueueIndex]:
         """Return the queues that end earlier than noted at the last clean shutdown (hazard H2).
 
         Right after a clean shutdown also return those that end later, or refer to a record after the end of the log.
@@ -146,12 +148,16 @@ class Recovery:
 
     def _last_entry_position(self) -> int | None:
         """Return the position of the last record that any queue indexes."""
-        if self._table.newest:
-            return self._table.newest if self._files.start <= self._table.newest < self._files.end else None
+        if self._table.newest_position:
+            return (
+                self._table.newest_position
+                if self._files.start <= self._table.newest_position < self._files.end
+                else None
+            )
         last = None
         for queue in self._table:
             if queue.offset_min < queue.offset_max:
-                position, size = queue.place_of(queue.entry_end - 1)
+                position, size = queue.location_of(queue.entry_end - 1)
                 if size != BLANK_ENTRY_SIZE and self._files.start <= position < self._files.end:
                     last = max(last or 0, position)
         return last
@@ -160,198 +166,202 @@ class Recovery:
         """Return the start of the last log file whose first record is on disk according to RocketMQ's times."""
         for number in reversed(self._files.files):
             start = number * self._files.size
-            record = judge_at(self._files, start)
+            record = validate_record_at(self._files, start)
             if isinstance(record, WalkedRecord) and 0 < record.store_ms <= self._checkpoint.value.safe_ms:
                 return start
         return self._files.start
 
-    def _cut_queues(self, start: int) -> None:
+    def _truncate_queues(self, start: int) -> None:
         mark = self._checkpoint.value.position
         if mark is not None and start < mark:
             # Entries before the mark are about to be rewritten: until they are synced the mark would be wrong.
             self._checkpoint.void_mark(start)
-        self._lost = 0
+        self._lost_bytes = 0
         for queue in self._table:
             queue.flush()
-            self._table.cut(queue, start)
+            self._table.truncate(queue, start)
 
     # --- the replay
 
-    def _replay(self, found: Recovered) -> int | None:
-        """Walk from `found.start` to the end of the log. Return an earlier start if that was too late."""
-        position = found.start
+    def _replay(self, result: RecoveryResult) -> int | None:
+        """Walk from `result.start` to the end of the log. Return an earlier start if that was too late."""
+        position = result.start
         while True:
             walk = LogWalk(self._files, position)
             for record in walk:
-                again = self._add_record(record, found)
-                if again is not None:
-                    return again
-            resumed = self._pass_damage(walk, found)
-            if resumed is None:
-                found.log_end = walk.position
+                restart = self._add_record(record, result)
+                if restart is not None:
+                    return restart
+            resume_at = self._skip_damage(walk, result)
+            if resume_at is None:
+                result.log_end = walk.position
                 return None
-            position = resumed
+            position = resume_at
 
-    def _add_record(self, record: WalkedRecord, found: Recovered) -> int | None:
+    def _add_record(self, record: WalkedRecord, result: RecoveryResult) -> int | None:
         """Add a record to its queue if it is missing. Return where to restart if the queue lost more entries."""
-        found.records += 1
-        found.store_ms = record.store_ms
+        result.records += 1
+        result.store_ms = record.store_ms
         if record.sys_flag & NOT_QUEUED:
             return None
         if self._deleted and self._is_void(record):
             return None
-        queue = self._routes.get((record.topic, record.queue_id)) or self._find_route(record)
+        queue = self._queues.get((record.topic, record.queue_id)) or self._find_queue(record)
         if queue is None:
             return None
-        code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
-        if isinstance(queue, BatchQueue):
-            return self._add_batched(queue, record, code, found)
-        assert isinstance(queue, SimpleQueue)
+        code = tags_code(record.topic, record.properties, record.store_ms, self._delay_levels_ms)
+        if isinstance(queue, RecordIndex):
+            return self._add_batched(queue, record, code, result)
+        assert isinstance(queue, MessageIndex)
         entry = _pack_entry(record.position, record.size, code)
         if record.offset == queue.next_offset:
             self._append(queue, entry)
             return None
         if record.offset > queue.next_offset:
-            return self._bridge(queue, record, entry, found)
+            return self._handle_gap(queue, record, entry, result)
         if queue.offset_min == queue.offset_max:
             # A crash lost its first file and left a later, empty one: this record is its first.
-            self._begin_anew(queue, record.offset)
+            self._restart_queue(queue, record.offset)
             self._append(queue, entry)
             return None
         if record.offset >= queue.offset_min and queue.raw_entries(record.offset, 1) == entry:
             return None
         if record.offset == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
             # The topic was deleted and created again: the later one counts.
-            self._begin_anew(queue, 0)
+            self._restart_queue(queue, 0)
             self._append(queue, entry)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was assigned before"))
+            result.damages.append(Damage(record.position, record.size, f"offset {record.offset} was assigned before"))
         return None
 
-    def _add_batched(self, queue: BatchQueue, record: WalkedRecord, code: int, found: Recovered) -> int | None:
+    def _add_batched(self, queue: RecordIndex, record: WalkedRecord, code: int, result: RecoveryResult) -> int | None:
         """Add a record to a queue indexed by record. Its offsets may have gaps: none has to be filled."""
         first, count = inner_span(record.sys_flag, record.properties, record.offset)
         if first != record.offset or count <= 0:
-            found.damages.append(Damage(record.position, record.size, "a batch with invalid offsets"))
+            result.damages.append(Damage(record.position, record.size, "a batch with invalid offsets"))
             return None
-        entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
-        if queue.offset_min < first < queue.next_offset and queue.raw_unit(first) != entry:
+        entry = pack_record_entry(record.position, record.size, code, record.store_ms, first, count)
+        if queue.offset_min < first < queue.next_offset and queue.raw_record_entry(first) != entry:
             damage = find_overlap(self._files, queue.last_entry(), first)
             if damage is not None:
-                found.damages.append(damage)
+                result.damages.append(damage)
                 queue.shorten_last(first)
-        if first > queue.next_offset and not self._covers_rest_of(queue, found.start):
-            return self._start_for(queue, found.start)
+        if first > queue.next_offset and not self._covers_rest_of(queue, result.start):
+            return self._start_for(queue, result.start)
         if first >= queue.next_offset:
             queue.append(entry)
-        elif queue.raw_unit(first) == entry:
+        elif queue.raw_record_entry(first) == entry:
             pass
         elif first == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
             # The topic was deleted and created again: the later one counts.
-            self._begin_anew(queue, 0)
+            self._restart_queue(queue, 0)
             queue.append(entry)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {first} was assigned before"))
+            result.damages.append(Damage(record.position, record.size, f"offset {first} was assigned before"))
         return None
 
-    def _covers_rest_of(self, queue: BatchQueue, start: int) -> bool:
+    def _covers_rest_of(self, queue: RecordIndex, start: int) -> bool:
         """Return whether the replay covered every record of *queue* after its last entry: then a gap is genuine."""
         return start <= self._files.start or (
-            queue.entry_min < queue.entry_end and start <= queue.place_of(queue.entry_end - 1)[0]
+            queue.entry_min < queue.entry_end and start <= queue.location_of(queue.entry_end - 1)[0]
         )
 
     def _is_void(self, record: WalkedRecord) -> bool:
         ended = max(self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0))
         return record.position < ended
 
-    def _bridge(self, queue: SimpleQueue, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:
+    def _handle_gap(
+        self, queue: MessageIndex, record: WalkedRecord, entry: bytes, result: RecoveryResult
+    ) -> int | None:
         """Handle a record ahead of its queue. Return where to restart, if that may close the gap."""
         gap = record.offset - queue.next_offset
         is_empty = queue.offset_min == queue.offset_max
-        if not is_empty and gap * RECORD_SIZE_MIN <= self._lost:
+        if not is_empty and gap * RECORD_SIZE_MIN <= self._lost_bytes:
             # The lost bytes may have held that many messages: keep their offsets.
             self._append_blanks(queue, record.position, gap)
-        elif found.start > self._files.start:
-            return self._start_for(queue, found.start)
+        elif result.start > self._files.start:
+            return self._start_for(queue, result.start)
         elif is_empty or queue.get_entry(queue.offset_max - 1)[0] < self._files.start:
-            self._begin_anew(queue, record.offset)
+            self._restart_queue(queue, record.offset)
         elif gap <= BLANKS_MAX:
             self._append_blanks(queue, record.position, gap)
         else:
-            found.damages.append(Damage(record.position, record.size, f"offset {record.offset} is invalid"))
+            result.damages.append(Damage(record.position, record.size, f"offset {record.offset} is invalid"))
             return None
         self._append(queue, entry)
         return None
 
-    def _begin_anew(self, queue: QueueLog, offset: int) -> None:
+    def _restart_queue(self, queue: QueueIndex, offset: int) -> None:
         self._table.remove_files(queue)
         queue.begin_at(offset)
 
-    def _append_blanks(self, queue: SimpleQueue, position: int, count: int) -> None:
+    def _append_blanks(self, queue: MessageIndex, position: int, count: int) -> None:
         for _ in range(count):
             self._append(queue, ENTRY.pack(position, BLANK_ENTRY_SIZE, 0))
 
-    def _start_for(self, queue: QueueLog, start: int) -> int:
+    def _start_for(self, queue: QueueIndex, start: int) -> int:
         end = self._end_position(queue)
         candidate = end - end % self._files.size
         return candidate if self._files.start < candidate < start else self._files.start
 
-    def _end_position(self, queue: QueueLog) -> int:
+    def _end_position(self, queue: QueueIndex) -> int:
         if queue.offset_min == queue.offset_max:
             return self._files.start
-        return max(self._files.start, queue.place_of(queue.entry_end - 1)[0])
+        return max(self._files.start, queue.location_of(queue.entry_end - 1)[0])
 
     @staticmethod
-    def _append(queue: SimpleQueue, entry: bytes) -> None:
+    def _append(queue: MessageIndex, entry: bytes) -> None:
         queue.tail += entry
         queue.next_offset += 1
         queue.offset_max += 1
         if len(queue.tail) >= FLUSH_SIZE:
             queue.flush()
 
-    def _find_route(self, record: WalkedRecord) -> QueueLog | None:
+    def _find_queue(self, record: WalkedRecord) -> QueueIndex | None:
         """Return the queue of a record; None if its topic cannot have an index."""
         topic = record.topic.decode(errors="replace")
         if "/" in topic or "\0" in topic or topic in {"", ".", ".."}:
             return None
-        queue = self._routes[record.topic, record.queue_id] = self._table.get(topic, record.queue_id)
+        queue = self._queues[record.topic, record.queue_id] = self._table.get(topic, record.queue_id)
         return queue
 
     # --- damage and the end
 
-    def _pass_damage(self, walk: LogWalk, found: Recovered) -> int | None:
+    def _skip_damage(self, walk: LogWalk, result: RecoveryResult) -> int | None:
         """Return the start of the next record after *walk* stopped; None if the log ends there."""
         position = walk.position
-        if walk.stop is Stop.END or (walk.stop is Stop.EMPTY and self._is_clean):
+        if walk.stop is StopReason.END or (walk.stop is StopReason.EMPTY and self._is_clean):
             return None
         search_start, reason = position + FILLER_SIZE_MIN, walk.stop.value
-        damaged = judge_at(self._files, position, check_body=False) if walk.stop is Stop.DAMAGED else None
+        damaged = (
+            validate_record_at(self._files, position, check_body=False) if walk.stop is StopReason.DAMAGED else None
+        )
         if isinstance(damaged, WalkedRecord):
             search_start = position + damaged.size
             reason += f": {damaged.topic.decode(errors='replace')}/{damaged.queue_id} offset {damaged.offset}"
-        resumed = find_next_record(self._files, search_start)
-        if resumed is None:
+        resume_at = find_next_record(self._files, search_start)
+        if resume_at is None:
             return None
-        found.damages.append(Damage(position, resumed - position, reason))
-        self._lost += resumed - position
-        mend(self._files, position, resumed, store_ms=found.store_ms)
-        return resumed
+        result.damages.append(Damage(position, resume_at - position, reason))
+        self._lost_bytes += resume_at - position
+        cover_damage(self._files, position, resume_at, store_ms=result.store_ms)
+        return resume_at
 
-    def _cut_log(self, found: Recovered) -> None:
-        end = found.log_end
+    def _truncate_log(self, result: RecoveryResult) -> None:
+        end = result.log_end
         mark = self._checkpoint.value.position
         if mark is not None and end < mark:
             self._checkpoint.void_mark(end)
         if not self._is_clean or self._has_remains(end):
-            found.cut = self._measure_remains(end)
-            self._files.cut(end)
+            result.truncated_bytes = self._measure_remains(end)
+            self._files.truncate(end)
 
     def _trim_queues(self, log_end: int) -> None:
         """Remove entries of records that are not in the log from every queue."""
         for queue in self._table:
             if queue.offset_min < queue.offset_max and self._end_position(queue) >= log_end:
                 queue.flush()
-                self._table.cut(queue, log_end)
+                self._table.truncate(queue, log_end)
             if queue.offset_min < queue.offset_max:
                 self._table.correct_min(queue, self._files.start)
 
@@ -371,13 +381,13 @@ class Recovery:
 
     def _has_remains(self, end: int) -> bool:
         """Return whether old bytes remain right after the end, or at the start of a later file."""
-        return any(self._first_bytes(address) for address in self._starts_after(end))
+        return any(self._has_bytes_at(address) for address in self._starts_after(end))
 
     def _starts_after(self, end: int) -> Iterator[int]:
         yield end
         yield from (number * self._files.size for number in self._files.files if number * self._files.size > end)
 
-    def _first_bytes(self, address: int) -> bool:
+    def _has_bytes_at(self, address: int) -> bool:
         found = self._files.find(address)
         if found is None:
             return False

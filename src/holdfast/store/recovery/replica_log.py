@@ -18,55 +18,56 @@ from holdfast.store.base.index_fields import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.log.commit_log import FOLDER, CommitLog, RecordDraft
-from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge
-from holdfast.store.queues.batch_consume_queue import BatchQueue, pack_unit, shortened
-from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueLog
+from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record
+from holdfast.store.queues.batch_consume_queue import RecordIndex, pack_record_entry, shortened
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, BLANKS_MAX, ENTRY, QueueIndex
 from holdfast.store.queues.queue_table import QueueTable
 from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.log_repair import Damage
 
-REPLICA = "this broker is a replica: it accepts messages only from its master"
+REPLICA_REFUSAL = "this broker is a replica: it accepts messages only from its master"
 
-MARK_PATH = "holdfast/replica"
+REPLICA_MARKER_PATH = "holdfast/replica"
 """This file marks the folder of a replica."""
 
-Erase = Callable[[QueueLog, int], None]
+Erase = Callable[[QueueIndex, int], None]
 """Empties a queue that starts over with the record at a position."""
 
 
-def settle_role(disk: Disk, *, is_replica: bool) -> None:
+def ensure_role(disk: Disk, *, is_replica: bool) -> None:
     """Ensure that no replica's log is continued as a master's, and no master's log is replaced by another's replica.
 
     Raises:
         StoreError: the folder is a replica's but the options are a master's, or the reverse.
     """
     if is_replica:
-        if disk.list(FOLDER) and disk.find_size(MARK_PATH) is None:
+        if disk.list(FOLDER) and disk.find_size(REPLICA_MARKER_PATH) is None:
             raise StoreError(
                 "this folder has a log that is not a replica's: its topics and offsets would be replaced by those of a "
                 "master. Start the replica with an empty folder; if this is a copy of its master's log, as a RocketMQ "
-                f"slave leaves it, put an empty file {MARK_PATH} into it"
+                f"slave leaves it, put an empty file {REPLICA_MARKER_PATH} into it"
             )
-        disk.replace(MARK_PATH, b"")
-    elif disk.find_size(MARK_PATH) is not None:
+        disk.replace(REPLICA_MARKER_PATH, b"")
+    elif disk.find_size(REPLICA_MARKER_PATH) is not None:
         raise StoreError(
             "this folder is a replica's: it may lack the last messages of its master, whose offsets would be assigned "
             "again. Start it with --replica-of, and move the queues of a dead master by force; or, if the master's own "
-            f"folder is lost and no static topic is in it, remove {MARK_PATH} from the folder"
+            f"folder is lost and no static topic is in it, remove {REPLICA_MARKER_PATH} from the folder"
         )
 
 
 class ReplicaLog(CommitLog):
     """A log that only receives another broker's bytes.
 
-    Invariant: everything before `begun` is whole records; from there to `written` is the beginning of one.
+    Invariant: everything before `complete_end` is whole records; from there to `written` is the beginning of one.
 
     Attributes:
-        begun: Start of the first record that is not complete yet.
-        is_known: Returns whether enough is known of a topic to index its records; None if it is deleted and they are
-            not indexed. The first record of an unknown topic waits, and so do all later ones, until `enter` is called
-            again.
-        waits_for: The unknown topic that the log waits for.
+        complete_end: Start of the first record that is not complete yet.
+        is_topic_known: Returns whether enough is known of a topic to index its records; None if it is deleted and they
+            are
+            not indexed. The first record of an unknown topic waits, and so do all later ones, until `create_entries`
+            is called again.
+        awaited_topic: The unknown topic that the log waits for.
         damages: Corrupt fields of records that no checksum covers.
     """
 
@@ -75,11 +76,11 @@ class ReplicaLog(CommitLog):
     ) -> None:
         super().__init__(files, options, written=written, store_ms=store_ms)
         self._table = table
-        self._levels = options.delay_levels_ms
-        self.begun = written
-        self._entered = written  # Everything before it is in batches, or confirmed.
-        self.is_known: Callable[[str], bool | None] = lambda _topic: True
-        self.waits_for: str | None = None
+        self._delay_levels_ms = options.delay_levels_ms
+        self.complete_end = written
+        self._entries_end = written  # Everything before it is in batches, or confirmed.
+        self.is_topic_known: Callable[[str], bool | None] = lambda _topic: True
+        self.awaited_topic: str | None = None
         self.erase: Erase | None = None
         self.damages: list[Damage] = []
 
@@ -90,7 +91,9 @@ class ReplicaLog(CommitLog):
             RecordRefused: always.
         """
         raise RecordRefused(
-            REPLICA if self.fault is None else f"the store accepts no writes until it is restarted: {self.fault}"
+            REPLICA_REFUSAL
+            if self.fault is None
+            else f"the store accepts no writes until it is restarted: {self.fault}"
         )
 
     def roll(self) -> None:
@@ -113,21 +116,21 @@ class ReplicaLog(CommitLog):
         while self.files.files:
             self.files.remove_first()
         self.files.ensure(position // size)
-        self.written = self.begun = self._entered = position
+        self.written = self.complete_end = self._entries_end = position
         self._reset()
 
-    def cut_back(self, position: int) -> None:
+    def truncate(self, position: int) -> None:
         """Truncate the log at *position*: the record that contains it becomes incomplete.
 
         All records must be confirmed.
         """
-        assert not self.batches
+        assert not self.unconfirmed_writes
         walk = LogWalk(self.files, position - position % self.files.size, end=position + 1, check_body=False)
         starts = [record.position for record in walk if record.position <= position]
-        self.begun = self._entered = starts[-1] if starts else position - position % self.files.size
+        self.complete_end = self._entries_end = starts[-1] if starts else position - position % self.files.size
         for queue in self._table:
             queue.flush()
-            self._table.cut(queue, self.begun)
+            self._table.truncate(queue, self.complete_end)
         self._end_at(position)
 
     def append(self, position: int, data: Piece) -> None:
@@ -157,57 +160,59 @@ class ReplicaLog(CommitLog):
             raise
         self.written = position + len(view)
         self._reset()
-        self.enter()
+        self.create_entries()
 
-    def enter(self) -> None:
+    def create_entries(self) -> None:
         """Index all complete records, up to the first of an unknown topic.
 
         Raises:
             CorruptRecord: the bytes are not a record. The log now ends after the last complete record.
         """
-        self.waits_for = None
-        queues: list[QueueLog] = []
+        self.awaited_topic = None
+        queues: list[QueueIndex] = []
         entries: list[bytes] = []
         try:
-            while self.begun < self.written and self.waits_for is None:
-                if not self._enter_file(queues, entries):
+            while self.complete_end < self.written and self.awaited_topic is None:
+                if not self._create_file_entries(queues, entries):
                     break
         finally:
-            if self.begun > self._entered:
-                self.batches.append((self.begun, queues, entries))
-                self._entered = self.begun
+            if self.complete_end > self._entries_end:
+                self.unconfirmed_writes.append((self.complete_end, queues, entries))
+                self._entries_end = self.complete_end
 
-    def _enter_file(self, queues: list[QueueLog], entries: list[bytes]) -> bool:
+    def _create_file_entries(self, queues: list[QueueIndex], entries: list[bytes]) -> bool:
         """Index the complete records of one file; return False if one waits for its remaining bytes or its topic."""
         size = self.files.size
-        file_start = self.begun - self.begun % size
+        file_start = self.complete_end - self.complete_end % size
         file_end = file_start + size
         file = self.files.files[file_start // size]
-        base = self.begun
+        base = self.complete_end
         data = file.view(base - file_start, min(self.written, file_end) - file_start)
-        while self.begun < min(self.written, file_end):
-            found = judge(data, self.begun - base, self.begun, file_end - self.begun, check_body=True)
+        while self.complete_end < min(self.written, file_end):
+            found = validate_record(
+                data, self.complete_end - base, self.complete_end, file_end - self.complete_end, check_body=True
+            )
             if isinstance(found, WalkedRecord):
-                if not self._enter_record(found, queues, entries):
+                if not self._create_entry(found, queues, entries):
                     return False
-                self.begun += found.size
-            elif found is Stop.BLANK:
+                self.complete_end += found.size
+            elif found is StopReason.BLANK:
                 if self.written < file_end:
                     return False
-                self.begun = file_end
-            elif found is Stop.CUT and self.written < file_end:
+                self.complete_end = file_end
+            elif found is StopReason.INCOMPLETE and self.written < file_end:
                 return False
             else:
-                raise self._drop_incomplete(Stop.BROKEN if found is Stop.CUT else found)
+                raise self._drop_incomplete(StopReason.BROKEN if found is StopReason.INCOMPLETE else found)
         return True
 
-    def _drop_incomplete(self, stop: Stop) -> CorruptRecord:
+    def _drop_incomplete(self, stop: StopReason) -> CorruptRecord:
         """Truncate the log after its last complete record."""
-        self._end_at(self.begun)
-        return CorruptRecord(self.begun, stop.value)
+        self._end_at(self.complete_end)
+        return CorruptRecord(self.complete_end, stop.value)
 
     def _end_at(self, position: int) -> None:
-        self.files.cut(position)
+        self.files.truncate(position)
         self.files.ensure(position // self.files.size)
         self._unsynced = {file: None for file in self.files.files.values() if file in self._unsynced}
         self.written = position
@@ -215,27 +220,27 @@ class ReplicaLog(CommitLog):
 
     def drop_unfinished(self) -> None:
         """Truncate the log after its last complete record, for a clean shutdown. Records that wait for a topic stay."""
-        if self.begun < self.written and self.waits_for is None:
-            self._drop_incomplete(Stop.CUT)
+        if self.complete_end < self.written and self.awaited_topic is None:
+            self._drop_incomplete(StopReason.INCOMPLETE)
 
-    def _enter_record(self, record: WalkedRecord, queues: list[QueueLog], entries: list[bytes]) -> bool:
+    def _create_entry(self, record: WalkedRecord, queues: list[QueueIndex], entries: list[bytes]) -> bool:
         """Create the entry of one record; return False if its topic is not known yet."""
         topic = record.topic.decode(errors="replace")
         is_queued = not (record.sys_flag & NOT_QUEUED or "/" in topic or "\0" in topic or topic in {"", ".", ".."})
         queue = self._table.find(topic, record.queue_id) if is_queued else None
         if is_queued and queue is None:
-            is_known = self.is_known(topic)
+            is_known = self.is_topic_known(topic)
             if is_known is False:
-                self.waits_for = topic
+                self.awaited_topic = topic
                 return False
             queue = self._table.get(topic, record.queue_id) if is_known else None
         if queue is not None:
-            code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
-            if isinstance(queue, BatchQueue):
+            code = tags_code(record.topic, record.properties, record.store_ms, self._delay_levels_ms)
+            if isinstance(queue, RecordIndex):
                 first, count = inner_span(record.sys_flag, record.properties, record.offset)
-                entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
+                entry = pack_record_entry(record.position, record.size, code, record.store_ms, first, count)
                 if first < queue.next_offset:
-                    self._end_overlap(queue, first, queues, entries)
+                    self._shorten_overlap(queue, first, queues, entries)
             else:
                 first, count = record.offset, 1
                 entry = ENTRY.pack(record.position, record.size, code)
@@ -246,14 +251,17 @@ class ReplicaLog(CommitLog):
         self.store_ms = max(self.store_ms, record.store_ms)
         return True
 
-    def _end_overlap(self, queue: BatchQueue, first: int, queues: list[QueueLog], entries: list[bytes]) -> None:
+    def _shorten_overlap(self, queue: RecordIndex, first: int, queues: list[QueueIndex], entries: list[bytes]) -> None:
         """Shorten the last entry of *queue* if it reaches beyond *first* because its record is corrupt."""
-        waiting = [(queues, entries), *((some, their) for _, some, their in reversed(self.batches))]
-        for some, their in waiting:
-            at = next((at for at in reversed(range(len(some))) if some[at] is queue), None)
+        pending = [
+            (queues, entries),
+            *((write_queues, write_entries) for _, write_queues, write_entries in reversed(self.unconfirmed_writes)),
+        ]
+        for write_queues, write_entries in pending:
+            at = next((at for at in reversed(range(len(write_queues))) if write_queues[at] is queue), None)
             if at is not None:
-                if (damage := find_overlap(self.files, their[at], first)) is not None:
-                    their[at] = shortened(their[at], first)
+                if (damage := find_overlap(self.files, write_entries[at], first)) is not None:
+                    write_entries[at] = shortened(write_entries[at], first)
                     queue.next_offset = first
                     self.damages.append(damage)
                 return
@@ -262,7 +270,9 @@ class ReplicaLog(CommitLog):
             queue.shorten_last(first)
             self.damages.append(damage)
 
-    def _align(self, queue: QueueLog, offset: int, position: int, queues: list[QueueLog], entries: list[bytes]) -> bool:
+    def _align(
+        self, queue: QueueIndex, offset: int, position: int, queues: list[QueueIndex], entries: list[bytes]
+    ) -> bool:
         """Continue *queue* at *offset*, as the master's queue did; return False if that offset is invalid."""
         gap = offset - queue.next_offset
         if gap < 0 and offset == 0:

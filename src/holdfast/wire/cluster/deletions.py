@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.deletion import MARKERS_MAX, Marker
+from holdfast.model.deletion import MARKERS_MAX, DeletionMarker
 from holdfast.model.errors import RemoteProtocolError
 
 DELETIONS_FIELD: Final = "hf.deletions"
@@ -23,12 +23,12 @@ _TEXT_MAX: Final = 1024 * 1024
 _NAME_MAX: Final = 255
 
 
-def encode_markers(markers: Sequence[Marker]) -> str:
+def encode_markers(markers: Sequence[DeletionMarker]) -> str:
     """Return *markers* in the form in which they are sent and stored."""
     return msgspec.json.encode(markers).decode()
 
 
-def decode_markers(text: str) -> list[Marker]:
+def decode_markers(text: str) -> list[DeletionMarker]:
     """Decode the markers in *text*; an empty text holds none.
 
     Raises:
@@ -39,7 +39,7 @@ def decode_markers(text: str) -> list[Marker]:
     if len(text) > _TEXT_MAX:
         raise RemoteProtocolError(f"deletion markers have {len(text)} bytes, at most {_TEXT_MAX} are read")
     try:
-        markers = msgspec.json.decode(text, type=list[Marker])
+        markers = msgspec.json.decode(text, type=list[DeletionMarker])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise RemoteProtocolError(f"deletion markers cannot be read: {error}") from error
     if len(markers) > MARKERS_MAX:

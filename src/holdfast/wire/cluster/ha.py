@@ -22,7 +22,7 @@ _HEAD = struct.Struct(">qi")
 HEAD_SIZE: Final = _HEAD.size
 
 
-class Stretch(msgspec.Struct, frozen=True, gc=False):
+class LogChunk(msgspec.Struct, frozen=True, gc=False):
     """A stretch of a master's log, or a keep-alive.
 
     Attributes:
@@ -48,7 +48,7 @@ class ReportReader:
     """Decodes a replica's reports from reads that are cut anywhere."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._partial = b""
 
     def feed(self, data: bytes | memoryview) -> list[int]:
         """Return the reported ends, oldest first.
@@ -56,10 +56,10 @@ class ReportReader:
         Raises:
             RemoteProtocolError: an end is negative: the peer is not a replica.
         """
-        received = self._rest + bytes(data)
-        whole = len(received) - len(received) % _REPORT.size
-        self._rest = received[whole:]
-        ends = [end for (end,) in _REPORT.iter_unpack(received[:whole])]
+        received = self._partial + bytes(data)
+        complete = len(received) - len(received) % _REPORT.size
+        self._partial = received[complete:]
+        ends = [end for (end,) in _REPORT.iter_unpack(received[:complete])]
         if ends and min(ends) < 0:
             raise RemoteProtocolError(f"a replica reports that its log ends at {min(ends)}")
         return ends
@@ -71,33 +71,35 @@ class LogReader:
     def __init__(self) -> None:
         self._head = b""
         self._position = 0
-        self._left = 0
+        self._remaining = 0
 
-    def feed(self, data: bytes | memoryview) -> list[Stretch]:
+    def feed(self, data: bytes | memoryview) -> list[LogChunk]:
         """Return the received stretches of the log and keep-alives, in order.
 
         Raises:
             RemoteProtocolError: a head has a negative position or size: the peer is not a master.
         """
-        stretches: list[Stretch] = []
+        chunks: list[LogChunk] = []
         view = memoryview(data)
         at = 0
         while at < len(view):
-            if self._left:
-                part = view[at : at + self._left]
-                stretches.append(Stretch(self._position, part))
+            if self._remaining:
+                part = view[at : at + self._remaining]
+                chunks.append(LogChunk(self._position, part))
                 self._position += len(part)
-                self._left -= len(part)
+                self._remaining -= len(part)
                 at += len(part)
                 continue
             needed = HEAD_SIZE - len(self._head)
             self._head += bytes(view[at : at + needed])
             at += needed
             if len(self._head) == HEAD_SIZE:
-                self._position, self._left = _HEAD.unpack(self._head)
+                self._position, self._remaining = _HEAD.unpack(self._head)
                 self._head = b""
-                if self._position < 0 or self._left < 0:
-                    raise RemoteProtocolError(f"a master sends {self._left} bytes of its log from {self._position} on")
-                if not self._left:
-                    stretches.append(Stretch(self._position, view[:0]))
-        return stretches
+                if self._position < 0 or self._remaining < 0:
+                    raise RemoteProtocolError(
+                        f"a master sends {self._remaining} bytes of its log from {self._position} on"
+                    )
+                if not self._remaining:
+                    chunks.append(LogChunk(self._position, view[:0]))
+        return chunks

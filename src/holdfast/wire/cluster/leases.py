@@ -19,12 +19,12 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """One logical queue that a broker leads, or is about to lead.
 
     Attributes:
-        handed_by: The previous leader, which handed the queue over by a move and accepts no writes any more. Empty
-            after a forced move.
+        previous_leader: The previous leader, which handed the queue over by a move and accepts no writes any more.
+            Empty after a forced move.
     """
 
     generation: Int32
-    handed_by: str = ""
+    previous_leader: str = ""
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,24 +43,24 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, dict[Int32, Claim]] = {}
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True):
+class QueueLease(msgspec.Struct, frozen=True, array_like=True):
     """The broker that holds a logical queue, and its generation."""
 
     broker: str
     generation: Int32
 
 
-NOBODY: Final = Holding("", -1)
+UNKNOWN_HOLDER: Final = QueueLease("", -1)
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7040.
 
     Attributes:
-        refused: Queues that another broker holds, with that broker. `NOBODY` if another broker may hold the queue, but
-            this name server does not remember which.
+        refused: Queues that another broker holds, with that broker. `UNKNOWN_HOLDER` if another broker may hold the
+            queue, but this name server does not remember which.
         lapsed: Queues whose holder has been silent for so long that it has stopped leading on its side, too.
     """
 
-    refused: dict[str, dict[Int32, Holding]] = {}
-    lapsed: dict[str, dict[Int32, Holding]] = {}
+    refused: dict[str, dict[Int32, QueueLease]] = {}
+    lapsed: dict[str, dict[Int32, QueueLease]] = {}

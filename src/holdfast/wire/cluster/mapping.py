@@ -27,7 +27,7 @@ from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.frames import java_json
 
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
-HOMES_MAX: Final = 4096
+SEGMENTS_MAX: Final = 4096
 """Limit for the segments of one logical queue. Old ones are cleaned up, so real queues have far fewer."""
 GLOBAL_SCOPE: Final = "__global__"
 RECORD_VERSION: Final = "1"
@@ -36,7 +36,7 @@ RECORD_VERSION: Final = "1"
 _T = TypeVar("_T")
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class MappingItem(msgspec.Struct, frozen=True, kw_only=True):
     """One segment of a logical queue, in upstream's encoding."""
 
     broker: str = msgspec.field(name="bname", default="")
@@ -49,7 +49,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     first_ms: Int64 = msgspec.field(name="timeOfStart", default=UNKNOWN)
 
 
-class Home(msgspec.Struct, frozen=True, array_like=True):
+class WireSegment(msgspec.Struct, frozen=True, array_like=True):
     """One segment of a logical queue, with all of our fields."""
 
     generation: Int32
@@ -62,7 +62,7 @@ class Home(msgspec.Struct, frozen=True, array_like=True):
     last_ms: Int64
     expired: bool = False
     forced: bool = False
-    cut: bool = False
+    is_detached: bool = False
 
 
 class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +73,7 @@ class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
     brokers: list[str] = []
 
 
-class Extras(msgspec.Struct, frozen=True, kw_only=True):
+class MappingExtras(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that upstream's encoding lacks.
 
     Attributes:
@@ -82,23 +82,23 @@ class Extras(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     floors: dict[Int32, KnownFloor] | None = None
-    queues: dict[Int32, list[Home]] = {}
+    queues: dict[Int32, list[WireSegment]] = {}
 
 
-class Info(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+class MappingInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """The part of a static topic that a broker registers."""
 
     broker: str = msgspec.field(name="bname", default="")
-    led: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
+    led_queues: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
     dirty: bool = False
     epoch: Int64 = 0
-    extras: Extras | None = msgspec.field(name="holdfast", default=None)
+    extras: MappingExtras | None = msgspec.field(name="holdfast", default=None)
     scope: str = GLOBAL_SCOPE
     topic: str = ""
     total: Int32 = msgspec.field(name="totalQueues", default=0)
 
 
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
+class MappingDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A broker's whole record of a static topic.
 
     Attributes:
@@ -106,11 +106,11 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     broker: str = msgspec.field(name="bname", default="")
-    led: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
+    led_queues: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
     dirty: bool = False
     epoch: Int64 = 0
-    extras: Extras | None = msgspec.field(name="holdfast", default=None)
-    hosted: dict[Int32, list[Item]] = msgspec.field(name="hostedQueues", default_factory=dict)
+    extras: MappingExtras | None = msgspec.field(name="holdfast", default=None)
+    hosted: dict[Int32, list[MappingItem]] = msgspec.field(name="hostedQueues", default_factory=dict)
     scope: str = GLOBAL_SCOPE
     topic: str = ""
     total: Int32 = msgspec.field(name="totalQueues", default=0)
@@ -120,22 +120,22 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 class MappedTopic(TopicConfig, frozen=True, kw_only=True):
     """Body of the answer to 351: a broker's configuration of a topic, and its mapping record if the topic is static."""
 
-    mapping: Detail | None = msgspec.field(name="mappingDetail", default=None)
+    mapping: MappingDetail | None = msgspec.field(name="mappingDetail", default=None)
 
 
 class MappingFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`config/topicQueueMapping.json`."""
 
     data_version: DataVersion = DataVersion()
-    topic_queue_mapping_info_map: dict[str, Detail] = {}
+    topic_queue_mapping_info_map: dict[str, MappingDetail] = {}
 
 
 # Conversion between model values and upstream's encoding.
 
 
-def to_item(segment: Segment) -> Item:
+def to_item(segment: Segment) -> MappingItem:
     """Return *segment* in upstream's encoding, without its end and times."""
-    return Item(
+    return MappingItem(
         broker=segment.broker,
         generation=segment.generation,
         queue_id=segment.queue_id,
@@ -144,7 +144,7 @@ def to_item(segment: Segment) -> Item:
     )
 
 
-def to_segment(item: Item) -> Segment:
+def to_segment(item: MappingItem) -> Segment:
     """Return the segment that *item* describes."""
     return Segment(
         generation=item.generation,
@@ -158,11 +158,11 @@ def to_segment(item: Item) -> Segment:
     )
 
 
-def to_info(mapping: TopicMapping) -> Info:
+def to_info(mapping: TopicMapping) -> MappingInfo:
     """Return the registration of a broker's mapping record."""
-    return Info(
+    return MappingInfo(
         broker=mapping.broker,
-        led=mapping.led,
+        led_queues=mapping.led_queues,
         epoch=mapping.epoch,
         extras=to_extras(mapping),
         scope=mapping.scope,
@@ -171,9 +171,9 @@ def to_info(mapping: TopicMapping) -> Info:
     )
 
 
-def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str | None = None) -> Detail:
+def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str | None = None) -> MappingDetail:
     """Return the record in upstream's encoding. Only the extras have expired segments. `currIdMap` stays empty."""
-    return Detail(
+    return MappingDetail(
         broker=mapping.broker,
         epoch=mapping.epoch,
         extras=to_extras(mapping) if with_extras else None,
@@ -188,12 +188,12 @@ def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str |
     )
 
 
-def to_extras(mapping: TopicMapping) -> Extras:
+def to_extras(mapping: TopicMapping) -> MappingExtras:
     """Return the fields of a mapping record that upstream's encoding lacks."""
-    return Extras(
+    return MappingExtras(
         floors=to_floors(mapping.floors) or None,
         queues={
-            number: [to_home(segment) for segment in mapping.queues[number].segments]
+            number: [to_wire_segment(segment) for segment in mapping.queues[number].segments]
             for number in sorted(mapping.queues)
         },
     )
@@ -215,7 +215,7 @@ def from_floors(floors: Mapping[int, KnownFloor]) -> dict[int, Floor]:
     }
 
 
-def from_detail(detail: Detail) -> TopicMapping:
+def from_detail(detail: MappingDetail) -> TopicMapping:
     """Return the record that a detail describes, not yet validated: the model's `check` does that.
 
     If a tool changed the segments and left our extras unchanged, the segments count, and the extras apply only to those
@@ -224,7 +224,7 @@ def from_detail(detail: Detail) -> TopicMapping:
     Raises:
         RemoteProtocolError: it is marked dirty, or exceeds the limits for mappings.
     """
-    _require_sane(detail)
+    _check_limits(detail)
     known = {} if detail.extras is None else detail.extras.queues
     queues = {
         number: LogicalQueue(number, _enrich([to_segment(item) for item in items], known.get(number, [])))
@@ -233,7 +233,7 @@ def from_detail(detail: Detail) -> TopicMapping:
     return _to_mapping(detail, queues)
 
 
-def from_info(info: Info) -> TopicMapping:
+def from_info(info: MappingInfo) -> TopicMapping:
     """Return the record that a registration describes, not yet validated: the model's `check` does that.
 
     Without our extras, only the current segment of each led queue is known, and not its start.
@@ -241,20 +241,22 @@ def from_info(info: Info) -> TopicMapping:
     Raises:
         RemoteProtocolError: it is marked dirty, or exceeds the limits for mappings.
     """
-    _require_sane(info)
+    _check_limits(info)
     known = {} if info.extras is None else info.extras.queues
-    queues = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in known.items()}
-    for number, queue_id in info.led.items():
+    queues = {
+        number: LogicalQueue(number, tuple(map(from_wire_segment, segments))) for number, segments in known.items()
+    }
+    for number, queue_id in info.led_queues.items():
         queue = queues.get(number)
-        if queue is None or queue.leader.place != (info.broker, queue_id):
+        if queue is None or queue.leader.physical_queue != (info.broker, queue_id):
             home = Segment(generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=queue_id)
             queues[number] = LogicalQueue(number, (home,))
     return _to_mapping(info, queues)
 
 
-def to_home(segment: Segment) -> Home:
+def to_wire_segment(segment: Segment) -> WireSegment:
     """Return *segment* with all of our fields."""
-    return Home(
+    return WireSegment(
         segment.generation,
         segment.broker,
         segment.queue_id,
@@ -265,69 +267,73 @@ def to_home(segment: Segment) -> Home:
         segment.last_ms,
         segment.expired,
         segment.forced,
-        segment.cut,
+        segment.is_detached,
     )
 
 
-def from_home(home: Home) -> Segment:
+def from_wire_segment(segment: WireSegment) -> Segment:
     """Return the segment that *home* describes, not validated."""
-    return Segment(**{name: getattr(home, name) for name in home.__struct_fields__})
+    return Segment(**{name: getattr(segment, name) for name in segment.__struct_fields__})
 
 
-def _enrich(reported: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
+def _enrich(reported: list[Segment], known: list[WireSegment]) -> tuple[Segment, ...]:
     """Return the segments from upstream's encoding, completed from our own fields."""
-    if not homes:
+    if not known:
         return tuple(reported)
-    ours = {segment.generation: segment for segment in map(from_home, homes)}
-    filled = [_fill(segment, ours.get(segment.generation)) for segment in reported]
+    known_by_generation = {segment.generation: segment for segment in map(from_wire_segment, known)}
+    filled = [_fill(segment, known_by_generation.get(segment.generation)) for segment in reported]
     generations = {segment.generation for segment in reported}
     # Upstream's encoding never has expired segments. Drop ours if its physical queue is in use again, or if
     # its generation is not older than the newest.
-    live = {segment.place for segment in reported if segment.is_decided}
+    live = {segment.physical_queue for segment in reported if segment.is_decided}
     expired = [
         segment
-        for generation, segment in ours.items()
+        for generation, segment in known_by_generation.items()
         if segment.expired
         and generation < max(generations)
-        and not (generation in generations or segment.place in live)
+        and not (generation in generations or segment.physical_queue in live)
     ]
     if not expired:
         return tuple(filled)  # Unsorted, so that `check` can detect a wrong order.
     return tuple(sorted((*expired, *filled), key=lambda segment: segment.generation))
 
 
-def _fill(item: Segment, ours: Segment | None) -> Segment:
+def _fill(item: Segment, known: Segment | None) -> Segment:
     """Return our version of the segment that upstream's *item* describes; *item* if they differ."""
-    if ours is None or ours.expired or (ours.place, ours.start, ours.first) != (item.place, item.start, item.first):
+    if (
+        known is None
+        or known.expired
+        or (known.physical_queue, known.start, known.first) != (item.physical_queue, item.start, item.first)
+    ):
         return item
-    return ours
+    return known
 
 
-def _to_mapping(stamp: Info | Detail, queues: dict[int, LogicalQueue]) -> TopicMapping:
+def _to_mapping(record: MappingInfo | MappingDetail, queues: dict[int, LogicalQueue]) -> TopicMapping:
     return TopicMapping(
-        topic=stamp.topic,
-        broker=stamp.broker,
-        scope=stamp.scope,
-        epoch=stamp.epoch,
-        total=stamp.total,
+        topic=record.topic,
+        broker=record.broker,
+        scope=record.scope,
+        epoch=record.epoch,
+        total=record.total,
         queues=dict(sorted(queues.items())),
-        floors=from_floors((stamp.extras.floors if stamp.extras is not None else None) or {}),
+        floors=from_floors((record.extras.floors if record.extras is not None else None) or {}),
     )
 
 
-def _require_sane(stamp: Info | Detail) -> None:
+def _check_limits(record: MappingInfo | MappingDetail) -> None:
     """Refuse impossible records before iterating over them."""
-    extras = {} if stamp.extras is None else stamp.extras.queues
-    hosted: Mapping[int, list[Item]] = stamp.hosted if isinstance(stamp, Detail) else {}
-    if stamp.dirty:
-        raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} is marked dirty")
-    floors = (stamp.extras.floors if stamp.extras is not None else None) or {}
-    if not 0 <= stamp.total <= QUEUES_MAX or max(map(len, (stamp.led, hosted, extras, floors))) > QUEUES_MAX:
-        raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} claims {stamp.total} queues")
-    counts = [*(len(items) for items in hosted.values()), *(len(homes) for homes in extras.values())]
-    if counts and not 1 <= min(counts) <= max(counts) <= HOMES_MAX:
+    extras = {} if record.extras is None else record.extras.queues
+    hosted: Mapping[int, list[MappingItem]] = record.hosted if isinstance(record, MappingDetail) else {}
+    if record.dirty:
+        raise RemoteProtocolError(f"the mapping of {record.topic} on {record.broker} is marked dirty")
+    floors = (record.extras.floors if record.extras is not None else None) or {}
+    if not 0 <= record.total <= QUEUES_MAX or max(map(len, (record.led_queues, hosted, extras, floors))) > QUEUES_MAX:
+        raise RemoteProtocolError(f"the mapping of {record.topic} on {record.broker} claims {record.total} queues")
+    counts = [*(len(items) for items in hosted.values()), *(len(segments) for segments in extras.values())]
+    if counts and not 1 <= min(counts) <= max(counts) <= SEGMENTS_MAX:
         raise RemoteProtocolError(
-            f"the mapping of {stamp.topic} on {stamp.broker} has a queue of no segment, or too many"
+            f"the mapping of {record.topic} on {record.broker} has a queue of no segment, or too many"
         )
 
 
@@ -335,7 +341,7 @@ def _require_sane(stamp: Info | Detail) -> None:
 
 
 def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
-    """Decode a registration (`Info`), the body of a 513 (`Detail`) or of the answer to a 351 (`MappedTopic`).
+    """Decode a registration (`MappingInfo`), a request 513 (`MappingDetail`) or an answer to 351 (`MappedTopic`).
 
     Raises:
         RemoteProtocolError: *data* is too large or is not a *kind*.
@@ -345,22 +351,22 @@ def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
     return java_json.decode(data, kind)
 
 
-def convert_info(plain: Any) -> Info:
+def convert_info(plain: Any) -> MappingInfo:
     """Convert an already decoded *plain* object to a registration.
 
     Raises:
         RemoteProtocolError: it is not a registration.
     """
-    return _convert(plain, Info)
+    return _convert(plain, MappingInfo)
 
 
-def convert_detail(plain: Any) -> Detail:
+def convert_detail(plain: Any) -> MappingDetail:
     """Convert an already decoded *plain* object to a detail.
 
     Raises:
         RemoteProtocolError: it is not a detail.
     """
-    return _convert(plain, Detail)
+    return _convert(plain, MappingDetail)
 
 
 def _convert(plain: Any, kind: type[_T]) -> _T:
@@ -370,7 +376,7 @@ def _convert(plain: Any, kind: type[_T]) -> _T:
         raise RemoteProtocolError(f"a mapping cannot be read: {error}") from error
 
 
-def encode(value: Item | Info | Detail | MappedTopic, *, bare_keys: bool = False) -> bytes:
+def encode(value: MappingItem | MappingInfo | MappingDetail | MappedTopic, *, bare_keys: bool = False) -> bytes:
     """Return *value* as upstream's JSON; with *bare_keys* exactly as Java writes it."""
     plain = to_plain(value)
     return _java_text(plain).encode() if bare_keys else java_json.encode(plain)

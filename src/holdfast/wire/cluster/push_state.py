@@ -23,7 +23,7 @@ PUSH_KEY: Final = "brokerEvents"
 Percent = float | Literal["unknown"]
 
 
-class ReadingsTold(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedReadings(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the machine is, in percent of its capacity."""
 
     memory: Percent = UNKNOWN
@@ -31,7 +31,7 @@ class ReadingsTold(msgspec.Struct, frozen=True, kw_only=True):
     network: Percent = UNKNOWN
 
 
-class LinkCapacityTold(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedLinkCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """The network capacity in megabits per second, and how the name server knows it."""
 
     mbit: int | Literal["unknown"] = UNKNOWN
@@ -58,8 +58,8 @@ class PushState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notices_sent: int = 0
     pace: str = ""
     reason: str = ""
-    readings: ReadingsTold = ReadingsTold()
-    link_capacity: LinkCapacityTold = LinkCapacityTold()
+    readings: ReportedReadings = ReportedReadings()
+    link_capacity: ReportedLinkCapacity = ReportedLinkCapacity()
 
 
 def to_percent(reading: float | None) -> Percent:

@@ -12,7 +12,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.numbers import Int32
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
-from holdfast.wire.cluster.mapping import Info, encode, from_info, to_info
+from holdfast.wire.cluster.mapping import MappingInfo, encode, from_info, to_info
 from holdfast.wire.cluster.registration import ZONE_FIELD
 from holdfast.wire.cluster.units import GROUP_FIELD
 from holdfast.wire.cluster.watch import WATCHING_FIELD
@@ -29,7 +29,7 @@ MAPPING_FIELD: Final = "hf.mapping"
 REPORTS_FIELD: Final = "hf.reports"
 """The field in which a broker asks for every valid registration of a static topic, from live and dead brokers, even if
 it makes no route for clients."""
-LEFT_FIELD: Final = "hf.left"
+DEPARTED_FIELD: Final = "hf.left"
 """The field of 106 that also asks for the brokers that left, and their queues of the topics that the body names."""
 _MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients support mappings.
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
@@ -52,7 +52,7 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     zone_mode: str = msgspec.field(default="", name="__ZONE_MODE")
 
     @property
-    def wanted_zone(self) -> str:
+    def zone_filter(self) -> str:
         """The zone to which the client restricts the route; empty for all zones."""
         return self.zone if self.zone_mode.lower() == "true" and self.zone.strip() else ""
 
@@ -70,7 +70,7 @@ class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
 decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
 
 
-class AskerFields(msgspec.Struct, gc=False, kw_only=True):
+class CallerFields(msgspec.Struct, gc=False, kw_only=True):
     """Header fields of 105 that describe the caller: a client with mapping support, or a broker that wants reports."""
 
     reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
@@ -78,15 +78,15 @@ class AskerFields(msgspec.Struct, gc=False, kw_only=True):
     group: str = msgspec.field(default="", name=GROUP_FIELD)
 
 
-class AskerHeader(msgspec.Struct, gc=False, kw_only=True):
+class CallerHeader(msgspec.Struct, gc=False, kw_only=True):
     """The caller of a route query. Separate from `RouteHeader`, because only queries for static topics need it."""
 
     version: Int32 = 0
     language: str | Int32 | None = None
-    fields: AskerFields = msgspec.field(name="extFields")
+    fields: CallerFields = msgspec.field(name="extFields")
 
 
-decode_route_asker = msgspec.json.Decoder(AskerHeader, strict=False).decode
+decode_route_caller = msgspec.json.Decoder(CallerHeader, strict=False).decode
 
 
 def is_mapping_aware(language: str | int | None, version: int) -> bool:
@@ -201,18 +201,20 @@ def join_route(
 
 
 def join_cluster_info(
-    brokers: Mapping[str, bytes], clusters: Mapping[str, list[str]], left: Mapping[str, LeftBroker] | None = None
+    brokers: Mapping[str, bytes],
+    clusters: Mapping[str, list[str]],
+    departed: Mapping[str, DepartedBroker] | None = None,
 ) -> bytes:
     """Return the body of the answer to 106, with bare integer keys, as upstream sends them to every caller.
 
     Args:
         brokers: Broker name to the result of `encode_broker`.
         clusters: Cluster name to broker names.
-        left: Broker name to what a broker that left had; None for callers that did not ask for it.
+        departed: Broker name to what a broker that left had; None for callers that did not ask for it.
     """
     # Only inside the brokers: a broker's name is always a string, even if it looks like a number.
     members = _join_members({name: bare_keys(text) for name, text in brokers.items()})
-    tail = b"}" if left is None else b',"leftBrokers":' + java_json.encode(left) + b"}"
+    tail = b"}" if departed is None else b',"leftBrokers":' + java_json.encode(departed) + b"}"
     return b"".join((b'{"brokerAddrTable":', members, b',"clusterAddrTable":', java_json.encode(clusters), tail))
 
 
@@ -233,7 +235,7 @@ class RouteBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queue_datas: list[QueueData] = []
     filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
-    topic_queue_mapping_by_broker: dict[str, Info] | None = None
+    topic_queue_mapping_by_broker: dict[str, MappingInfo] | None = None
 
 
 def decode_route(body: bytes) -> Route:
@@ -265,7 +267,7 @@ def _check_counts(route: Route) -> None:
         raise RemoteProtocolError(f"a route claims {total} queues")
 
 
-def _to_mappings(infos: Mapping[str, Info]) -> dict[str, TopicMapping]:
+def _to_mappings(infos: Mapping[str, MappingInfo]) -> dict[str, TopicMapping]:
     """Return the records that brokers registered of a static topic.
 
     An invalid record, or one that names another broker, is kept without its queues: the topic is still static, and the
@@ -274,7 +276,7 @@ def _to_mappings(infos: Mapping[str, Info]) -> dict[str, TopicMapping]:
     return {name: _to_mapping(name, info) for name, info in infos.items()}
 
 
-def _to_mapping(broker: str, info: Info) -> TopicMapping:
+def _to_mapping(broker: str, info: MappingInfo) -> TopicMapping:
     try:
         mapping = from_info(info)
     except RemoteProtocolError:
@@ -284,7 +286,7 @@ def _to_mapping(broker: str, info: Info) -> TopicMapping:
     return mapping
 
 
-class LeftBroker(msgspec.Struct, frozen=True, rename="camel"):
+class DepartedBroker(msgspec.Struct, frozen=True, rename="camel"):
     """A broker that left and may come back.
 
     Attributes:
@@ -300,7 +302,7 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
-    left_brokers: dict[str, LeftBroker] = {}
+    left_brokers: dict[str, DepartedBroker] = {}
 
     @property
     def masters(self) -> dict[str, str]:
@@ -349,7 +351,7 @@ class DeleteTopicFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     cluster_name: str | None = None
 
 
-class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
+class RegisterTopicFields(msgspec.Struct, frozen=True, kw_only=True):
     """Header of 217: the topic whose queues are in the body, which is a route."""
 
     topic: str

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, Switch
+from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, DrSwitch
 from holdfast.model.errors import RemoteProtocolError
 
 SCOPE_FIELD: Final = "scope"
@@ -43,17 +43,17 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True):
             None if it does not report it.
     """
 
-    switch: Switch = CLOSED
+    switch: DrSwitch = CLOSED
     units: dict[str, KnownUnit] = {}
     age_ms: int | None = None
 
 
-def encode_switch(switch: Switch) -> bytes:
+def encode_switch(switch: DrSwitch) -> bytes:
     """Return the switch in the form in which it is sent and stored."""
     return msgspec.json.encode(switch)
 
 
-def decode_switch(data: bytes | str) -> Switch:
+def decode_switch(data: bytes | str) -> DrSwitch:
     """Decode a switch; empty *data* is a switch that was never used.
 
     Raises:
@@ -64,7 +64,7 @@ def decode_switch(data: bytes | str) -> Switch:
     if len(data) > _TEXT_MAX:
         raise RemoteProtocolError(f"a switch has {len(data)} bytes, at most {_TEXT_MAX} are read")
     try:
-        switch = msgspec.json.decode(data, type=Switch)
+        switch = msgspec.json.decode(data, type=DrSwitch)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"a switch cannot be read: {error}") from error
     if len(switch.openings) > OPENINGS_MAX or switch.version < 0:
@@ -72,6 +72,6 @@ def decode_switch(data: bytes | str) -> Switch:
     return switch
 
 
-def to_text(switch: Switch) -> str | None:
+def switch_text(switch: DrSwitch) -> str | None:
     """Return the switch as a header field; None for one that was never used."""
     return encode_switch(switch).decode() if switch.version else None

@@ -113,11 +113,11 @@ class RequestCode(IntEnum):
     FORCE_QUEUES = 7005
     ABANDON_QUEUE = 7006
     GET_MAPPINGS = 7007
-    PUT_STAMP = 7008
+    PUT_QUEUE_TOTAL = 7008
     DELETE_MAPPING = 7009
     PREPARE_QUEUES = 7010
     OPEN_QUEUES = 7011
-    ASK_MOVE = 7012
+    QUERY_MOVE = 7012
     ABORT_MOVE = 7013
     DISCARD_SEGMENTS = 7014
     FORGET_BROKER = 7015
@@ -129,13 +129,13 @@ class RequestCode(IntEnum):
     SHARE_MEMBERS = 7030
     RENEW_LEASES = 7040
     GET_PUSH_STATE = 7050
-    SET_SWITCH = 7051
-    GET_SWITCH = 7052
-    COPY_OFFSETS = 7031
-    FIND_OFFSETS = 7032
+    SET_DR_SWITCH = 7051
+    GET_DR_SWITCH = 7052
+    BACKUP_OFFSETS = 7031
+    GET_OFFSET_BACKUPS = 7032
     GET_MAPPING_SNAPSHOT = 7033
     GET_REPLICA_COMMITS = 7034
-    SHARE_CONSUMED = 7035
+    SHARE_CONSUMED_TOPICS = 7035
 
 
 class ResponseCode(IntEnum):
@@ -168,8 +168,8 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
     NOT_LEADER_FOR_QUEUE = 501
-    # Holdfast's own codes for exactly-once sinks. The remark of SINK_BEHIND says how far the broker is.
-    SINK_BEHIND = 7040
+    # Holdfast's own codes for exactly-once sinks. The remark of SINK_OUT_OF_SEQUENCE says how far the broker is.
+    SINK_OUT_OF_SEQUENCE = 7040
     SINK_REFUSED = 7041
     ILLEGAL_OPERATION = 604
 
@@ -194,5 +194,5 @@ LANGUAGE_NAMES = (
     "NODE_JS",
 )
 OUR_LANGUAGE = "PYTHON"
-FIRST_5 = 413
+VERSION_5_0 = 413
 """The version number of RocketMQ 5.0.0 in requests and answers."""

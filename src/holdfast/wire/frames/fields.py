@@ -25,7 +25,7 @@ class BadField(HoldfastError):
     """A request lacks a field or has an unreadable one. It is answered with an error: the frame itself was valid."""
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _FieldSpec(msgspec.Struct, frozen=True):
     """How to decode one field."""
 
     attribute: str
@@ -37,10 +37,10 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 @cache
-def _plan(header: type[msgspec.Struct]) -> tuple[_Plan, ...]:
+def _field_specs(header: type[msgspec.Struct]) -> tuple[_FieldSpec, ...]:
     hints = get_type_hints(header, include_extras=True)
     return tuple(
-        _Plan(
+        _FieldSpec(
             field.name,
             field.encode_name,
             *_kind(hints[field.name]),
@@ -70,40 +70,40 @@ def from_fields(header: type[_Header], fields: dict[str, str]) -> _Header:
         BadField: a required field is missing, or a number is invalid or out of range.
     """
     values: dict[str, Any] = {}
-    for plan in _plan(header):
-        text = fields.get(plan.wire_name)
-        if text is None or (not text and plan.kind is not str):
-            if plan.required:
-                raise BadField(f"field {plan.wire_name!r} is missing")
-            values[plan.attribute] = plan.default
+    for spec in _field_specs(header):
+        text = fields.get(spec.wire_name)
+        if text is None or (not text and spec.kind is not str):
+            if spec.required:
+                raise BadField(f"field {spec.wire_name!r} is missing")
+            values[spec.attribute] = spec.default
         else:
-            values[plan.attribute] = _read(plan, text)
+            values[spec.attribute] = _parse_value(spec, text)
     return header(**values)
 
 
-def _read(plan: _Plan, text: str) -> object:
-    if plan.kind is int:
-        return _number(plan, text)
-    if plan.kind is bool:
+def _parse_value(spec: _FieldSpec, text: str) -> object:
+    if spec.kind is int:
+        return _parse_number(spec, text)
+    if spec.kind is bool:
         return text in {"1", "true"} or text.lower() == "true"
     return text
 
 
-def _number(plan: _Plan, text: str) -> int:
+def _parse_number(spec: _FieldSpec, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise BadField(f"field {plan.wire_name!r} is {text[:40]!r}, not a number") from None
-    if not ~plan.number_max <= number <= plan.number_max:
-        raise BadField(f"field {plan.wire_name!r} is {text[:40]!r}, more than {plan.number_max}")
+        raise BadField(f"field {spec.wire_name!r} is {text[:40]!r}, not a number") from None
+    if not ~spec.number_max <= number <= spec.number_max:
+        raise BadField(f"field {spec.wire_name!r} is {text[:40]!r}, more than {spec.number_max}")
     return number
 
 
 def to_fields(header: msgspec.Struct) -> dict[str, str]:
     """Return *header* as text fields, without those that are None."""
     fields = {}
-    for plan in _plan(type(header)):
-        value = getattr(header, plan.attribute)
+    for spec in _field_specs(type(header)):
+        value = getattr(header, spec.attribute)
         if value is not None:
-            fields[plan.wire_name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+            fields[spec.wire_name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
     return fields

@@ -83,7 +83,7 @@ def frame_prefix(serializer: int, header_size: int, body_size: int) -> bytes:
     return _SIZES.pack(4 + header_size + body_size, serializer << 24 | header_size)
 
 
-def frame_size_wanted(unfinished: memoryview) -> int:
+def peek_frame_size(unfinished: memoryview) -> int:
     """Return the total size of the frame that starts in *unfinished*; 0 if its size field is still incomplete."""
     if len(unfinished) < _SIZE.size:
         return 0

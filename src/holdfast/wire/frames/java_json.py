@@ -26,7 +26,7 @@ DEPTH_MAX = 64
 KEY_DEPTH_MAX = 2
 
 # Strings are matched only to skip them, and possessively: a string of megabytes leaves no backtracking states.
-_STEP = re.compile(
+_TOKEN = re.compile(
     rb"""
     (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[\s:,]*+)++
     | (?P<open>\{)
@@ -36,7 +36,7 @@ _STEP = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_REFERENCE_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
+_REFERENCE_PART = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 
 encode = msgspec.json.Encoder().encode
 _decode_plain = msgspec.json.Decoder().decode
@@ -101,7 +101,7 @@ def _find_edits(raw: bytes, depth: int) -> list[tuple[int, int, bytes]]:
     """Return the replacements (start, end, new bytes), from left to right."""
     edits: list[tuple[int, int, bytes]] = []
     opened: list[int] = []
-    for found in _STEP.finditer(raw):
+    for found in _TOKEN.finditer(raw):
         match found.lastgroup:
             case None:
                 continue
@@ -136,12 +136,12 @@ class _Resolver:
 
     def __init__(self, root: Any, work_max: int) -> None:
         self._root = root
-        self._work_left = work_max
+        self._work_remaining = work_max
 
     def resolve(self, value: Any, depth: int) -> Any:
         """Return *value* without references."""
-        self._work_left -= 1
-        if depth > DEPTH_MAX or self._work_left < 0:
+        self._work_remaining -= 1
+        if depth > DEPTH_MAX or self._work_remaining < 0:
             raise RemoteProtocolError("JSON references are circular or expand too far")
         if isinstance(value, list):
             return [self.resolve(item, depth + 1) for item in value]
@@ -154,7 +154,7 @@ class _Resolver:
 
 def _follow(path: str, root: Any) -> Any:
     found = root
-    for name, index in _REFERENCE_STEP.findall(path.removeprefix("$")):
+    for name, index in _REFERENCE_PART.findall(path.removeprefix("$")):
         try:
             found = found[name] if name else found[int(index)]
         except (KeyError, IndexError, TypeError) as error:

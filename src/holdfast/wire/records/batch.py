@@ -23,7 +23,7 @@ Piece = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct(">iiiii")
 _SIZE = struct.Struct(">i")
-_FOUR: Final = range(_SIZE.size)
+_SIZE_BYTES: Final = range(_SIZE.size)
 _SIZES = struct.Struct(">i12xi")  # of an item and of its body
 _PROPERTIES_SIZE = struct.Struct(">H")
 ITEM_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
@@ -81,8 +81,8 @@ def encode_columns(flags: Sequence[int], bodies: Sequence[Piece], *properties: S
         ]
         pieces[2::width] = map(_PROPERTIES_SIZE.pack, properties_sizes)
     pieces[1::width] = bodies
-    for place, column in enumerate(properties, 3):
-        pieces[place::width] = column
+    for slot, column in enumerate(properties, 3):
+        pieces[slot::width] = column
     return b"".join(pieces)
 
 
@@ -100,17 +100,17 @@ def count_items(body: Piece, *, count_max: int) -> int:
         (size,) = unpack(view, 0)
         count = end // size if size >= ITEM_OVERHEAD and end % size == 0 else 0
         if 0 < count <= count_max and all(
-            view[at::size].tobytes() == view[at : at + 1].tobytes() * count for at in _FOUR
+            view[at::size].tobytes() == view[at : at + 1].tobytes() * count for at in _SIZE_BYTES
         ):
             return count
     at = 0
     for count in range(count_max + 1):
-        left = end - at
-        if not left:
+        remaining = end - at
+        if not remaining:
             return count
-        size = unpack(view, at)[0] if left >= ITEM_OVERHEAD else 0
-        if not ITEM_OVERHEAD <= size <= left:
-            raise RemoteProtocolError(f"batch item {count}: {left} bytes are left, but its size is {size}")
+        size = unpack(view, at)[0] if remaining >= ITEM_OVERHEAD else 0
+        if not ITEM_OVERHEAD <= size <= remaining:
+            raise RemoteProtocolError(f"batch item {count}: {remaining} bytes are left, but its size is {size}")
         at += size
     raise RemoteProtocolError(f"a batch holds more than {count_max} items")
 
@@ -135,7 +135,7 @@ def split_properties(body: Piece) -> list[bytes]:
     return found
 
 
-def measure_items(body: bytes, *, count_max: int) -> array[int]:
+def find_item_ends(body: bytes, *, count_max: int) -> array[int]:
     """Return the end of each item of a batch, for callers that read a few items at a time.
 
     Raises:
@@ -145,7 +145,7 @@ def measure_items(body: bytes, *, count_max: int) -> array[int]:
     end = len(body)
     ends = array("I")
     at = 0
-    unpack, found = _SIZES.unpack_from, ends.append
+    unpack, add_end = _SIZES.unpack_from, ends.append
     while at < end:
         size, body_size = unpack(body, at) if end - at >= ITEM_OVERHEAD else (0, 0)
         start, at = at + ITEM_OVERHEAD + body_size, at + size
@@ -156,7 +156,7 @@ def measure_items(body: bytes, *, count_max: int) -> array[int]:
             or body[start - 2] << 8 | body[start - 1] != at - start
         ):
             raise RemoteProtocolError(f"batch item {len(ends)}: its sizes do not add up")
-        found(at)
+        add_end(at)
         if len(ends) > count_max:
             raise RemoteProtocolError(f"a batch holds more than {count_max} items")
     return ends

@@ -26,7 +26,7 @@ import msgspec
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.model.numbers import parse_count
-from holdfast.wire.records.batch import Piece, measure_items, split_items
+from holdfast.wire.records.batch import Piece, find_item_ends, split_items
 from holdfast.wire.records.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, decompress, flag_of
 from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, find_property
 
@@ -34,32 +34,32 @@ INNER_BATCH: Final = 0x40 | 0x80
 """Both sys flag bits of an inner batch."""
 COUNT_MAX: Final = 0x7FFF
 """An index entry has 16 bits for the count."""
-OPENED_SIZE_MAX: Final = 15 * 1024 * 1024
+UNPACKED_SIZE_MAX: Final = 15 * 1024 * 1024
 """Limit for the items together: a client that unpacks a batch for others passes the items on in one frame."""
 NO_IDS: Final = "none"
 """The value of INNER_IDS if the items have no ids."""
-OPENS_FIELD: Final = "opensBatches"
+BATCH_SUPPORT_FIELD: Final = "opensBatches"
 """The request field in which a reader says how it handles inner batches. See `Opening`."""
 # Reserved for what brokers add to the properties of a record: INNER_BASE, the region, the cluster and others.
-_BROKERS_SHARE: Final = 1024
-KEYS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _BROKERS_SHARE - 1024
+_BROKER_PROPERTIES_SIZE: Final = 1024
+KEYS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _BROKER_PROPERTIES_SIZE - 1024
 """Limit for the keys of all items, with separators, beside the other properties of the batch."""
 
 _COUNT: Final = names.INNER_COUNT.encode()
 
 
-class Opening(Enum):
+class BatchSupport(Enum):
     """How a reader handles an inner batch. The values are those of the request field.
 
     Attributes:
         NONE: It does not open batches: the broker sends it single messages.
         ALL: It opens a batch and uses every item, also items before the requested offset.
-        WANTED: It opens a batch and uses only the requested items.
+        REQUESTED: It opens a batch and uses only the requested items.
     """
 
     NONE = "false"
     ALL = "all"
-    WANTED = "true"
+    REQUESTED = "true"
 
 
 class InnerBatch(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +83,7 @@ def wrap_items(
     keys: Iterable[str] = (),
     tags: Collection[str | None] = (),
     codec: Codec | None = None,
-    ids_follow: bool = False,
+    has_sequential_ids: bool = False,
     has_ids: bool = True,
 ) -> InnerBatch:
     """Return *items*, encoded by `records.batch`, as one record.
@@ -95,7 +95,7 @@ def wrap_items(
         keys: All keys of all items.
         tags: All tags of all items; None stands for an item without a tag.
         codec: How to compress the items together, if that makes them smaller; None for no compression.
-        ids_follow: Declare that the items' ids follow *batch_id* one by one, so that lookups by id work.
+        has_sequential_ids: Declare that the items' ids follow *batch_id* one by one, so that lookups by id work.
         has_ids: False declares that the items have no ids, so that no reader searches the body for them.
 
     Raises:
@@ -103,22 +103,22 @@ def wrap_items(
     """
     if not 1 <= count <= COUNT_MAX:
         raise LocalProtocolError(f"an inner batch holds 1 to {COUNT_MAX} messages, not {count}")
-    if len(items) > OPENED_SIZE_MAX:
-        raise LocalProtocolError(f"an inner batch holds up to {OPENED_SIZE_MAX} bytes, not {len(items)}")
+    if len(items) > UNPACKED_SIZE_MAX:
+        raise LocalProtocolError(f"an inner batch holds up to {UNPACKED_SIZE_MAX} bytes, not {len(items)}")
     text = f"{names.UNIQUE_KEY}\x01{batch_id}\x02{names.INNER_COUNT}\x01{count}\x02"
-    if ids_follow:
+    if has_sequential_ids:
         text += f"{names.INNER_IDS}\x01next\x02"
     elif not has_ids:
         text += f"{names.INNER_IDS}\x01{NO_IDS}\x02"
     all_keys = " ".join(dict.fromkeys(keys))
     if all_keys:
         text += f"{names.KEYS}\x01{all_keys}\x02"
-    the_tags = set(tags)
-    if len(the_tags) == 1 and (tag := the_tags.pop()):
+    distinct_tags = set(tags)
+    if len(distinct_tags) == 1 and (tag := distinct_tags.pop()):
         text += f"{names.TAGS}\x01{tag}\x02"
-    if len(text) * 4 > PROPERTIES_SIZE_MAX - _BROKERS_SHARE:
+    if len(text) * 4 > PROPERTIES_SIZE_MAX - _BROKER_PROPERTIES_SIZE:
         size = len(text.encode())
-        if size > PROPERTIES_SIZE_MAX - _BROKERS_SHARE:
+        if size > PROPERTIES_SIZE_MAX - _BROKER_PROPERTIES_SIZE:
             raise LocalProtocolError(f"the keys of {count} messages make properties of {size} bytes, which is too much")
     if codec is not None and len(smaller := compress(items, codec)) < len(items):
         return InnerBatch(smaller, INNER_BATCH | flag_of(codec), text)
@@ -140,13 +140,13 @@ def unwrap_items(
         RemoteProtocolError: it cannot be decompressed, is too large, its sizes do not add up, or its number of items
             differs from the declared one. The whole batch is then invalid: the index relies on the declared count.
     """
-    said = _count_all(properties)
-    items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=said)
-    _check_count(said, len(items))
+    declared = _declared_or_one(properties)
+    items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=declared)
+    _check_count(declared, len(items))
     return items
 
 
-def unwrap_some(
+def unwrap_encoded(
     body: Piece, sys_flag: int, properties: bytes, *, size_max: int = DECOMPRESSED_SIZE_MAX
 ) -> tuple[bytes, array[int]]:
     """Return the encoded items and the end of each, for callers that read a few items at a time.
@@ -154,23 +154,25 @@ def unwrap_some(
     Raises:
         RemoteProtocolError: as for `unwrap_items`; or the properties of an item are larger than a record allows.
     """
-    said = _count_all(properties)
+    declared = _declared_or_one(properties)
     items = decompress(body, sys_flag, size_max=size_max)
-    ends = measure_items(items, count_max=said)
-    _check_count(said, len(ends))
+    ends = find_item_ends(items, count_max=declared)
+    _check_count(declared, len(ends))
     return items, ends
 
 
-def _count_all(properties: bytes) -> int:
-    return count_said(properties) or 1  # Java's broker accepts a batch without a count, and counts it as one message.
+def _declared_or_one(properties: bytes) -> int:
+    return (
+        declared_count(properties) or 1
+    )  # Java's broker accepts a batch without a count, and counts it as one message.
 
 
-def _check_count(said: int, found: int) -> None:
-    if said != found:
-        raise RemoteProtocolError(f"an inner batch declares {said} messages, but holds {found}")
+def _check_count(declared: int, found: int) -> None:
+    if declared != found:
+        raise RemoteProtocolError(f"an inner batch declares {declared} messages, but holds {found}")
 
 
-def count_said(properties: bytes) -> int | None:
+def declared_count(properties: bytes) -> int | None:
     """Return the number of items that an inner batch declares; None if it declares none.
 
     Raises:

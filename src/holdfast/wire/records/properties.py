@@ -46,11 +46,11 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def find_property(text: AnyStr, name: AnyStr) -> AnyStr | None:
     """Return the value of one property without parsing the others, or None. Accepts text or its UTF-8 bytes."""
     if isinstance(text, str):
-        return find_marked(text, name + NAME_END, VALUE_END)
-    return find_marked(text, name + b"\x01", b"\x02")
+        return find_by_marker(text, name + NAME_END, VALUE_END)
+    return find_by_marker(text, name + b"\x01", b"\x02")
 
 
-def find_marked(text: AnyStr, marker: AnyStr, value_end: AnyStr) -> AnyStr | None:
+def find_by_marker(text: AnyStr, marker: AnyStr, value_end: AnyStr) -> AnyStr | None:
     """Return the value of one property, or None. *marker* is its name with 0x01 appended, prepared by hot callers."""
     at = text.rfind(marker)
     while at >= 0:

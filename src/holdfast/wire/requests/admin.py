@@ -56,7 +56,7 @@ class PageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_group_num: int | None = None
 
 
-def cut_page(table: dict[str, _Row], start: int, count: int | None) -> dict[str, _Row]:
+def slice_page(table: dict[str, _Row], start: int, count: int | None) -> dict[str, _Row]:
     """Return *count* rows of *table* from row *start* on; all of them if *count* is None."""
     if count is None:
         return table
@@ -118,7 +118,7 @@ class ConsumerStatusFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     client_addr: str | None = None
 
 
-class AskClientFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClientRequestFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Header of 307 and 309, as tools send it and as the client receives it."""
 
     consumer_group: str
@@ -226,7 +226,7 @@ class TopicOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last_update_timestamp: int = 0
 
 
-class QueueEnds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TopicOffsetTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Body of the answer to 202 after decoding; an object key becomes its own JSON text."""
 
     offset_table: dict[str, TopicOffset] = {}

@@ -74,7 +74,7 @@ class Exchange(Generic[_Waiter]):
         self._earliest_ms = min((deadline_ms for _, deadline_ms in self._waiting.values()), default=None)
         return waiters
 
-    def abandon(self) -> list[_Waiter]:
+    def cancel_all(self) -> list[_Waiter]:
         """Remove all requests and return their waiters."""
         waiters = [waiter for waiter, _ in self._waiting.values()]
         self._waiting.clear()

@@ -45,7 +45,7 @@ class ForwardFields(ForwardName, frozen=True, kw_only=True):
     reconsume_times: Int32 = msgspec.field(default=0, name="reconsumeTimes")
 
 
-class ForwardMark(ForwardName, frozen=True, kw_only=True):
+class AcceptedForward(ForwardName, frozen=True, kw_only=True):
     """The name of a forwarded message that was accepted, and the logical queue that stores the message."""
 
     topic: str

@@ -13,7 +13,7 @@ from holdfast.wire.frames import java_json
 
 CAPABILITIES_FIELD: Final = "capabilities"
 """In the answer to a heartbeat: optional features that the broker supports, joined with commas."""
-KEEPS_BATCHES_WHOLE: Final = "innerBatch"
+INNER_BATCH_CAPABILITY: Final = "innerBatch"
 """The feature of storing a batch as one record, in topics that are indexed by batch."""
 
 

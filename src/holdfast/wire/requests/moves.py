@@ -19,16 +19,16 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.cluster.mapping import Home, KnownFloor, MappedTopic
+from holdfast.wire.cluster.mapping import KnownFloor, MappedTopic, WireSegment
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import BadField, from_fields
-from holdfast.wire.requests.forward import ForwardMark
+from holdfast.wire.requests.forward import AcceptedForward
 from holdfast.wire.requests.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
-class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
+class MoveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7001: move these queues, which the receiver leads, to another broker. The answer is a `Move`."""
 
     topic: str
@@ -58,7 +58,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     copied: Int64 | None = None
 
 
-class OpenedFields(msgspec.Struct, frozen=True, kw_only=True):
+class OpenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Header of the answers to 7005 and 7011, with the value of `Move.copied`."""
 
     copied: Int64 | None = None
@@ -70,13 +70,13 @@ class MoveList(msgspec.Struct, frozen=True, kw_only=True):
     moves: list[Move] = []
 
 
-class MoveName(msgspec.Struct, frozen=True, kw_only=True):
+class MoveId(msgspec.Struct, frozen=True, kw_only=True):
     """7003 and 7004: cancel or resume a move by its id."""
 
     id: str
 
 
-class Mappings(msgspec.Struct, frozen=True, kw_only=True):
+class MappingsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7007: every static topic as the broker records it, and the moves that it drives.
 
     Attributes:
@@ -95,14 +95,14 @@ class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
     queue: Int32 = -1
 
 
-class QueueHomes(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSegments(msgspec.Struct, frozen=True, kw_only=True):
     """One logical queue and all its segments, oldest first."""
 
     queue: Int32
-    homes: list[Home]
+    homes: list[WireSegment]
 
 
-class Prepare(msgspec.Struct, frozen=True, kw_only=True):
+class PrepareQueues(msgspec.Struct, frozen=True, kw_only=True):
     """7010: prepare to lead these queues. Their segments end with the old leader's open one.
 
     Attributes:
@@ -115,17 +115,17 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     epoch: Int64
     total: Int32
-    queues: list[QueueHomes]
+    queues: list[QueueSegments]
     address: str = ""
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedQueues(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7010: the physical queue for each logical one."""
 
     physical: dict[Int32, Int32]
 
 
-class LockHeld(msgspec.Struct, frozen=True, kw_only=True):
+class HeldLock(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's lock on a queue."""
 
     group: str
@@ -134,7 +134,7 @@ class LockHeld(msgspec.Struct, frozen=True, kw_only=True):
     taken_ms: Int64
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
     """7011: lead these queues from now on.
 
     Attributes:
@@ -151,15 +151,15 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     epoch: Int64
     total: Int32
-    queues: list[QueueHomes]
+    queues: list[QueueSegments]
     offsets: dict[str, dict[Int32, Int64]] = {}
     resets: dict[str, list[Int32]] = {}
-    locks: list[LockHeld] = []
-    forwarded: list[ForwardMark] = []
+    locks: list[HeldLock] = []
+    forwarded: list[AcceptedForward] = []
     sinks: list[SinkState] = []
 
 
-class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class MoveQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7012 and 7013: what became of this move; abort it."""
 
     move: str
@@ -167,24 +167,24 @@ class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[Int32]
 
 
-class MoveVerdict(msgspec.Struct, frozen=True, kw_only=True):
+class MoveQueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7012: `going on`, `granted` (then with the opening again), or `unknown`."""
 
     state: str
-    opening: Opening | None = None
+    opening: OpenQueues | None = None
 
 
-class ForceOrder(msgspec.Struct, frozen=True, kw_only=True):
+class ForceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7005: lead these queues although their leader cannot be reached. The segments are the last known ones."""
 
     topic: TopicConfig
     scope: str
     epoch: Int64
     total: Int32
-    queues: list[QueueHomes]
+    queues: list[QueueSegments]
 
 
-class AbandonOrder(msgspec.Struct, frozen=True, kw_only=True):
+class AbandonRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7006: give up any records that the dead leader may hold past this logical end of that generation."""
 
     topic: str
@@ -193,7 +193,7 @@ class AbandonOrder(msgspec.Struct, frozen=True, kw_only=True):
     end: Int64
 
 
-class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
+class DiscardRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7014, to the leader, then to the segment's broker: expire this closed segment before its records are deleted."""
 
     topic: str
@@ -201,19 +201,19 @@ class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
     generation: Int32
 
 
-class ForgetOrder(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetBrokerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7015: that broker was removed; drop its expired segments. Old copies may still name it."""
 
     broker: str
 
 
-class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
+class DrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7016: exclude the receiver from plans that name no target, or include it again."""
 
     draining: bool
 
 
-class FloorQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class FloorQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7017: what does the receiver know about the used offsets of these queues?"""
 
     topic: str
@@ -253,7 +253,7 @@ class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueFloor] = []
 
 
-class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+class QueueTotal(msgspec.Struct, frozen=True, kw_only=True):
     """7008: the number of logical queues of a topic, and the epoch since which it holds."""
 
     topic: TopicConfig
@@ -262,7 +262,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     total: Int32
 
 
-class Members(msgspec.Struct, frozen=True, kw_only=True):
+class GroupMemberList(msgspec.Struct, frozen=True, kw_only=True):
     """7030: the clients of a broker in groups that read static topics. Every report is complete.
 
     Attributes:
@@ -281,7 +281,7 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
     producers: list[str] = []
 
 
-class Consumed(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumedTopicList(msgspec.Struct, frozen=True, kw_only=True):
     """7035: the topics that groups consume at a broker. Every report is complete.
 
     Attributes:
@@ -292,7 +292,7 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, list[str]]
 
 
-class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
+class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
     """Committed offsets of one logical queue, as its leader reports them.
 
     Attributes:
@@ -314,13 +314,13 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = False
 
 
-class CopiedOffsets(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetBackupList(msgspec.Struct, frozen=True, kw_only=True):
     """7031: store these copies. Also the answer to 7032."""
 
-    copies: list[OffsetCopy]
+    copies: list[QueueOffsetBackup]
 
 
-class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetBackupAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7031.
 
     Attributes:
@@ -332,17 +332,17 @@ class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[str] = []
 
 
-class OffsetQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetBackupQuery(msgspec.Struct, frozen=True, kw_only=True):
     """7032: which copies does the receiver store for these queues?"""
 
     topic: str
     queues: list[Int32]
 
 
-def read_copied(answer: Command) -> int | None:
+def read_copied_bytes(answer: Command) -> int | None:
     """Return the copied bytes in an answer to 7005 or 7011; None if it has none."""
     try:
-        return from_fields(OpenedFields, answer.fields).copied
+        return from_fields(OpenAnswer, answer.fields).copied
     except BadField:
         return None
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.cluster.route import MAPPING_FIELD
-from holdfast.wire.records.inner_batch import OPENS_FIELD
+from holdfast.wire.records.inner_batch import BATCH_SUPPORT_FIELD
 
 
 class QueueFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -88,7 +88,7 @@ class ViewMessageFields(msgspec.Struct, frozen=True, kw_only=True):
 
     offset: int
     topic: str | None = None
-    opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
+    batch_support: str | None = msgspec.field(default=None, name=BATCH_SUPPORT_FIELD)
 
 
 class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

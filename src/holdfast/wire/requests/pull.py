@@ -18,7 +18,7 @@ from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION, ResponseCode
 from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.frames.frame import JSON, Frame, frame_prefix
-from holdfast.wire.records.inner_batch import OPENS_FIELD, Opening
+from holdfast.wire.records.inner_batch import BATCH_SUPPORT_FIELD, BatchSupport
 
 # Bits of `sys_flag` in a pull.
 COMMIT_OFFSET: Final = 1
@@ -27,10 +27,10 @@ SUBSCRIPTION: Final = 4
 CLASS_FILTER: Final = 8
 LITE_PULL: Final = 16
 
-_OPENING_VERSION: Final = 413  # 5.0.0: from here on Java clients unpack inner batches.
+_BATCH_SUPPORT_VERSION: Final = 413  # 5.0.0: from here on Java clients unpack inner batches.
 
 
-_OPENINGS: Final = {opening.value: opening for opening in Opening}
+_BATCH_SUPPORT_BY_VALUE: Final = {opening.value: opening for opening in BatchSupport}
 
 
 class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -51,7 +51,7 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     broker_name: str | None = msgspec.field(default=None, name="bname")
     is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: a physical queue of a static topic.
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
-    opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
+    batch_support: str | None = msgspec.field(default=None, name=BATCH_SUPPORT_FIELD)
     unit: str | None = msgspec.field(default=None, name=SCOPE_FIELD)  # the consumer's unit
 
 
@@ -66,13 +66,17 @@ class PullHeader(msgspec.Struct, gc=False, kw_only=True):
     fields: PullFields = msgspec.field(name="extFields")
 
     @property
-    def opening(self) -> Opening:
+    def batch_support(self) -> BatchSupport:
         """How the client handles inner batches: by its own field, else by its version if it is a Java client."""
-        stated = self.fields.opens_batches
-        if stated is not None:
-            return _OPENINGS.get(stated, Opening.NONE)
+        declared = self.fields.batch_support
+        if declared is not None:
+            return _BATCH_SUPPORT_BY_VALUE.get(declared, BatchSupport.NONE)
         # A version alone is no proof: clients in other languages announce high ones.
-        return Opening.ALL if self.version >= _OPENING_VERSION and self.language in {"JAVA", 0} else Opening.NONE
+        return (
+            BatchSupport.ALL
+            if self.version >= _BATCH_SUPPORT_VERSION and self.language in {"JAVA", 0}
+            else BatchSupport.NONE
+        )
 
 
 decode_pull = msgspec.json.Decoder(PullHeader, strict=False).decode
@@ -111,7 +115,7 @@ _ANSWER: Final = (
 )
 _SUGGESTION: Final = "suggestWhichBrokerId"
 _TO_MASTER: Final = b'"%b":"0"' % _SUGGESTION.encode()
-_MOVED: Final = b'{"code":%d,' % ResponseCode.PULL_OFFSET_MOVED
+_OFFSET_MOVED: Final = b'{"code":%d,' % ResponseCode.PULL_OFFSET_MOVED
 _PREFIX: Final = struct.Struct(">II")
 _LOGICAL_ANSWER: Final = _ANSWER.replace(b'"topicSysFlag"', b'"offsetDelta":"%d","topicSysFlag"')
 
@@ -153,11 +157,11 @@ def pull_answer_head(
     }
     if offset_delta is not None:
         fields["offsetDelta"] = str(offset_delta)
-    whole = encode_command(
+    encoded = encode_command(
         Command(code=code, opaque=opaque, flag=1, fields=fields, remark=remark, serializer=serializer)
     )
-    header_size = len(whole) - 8
-    return frame_prefix(serializer, header_size, body_size) + whole[8:]
+    header_size = len(encoded) - 8
+    return frame_prefix(serializer, header_size, body_size) + encoded[8:]
 
 
 def suggest_broker(head: bytes, serializer: int, broker_id: int) -> bytes:
@@ -182,10 +186,10 @@ def suggest_broker(head: bytes, serializer: int, broker_id: int) -> bytes:
     return frame_prefix(serializer, len(header), body_size) + header
 
 
-def is_moved_answer(head: bytes, serializer: int) -> bool:
+def is_offset_moved_answer(head: bytes, serializer: int) -> bool:
     """Return whether an answer redirects the consumer to another offset."""
     if serializer == JSON:
-        return head.startswith(_MOVED, _PREFIX.size)
+        return head.startswith(_OFFSET_MOVED, _PREFIX.size)
     return int.from_bytes(head[_PREFIX.size : _PREFIX.size + 2], "big") == ResponseCode.PULL_OFFSET_MOVED
 
 

@@ -100,22 +100,22 @@ def split_envelope(body: bytes) -> list[Frame]:
     Raises:
         RemoteProtocolError: there are no frames, too many, or other bytes.
     """
-    frames, taken = split_frames(memoryview(body))
-    if taken != len(body) or not 0 < len(frames) <= FRAMES_MAX:
+    frames, consumed = split_frames(memoryview(body))
+    if consumed != len(body) or not 0 < len(frames) <= FRAMES_MAX:
         raise RemoteProtocolError(f"an envelope of {len(body)} bytes holds {len(frames)} frames, or something else")
     return frames
 
 
 def count_frames(pieces: Iterable[bytes | bytearray | memoryview]) -> int:
     """Return the number of frames that begin in *pieces*. No piece ends inside the size field of a frame."""
-    count = rest = 0
+    count = remaining = 0
     for piece in pieces:
         at = 0
         while at < len(piece):
-            if not rest:
+            if not remaining:
                 count += 1
-                rest = 4 + int.from_bytes(piece[at : at + 4], "big")
-            step = min(rest, len(piece) - at)
+                remaining = 4 + int.from_bytes(piece[at : at + 4], "big")
+            step = min(remaining, len(piece) - at)
             at += step
-            rest -= step
+            remaining -= step
     return count

@@ -30,10 +30,10 @@ class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         first: The number of its first row.
         count: The number of rows.
-        before: The checksum of all rows before the first.
-        after: The checksum after the last row.
+        checksum_before: The checksum of all rows before the first.
+        checksum_after: The checksum after the last row.
         is_last: No rows follow.
-        is_anew: Accept the rows even if it is unknown which rows a dead broker accepted.
+        accepts_unknown: Accept the rows even if it is unknown which rows a dead broker accepted.
     """
 
     query: str
@@ -41,15 +41,15 @@ class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     first: int
     count: int
-    before: int
-    after: int
+    checksum_before: int
+    checksum_after: int
     is_last: bool = False
-    is_anew: bool = False
+    accepts_unknown: bool = False
 
     def to_text(self) -> str:
         """Return the stamp as the value of a property."""
-        numbers = (self.batch, self.partition, self.first, self.count, self.before, self.after)
-        return f"{self.query} {' '.join(map(str, numbers))} {self.is_last:d} {self.is_anew:d}"
+        numbers = (self.batch, self.partition, self.first, self.count, self.checksum_before, self.checksum_after)
+        return f"{self.query} {' '.join(map(str, numbers))} {self.is_last:d} {self.accepts_unknown:d}"
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,17 +80,17 @@ def find_stamp(properties: str) -> SinkStamp | None:
     words = [] if text is None else text.split(" ")
     if len(words) != _STAMP_WORDS or not all(word.isdecimal() and len(word) < 19 for word in words[1:]):
         return None
-    batch, partition, first, count, before, after, is_last, is_anew = map(int, words[1:])
+    batch, partition, first, count, before, after, is_last, accepts_unknown = map(int, words[1:])
     return SinkStamp(
         query=words[0],
         batch=batch,
         partition=partition,
         first=first,
         count=count,
-        before=before,
-        after=after,
+        checksum_before=before,
+        checksum_after=after,
         is_last=bool(is_last),
-        is_anew=bool(is_anew),
+        accepts_unknown=bool(accepts_unknown),
     )
 
 
@@ -102,7 +102,7 @@ def to_state(stamp: SinkStamp, queue: int) -> SinkState:
         partition=stamp.partition,
         batch=stamp.batch,
         count=stamp.first + stamp.count,
-        checksum=stamp.after,
+        checksum=stamp.checksum_after,
         is_over=stamp.is_last,
     )
 

@@ -1,27 +1,27 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send
 
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
 
-def figures(desk: BrokerDesk) -> dict[str, str]:
-    (answer,) = desk.ask(a_request(RequestCode.GET_BROKER_RUNTIME_INFO))
+def figures(desk: BrokerHarness) -> dict[str, str]:
+    (answer,) = desk.call(a_request(RequestCode.GET_BROKER_RUNTIME_INFO))
     table: dict[str, str] = java_json.loads(answer.body)["table"]
     return table
 
 
-def test_the_figures_that_tools_parse_are_there(desk: BrokerDesk) -> None:
+def test_the_figures_that_tools_parse_are_there(desk: BrokerHarness) -> None:
     """Rates are three numbers with blanks between them: ten seconds, a minute, ten minutes."""
     table = figures(desk)
 
@@ -44,25 +44,25 @@ def test_the_figures_that_tools_parse_are_there(desk: BrokerDesk) -> None:
     assert table["brokerActive"] == "true"
 
 
-def test_the_figures_tell_of_logical_queues_where_there_are_any(desk: BrokerDesk) -> None:
+def test_the_figures_tell_of_logical_queues_where_there_are_any(desk: BrokerHarness) -> None:
     """How many are led here, and whether the broker was drained."""
     assert "logicalQueuesLed" not in figures(desk)
-    desk.rooms.topics.put(TopicConfig(name="S", read_queues=2, write_queues=2), desk.now_ms)
-    homes = {number: first_home(number, desk.rooms.mappings.broker, number) for number in range(2)}
-    record = TopicMapping(topic="S", broker=desk.rooms.mappings.broker, epoch=1, total=3, queues=homes)
-    desk.rooms.mappings.change(record, now_ms=desk.now_ms)
-    desk.rooms.mappings.set_draining(True, desk.now_ms)
+    desk.components.topics.put(TopicConfig(name="S", read_queues=2, write_queues=2), desk.now_ms)
+    homes = {number: new_logical_queue(number, desk.components.mappings.broker, number) for number in range(2)}
+    record = TopicMapping(topic="S", broker=desk.components.mappings.broker, epoch=1, total=3, queues=homes)
+    desk.components.mappings.change(record, now_ms=desk.now_ms)
+    desk.components.mappings.set_draining(True, desk.now_ms)
 
     table = figures(desk)
 
     assert (table["logicalQueuesLed"], table["draining"]) == ("2", "true")
 
 
-def test_the_figures_follow_what_happens(desk: BrokerDesk) -> None:
+def test_the_figures_follow_what_happens(desk: BrokerHarness) -> None:
     """Messages in and out, the log, and the schedule."""
     start_ms = desk.now_ms
-    desk.ask(a_send(), a_send(), a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
-    desk.ask(a_pull())
+    desk.call(a_send(), a_send(), a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
+    desk.call(a_pull())
     desk.pass_time(10_000, "stats")
 
     table = figures(desk)
@@ -75,22 +75,22 @@ def test_the_figures_follow_what_happens(desk: BrokerDesk) -> None:
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
 
 
-def test_a_broker_whose_disk_failed_is_not_active(desk: BrokerDesk) -> None:
+def test_a_broker_whose_disk_failed_is_not_active(desk: BrokerHarness) -> None:
     """Tools show that."""
     desk.store.fail("gone")
 
     assert figures(desk)["brokerActive"] == "false"
 
 
-def test_single_counters_are_told(desk: BrokerDesk) -> None:
+def test_single_counters_are_told(desk: BrokerHarness) -> None:
     """By upstream's names and keys; one that nothing was ever counted in does not exist."""
-    desk.ask(a_send(), a_send())
+    desk.call(a_send(), a_send())
     for _ in range(6):
         desk.pass_time(10_000, "stats")
     ask = RequestCode.VIEW_BROKER_STATS_DATA
 
-    (known,) = desk.ask(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="T"))
-    (unknown,) = desk.ask(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="none"))
+    (known,) = desk.call(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="T"))
+    (unknown,) = desk.call(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="none"))
 
     rates = java_json.loads(known.body)
     assert rates.keys() == {"statsMinute", "statsHour", "statsDay"}
@@ -102,9 +102,9 @@ def test_single_counters_are_told(desk: BrokerDesk) -> None:
     )
 
 
-def test_settings_are_shown_under_upstreams_names(desk: BrokerDesk) -> None:
+def test_settings_are_shown_under_upstreams_names(desk: BrokerHarness) -> None:
     """As lines of a properties file."""
-    (answer,) = desk.ask(a_request(RequestCode.GET_BROKER_CONFIG))
+    (answer,) = desk.call(a_request(RequestCode.GET_BROKER_CONFIG))
 
     lines = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
     assert lines["brokerName"] == "broker-a"
@@ -117,19 +117,19 @@ def test_settings_are_shown_under_upstreams_names(desk: BrokerDesk) -> None:
     ("text", "code"),
     [("noSuchKey=1\n", 0), ("brokerName=broker-a\n", 0), ("# nothing", 0), ("maxMessageSize=1\n", 1)],
 )
-def test_a_setting_that_cannot_be_changed_is_not_said_to_be(desk: BrokerDesk, text: str, code: int) -> None:
+def test_a_setting_that_cannot_be_changed_is_not_said_to_be(desk: BrokerHarness, text: str, code: int) -> None:
     """Names that mean nothing here are ignored, as upstream ignores what it does not know."""
-    (answer,) = desk.ask(a_request(RequestCode.UPDATE_BROKER_CONFIG, text.encode()))
+    (answer,) = desk.call(a_request(RequestCode.UPDATE_BROKER_CONFIG, text.encode()))
 
     assert answer.code == code
 
 
-def test_a_replica_gets_the_small_tables(desk: BrokerDesk) -> None:
+def test_a_replica_gets_the_small_tables(desk: BrokerHarness) -> None:
     """Delay offsets, request modes, and who copies this broker."""
-    desk.ask(a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
+    desk.call(a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
     desk.pass_time(1_000, "delays")
 
-    delays, modes, replicas = desk.ask(
+    delays, modes, replicas = desk.call(
         a_request(RequestCode.GET_ALL_DELAY_OFFSET),
         a_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
         a_request(RequestCode.GET_BROKER_HA_STATUS),
@@ -143,16 +143,16 @@ def test_a_replica_gets_the_small_tables(desk: BrokerDesk) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG])
-def test_expired_files_go_when_a_tool_says_so(desk: BrokerDesk, code: RequestCode) -> None:
+def test_expired_files_go_when_a_tool_says_so(desk: BrokerHarness, code: RequestCode) -> None:
     """At any hour, and only those that have expired."""
     for _ in range(20):
-        desk.ask(a_send(body=b"x" * 100_000))
+        desk.call(a_send(body=b"x" * 100_000))
     before = desk.store.start
 
-    (fresh,) = desk.ask(a_request(code))
+    (fresh,) = desk.call(a_request(code))
     assert (fresh.code, desk.store.start) == (0, before)
     desk.now_ms += 80 * 3_600_000
-    (old,) = desk.ask(a_request(code))
+    (old,) = desk.call(a_request(code))
 
     assert old.code == 0
     assert desk.store.start > before

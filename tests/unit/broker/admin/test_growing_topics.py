@@ -5,8 +5,8 @@ import pytest
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.broker.relay.relay import PATIENCE_MS
-from holdfast.model.mapping import first_home
+from holdfast.broker.relay.relay import LEADER_WAIT_MS
+from holdfast.model.mapping import new_logical_queue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.record import decode_records
@@ -19,10 +19,10 @@ def cluster() -> MovingCluster:
     """Broker b leads a new queue, and the name server knows; broker a was told nothing."""
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a", 1: "b"})
-    mappings = cluster.rooms["b"].mappings
+    mappings = cluster.components["b"].mappings
     known = mappings.find(TOPIC)
     assert known is not None
-    grown = msgspec.structs.replace(known.put(first_home(NEW, "b", 1)), total=3, epoch=known.epoch + 1)
+    grown = msgspec.structs.replace(known.with_queues(new_logical_queue(NEW, "b", 1)), total=3, epoch=known.epoch + 1)
     mappings.change(grown, now_ms=cluster.world.now_ms)
     cluster.run(5_000)
     return cluster
@@ -34,10 +34,10 @@ def about(code: RequestCode, queue: int, **fields: str) -> Command:
 
 def test_what_is_asked_about_the_new_queue_is_passed_on(cluster: MovingCluster) -> None:
     """A client has the newer route: it gets what the leader answers."""
-    sent = cluster.ask_command("a", a_send(TOPIC, queue=NEW, body=b"first"))
-    end = cluster.ask_command("a", about(RequestCode.GET_MAX_OFFSET, NEW))
-    offset = cluster.ask_command("a", about(RequestCode.QUERY_CONSUMER_OFFSET, NEW))
-    pulled = cluster.ask_command("a", a_pull(TOPIC, queue=NEW))
+    sent = cluster.call_command("a", a_send(TOPIC, queue=NEW, body=b"first"))
+    end = cluster.call_command("a", about(RequestCode.GET_MAX_OFFSET, NEW))
+    offset = cluster.call_command("a", about(RequestCode.QUERY_CONSUMER_OFFSET, NEW))
+    pulled = cluster.call_command("a", a_pull(TOPIC, queue=NEW))
 
     assert (sent.code, sent.fields["queueId"], sent.fields["queueOffset"]) == (0, str(NEW), "0")
     assert end.fields["offset"] == "1"
@@ -54,14 +54,14 @@ def test_a_queue_that_nobody_knows_is_to_be_tried_again(cluster: MovingCluster, 
     """With 501, on which clients ask for the route anew; as soon as no name server knows it either."""
     begun_ms = cluster.world.now_ms
 
-    answer = cluster.ask_command("a", command)
+    answer = cluster.call_command("a", command)
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
-    assert cluster.world.now_ms - begun_ms < PATIENCE_MS
+    assert cluster.world.now_ms - begun_ms < LEADER_WAIT_MS
 
 
 def test_a_negative_queue_is_nobodys(cluster: MovingCluster) -> None:
     """No name server is asked about it."""
-    answer = cluster.ask_command("a", about(RequestCode.GET_MAX_OFFSET, -1))
+    answer = cluster.call_command("a", about(RequestCode.GET_MAX_OFFSET, -1))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE

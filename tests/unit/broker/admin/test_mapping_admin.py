@@ -1,14 +1,14 @@
 """An operator sees everything a broker records, and takes away only what nobody needs."""
 
 import msgspec
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import DiscardOrder, ForgetOrder, Mappings, decode_body
+from holdfast.wire.requests.moves import DiscardRequest, ForgetBrokerRequest, MappingsAnswer, decode_body
 
 
 def a_cluster() -> MovingCluster:
@@ -17,12 +17,12 @@ def a_cluster() -> MovingCluster:
     cluster.make_topic({0: "a", 1: "a"})
     cluster.run(5_000, cluster.produce(0, 5, "a"))
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
     return cluster
 
 
 def record(cluster: MovingCluster, name: str) -> TopicMapping:
-    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    mapping = cluster.components[name].mappings.find(TOPIC)
     assert mapping is not None
     return mapping
 
@@ -31,7 +31,7 @@ def test_all_topics_are_shown_in_full_and_the_moves_that_were_driven() -> None:
     """Homes, ends, the topic's configuration; a move is listed by who drove it."""
     cluster = a_cluster()
 
-    told = {name: decode_body(cluster.ask(name, RequestCode.GET_MAPPINGS).body, Mappings) for name in ("a", "b")}
+    told = {name: decode_body(cluster.call(name, RequestCode.GET_MAPPINGS).body, MappingsAnswer) for name in ("a", "b")}
 
     for name, every in told.items():
         (topic,) = every.topics
@@ -45,10 +45,10 @@ def test_all_topics_are_shown_in_full_and_the_moves_that_were_driven() -> None:
 def test_a_closed_home_is_expired_by_hand() -> None:
     """At the leader and at its broker; the leader's own home is not."""
     cluster = a_cluster()
-    order = DiscardOrder(topic=TOPIC, queue=0, generation=0)
+    order = DiscardRequest(topic=TOPIC, queue=0, generation=0)
 
-    answers = [cluster.ask(name, RequestCode.DISCARD_SEGMENTS, order) for name in ("b", "a", "a")]
-    refused = cluster.ask("b", RequestCode.DISCARD_SEGMENTS, msgspec.structs.replace(order, generation=1))
+    answers = [cluster.call(name, RequestCode.DISCARD_SEGMENTS, order) for name in ("b", "a", "a")]
+    refused = cluster.call("b", RequestCode.DISCARD_SEGMENTS, msgspec.structs.replace(order, generation=1))
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 3
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
@@ -62,22 +62,22 @@ def test_a_closed_home_is_expired_by_hand() -> None:
 def test_a_removed_broker_is_listed_no_longer() -> None:
     """Only when nothing of it can be read any more."""
     cluster = a_cluster()
-    order = ForgetOrder(broker="a")
-    assert cluster.ask("b", RequestCode.FORGET_BROKER, order).code == ResponseCode.ILLEGAL_OPERATION
+    order = ForgetBrokerRequest(broker="a")
+    assert cluster.call("b", RequestCode.FORGET_BROKER, order).code == ResponseCode.ILLEGAL_OPERATION
 
-    cluster.ask("b", RequestCode.DISCARD_SEGMENTS, DiscardOrder(topic=TOPIC, queue=0, generation=0))
-    answer = cluster.ask("b", RequestCode.FORGET_BROKER, order)
+    cluster.call("b", RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
+    answer = cluster.call("b", RequestCode.FORGET_BROKER, order)
 
     assert answer.code == ResponseCode.SUCCESS
     assert [segment.broker for segment in record(cluster, "b").queues[0].segments] == ["b"]
-    assert cluster.rooms["b"].view.brokers() == [], "it is told of no more changes"
+    assert cluster.components["b"].view.brokers() == [], "it is told of no more changes"
 
 
 def test_a_queue_is_forgotten_as_the_operator_names_it() -> None:
     """The others stay."""
     cluster = a_cluster()
 
-    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
 
     assert set(record(cluster, "a").queues) == {1}
 
@@ -85,18 +85,18 @@ def test_a_queue_is_forgotten_as_the_operator_names_it() -> None:
 def test_a_topic_is_forgotten_with_its_record_where_nothing_of_it_is_held() -> None:
     """Never is a normal topic left behind that takes what stale clients send; what is not there is fine."""
     cluster = a_cluster()
-    held = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
-    assert (held.code, record(cluster, "a").led) == (ResponseCode.ILLEGAL_OPERATION, {1: 1})
+    held = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    assert (held.code, record(cluster, "a").led_queues) == (ResponseCode.ILLEGAL_OPERATION, {1: 1})
 
     cluster.move("a", "b", 1)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
     for name in ("b", "a"):
-        cluster.ask(name, RequestCode.DISCARD_SEGMENTS, DiscardOrder(topic=TOPIC, queue=0, generation=0))
-    answers = [cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC) for _ in range(2)]
+        cluster.call(name, RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
+    answers = [cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC) for _ in range(2)]
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
-    assert cluster.rooms["a"].mappings.find(TOPIC) is None
-    assert cluster.rooms["a"].topics.find(TOPIC) is None
+    assert cluster.components["a"].mappings.find(TOPIC) is None
+    assert cluster.components["a"].topics.find(TOPIC) is None
     assert cluster.run(5_000, cluster.produce(1, 1, "b"))
     assert not cluster.refused
 
@@ -107,7 +107,7 @@ def test_what_is_on_its_way_is_not_forgotten() -> None:
     cluster.brokers["b"].kill()
     cluster.move("a", "b", 1)
 
-    answer = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    answer = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "being moved" in (answer.remark or "")
@@ -115,16 +115,16 @@ def test_what_is_on_its_way_is_not_forgotten() -> None:
 
 def test_nobody_hears_of_what_is_not_on_disk() -> None:
     """Another broker would give up what it leads, durably, for a leader that a power cut can take back."""
-    desk = BrokerDesk(name="a")
+    desk = BrokerHarness(name="a")
     desk.make_topic(TOPIC, 1)
-    mapping = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
-    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+    mapping = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
+    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
 
-    desk.ask(Command(code=RequestCode.GET_MAPPINGS))
+    desk.call(Command(code=RequestCode.GET_MAPPINGS))
 
     assert desk.answers[1] == []
     desk.sync()
     (answer,) = desk.answers[1]
-    (topic,) = decode_body(answer.body, Mappings).topics
+    (topic,) = decode_body(answer.body, MappingsAnswer).topics
     assert topic.mapping is not None
     assert from_detail(topic.mapping) == mapping

@@ -1,13 +1,13 @@
 import pytest
 from tests.support import static_desks
-from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
-from tests.support.inner_batches import a_desk, items, put_batch, put_record
-from tests.support.static_desks import StaticDesks
+from tests.support.inner_batches import a_batch_harness, make_items, put_batch, put_record
+from tests.support.static_desks import StaticBrokers
 
 from holdfast.broker.flow import scheduler
-from holdfast.broker.messages.batch_cache import Reason
+from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.machine.effects import Effect, Log, ReadLog
 from holdfast.machine.events import DiskFault, Event
 from holdfast.model.java_hash import java_hash
@@ -21,21 +21,21 @@ from holdfast.wire.records.record import decode_records
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
 
-def send(desk: BrokerDesk, number: int, key: str = "k", queue: int = 0) -> int:
+def send(desk: BrokerHarness, number: int, key: str = "k", queue: int = 0) -> int:
     properties = f"UNIQ_KEY\x01U{number}\x02KEYS\x01{key} other\x02TAGS\x01TagA\x02"
-    (answer,) = desk.ask(a_send(queue=queue, body=b"%d" % number, i=properties))
+    (answer,) = desk.call(a_send(queue=queue, body=b"%d" % number, i=properties))
     return parse_message_id(answer.fields["msgId"]).position
 
 
-def by_key(desk: BrokerDesk, key: str, **fields: object) -> Command:
+def by_key(desk: BrokerHarness, key: str, **fields: object) -> Command:
     asked = {"topic": "T", "key": key, "maxNum": 10, "beginTimestamp": 0, "endTimestamp": 2**63 - 1}
-    (answer,) = desk.ask(a_request(RequestCode.QUERY_MESSAGE, **(asked | fields)))
+    (answer,) = desk.call(a_request(RequestCode.QUERY_MESSAGE, **(asked | fields)))
     return answer
 
 
@@ -43,7 +43,7 @@ def bodies(answer: Command) -> list[bytes]:
     return [bytes(record.body) for record in decode_records(answer.body)]
 
 
-def test_messages_are_found_by_their_keys(desk: BrokerDesk) -> None:
+def test_messages_are_found_by_their_keys(desk: BrokerHarness) -> None:
     """By any of them, newest first; the answer says how far the index reaches."""
     send(desk, 1, "a")
     send(desk, 2, "b")
@@ -57,7 +57,7 @@ def test_messages_are_found_by_their_keys(desk: BrokerDesk) -> None:
     assert len(bodies(by_key(desk, "other", maxNum=2))) == 2
 
 
-def test_a_key_that_nobody_has_is_not_found(desk: BrokerDesk) -> None:
+def test_a_key_that_nobody_has_is_not_found(desk: BrokerHarness) -> None:
     """With the index's reach all the same: clients read it."""
     send(desk, 1)
 
@@ -67,28 +67,28 @@ def test_a_key_that_nobody_has_is_not_found(desk: BrokerDesk) -> None:
     assert "indexLastUpdateTimestamp" in answer.fields
 
 
-def test_a_message_is_shown_by_its_position(desk: BrokerDesk) -> None:
+def test_a_message_is_shown_by_its_position(desk: BrokerHarness) -> None:
     """Exactly that one."""
     send(desk, 1)
     position = send(desk, 2)
 
-    (answer,) = desk.ask(a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=position))
+    (answer,) = desk.call(a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=position))
 
     assert bodies(answer) == [b"2"]
 
 
 @pytest.mark.parametrize("position", [-1, 3, 10**12])
-def test_where_no_message_begins_none_is_shown(desk: BrokerDesk, position: int) -> None:
+def test_where_no_message_begins_none_is_shown(desk: BrokerHarness, position: int) -> None:
     """The client goes on to look for a unique key."""
     send(desk, 1)
 
-    (answer,) = desk.ask(a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=position))
+    (answer,) = desk.call(a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=position))
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"can not find message by the offset, {position}"
 
 
-def test_the_ends_of_a_queue_are_told(desk: BrokerDesk) -> None:
+def test_the_ends_of_a_queue_are_told(desk: BrokerHarness) -> None:
     """A queue without messages, and one that does not exist, end where they begin."""
     start_ms = desk.now_ms
     send(desk, 1)
@@ -96,10 +96,10 @@ def test_the_ends_of_a_queue_are_told(desk: BrokerDesk) -> None:
     send(desk, 2)
     codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
 
-    full = desk.ask(*(a_request(code, topic="T", queueId=0) for code in codes))
-    empty = desk.ask(*(a_request(code, topic="T", queueId=3) for code in codes))
-    nowhere = desk.ask(*(a_request(code, topic="none", queueId=0) for code in codes))
-    first, never = desk.ask(
+    full = desk.call(*(a_request(code, topic="T", queueId=0) for code in codes))
+    empty = desk.call(*(a_request(code, topic="T", queueId=3) for code in codes))
+    nowhere = desk.call(*(a_request(code, topic="none", queueId=0) for code in codes))
+    first, never = desk.call(
         *(a_request(RequestCode.GET_EARLIEST_MSG_STORETIME, topic="T", queueId=queue) for queue in (0, 3))
     )
 
@@ -112,7 +112,7 @@ def test_the_ends_of_a_queue_are_told(desk: BrokerDesk) -> None:
     ("after_ms", "boundary", "offset"),
     [(-1, "LOWER", 0), (0, "LOWER", 0), (5, "LOWER", 1), (10, "LOWER", 1), (11, "LOWER", 3), (10, "upper", 2)],
 )
-def test_offsets_are_found_by_time(desk: BrokerDesk, after_ms: int, boundary: str, offset: int) -> None:
+def test_offsets_are_found_by_time(desk: BrokerHarness, after_ms: int, boundary: str, offset: int) -> None:
     """The first at or after a time, or the last at or before it."""
     start_ms = desk.now_ms
     send(desk, 1)
@@ -120,7 +120,7 @@ def test_offsets_are_found_by_time(desk: BrokerDesk, after_ms: int, boundary: st
     send(desk, 2)
     send(desk, 3)
 
-    (answer,) = desk.ask(
+    (answer,) = desk.call(
         a_request(
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
             topic="T",
@@ -133,12 +133,12 @@ def test_offsets_are_found_by_time(desk: BrokerDesk, after_ms: int, boundary: st
     assert answer.fields["offset"] == str(offset)
 
 
-def test_index_entries_are_shown(desk: BrokerDesk) -> None:
+def test_index_entries_are_shown(desk: BrokerHarness) -> None:
     """With what the group that asks subscribes to."""
-    join(desk, 2, a_heartbeat("c", consumes="g", topics=(a_subscription("T"),)))
+    connect_client(desk, 2, a_heartbeat("c", consumer_group="g", topics=(a_subscription("T"),)))
     positions = [send(desk, number) for number in range(3)]
 
-    (answer,) = desk.ask(
+    (answer,) = desk.call(
         a_request(RequestCode.QUERY_CONSUME_QUEUE, topic="T", queueId=0, index=1, count=5, consumerGroup="g")
     )
 
@@ -148,22 +148,22 @@ def test_index_entries_are_shown(desk: BrokerDesk) -> None:
     assert (body["minQueueIndex"], body["maxQueueIndex"], body["subscriptionData"]["topic"]) == (0, 3, "T")
 
 
-def test_entries_of_a_queue_that_does_not_exist_are_an_error(desk: BrokerDesk) -> None:
+def test_entries_of_a_queue_that_does_not_exist_are_an_error(desk: BrokerHarness) -> None:
     """Upstream's words."""
-    (answer,) = desk.ask(a_request(RequestCode.QUERY_CONSUME_QUEUE, topic="none", queueId=4))
+    (answer,) = desk.call(a_request(RequestCode.QUERY_CONSUME_QUEUE, topic="none", queueId=4))
 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "4@none is not exist!")
 
 
-def reopened(desk: BrokerDesk) -> BrokerDesk:
+def reopened(desk: BrokerHarness) -> BrokerHarness:
     """Return the broker after an orderly end and a new start: nothing is in memory any more."""
     desk.store.close(desk.now_ms)
-    again = BrokerDesk(disk=desk.disk)
+    again = BrokerHarness(disk=desk.disk)
     again.make_topic("T")
     return again
 
 
-def forbid_cold_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_cold_reads(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read fail that happens while the broker handles an event, but of records that were read before."""
     forbid_index_reads(desk, monkeypatch)
     handle, view = desk.broker.handle, desk.store.view
@@ -205,25 +205,25 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.code))
 def test_no_query_makes_the_loop_wait_for_the_disk(
-    desk: BrokerDesk, query: Command, monkeypatch: pytest.MonkeyPatch
+    desk: BrokerHarness, query: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What may have gone out of memory is read elsewhere; the answer is the same as before."""
-    desk.rooms.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g", desk.now_ms)
     for number in range(20):
         send(desk, number, f"k{number % 4}")
         desk.now_ms += 10
-    desk.rooms.offsets.commit("g", "T", 0, 7)
+    desk.components.offsets.commit("g", "T", 0, 7)
     desk.make_topic("last")
-    desk.ask(a_send("last"))  # A start looks at the last record, which is in memory from then on.
+    desk.call(a_send("last"))  # A start looks at the last record, which is in memory from then on.
     desk.pass_time(10_000, "housekeep")
     again = reopened(desk)
     again.now_ms = desk.now_ms
-    again.rooms.groups.ensure("g", desk.now_ms)
-    again.rooms.offsets.commit("g", "T", 0, 7)
-    (expected,) = desk.ask(query)
+    again.components.groups.ensure("g", desk.now_ms)
+    again.components.offsets.commit("g", "T", 0, 7)
+    (expected,) = desk.call(query)
     forbid_cold_reads(again, monkeypatch)
 
-    (answer,) = again.ask(query)
+    (answer,) = again.call(query)
 
     assert any(isinstance(effect, ReadLog) for effect in again.effects)
     assert (answer.code, answer.remark, answer.fields) == (expected.code, expected.remark, expected.fields)
@@ -232,13 +232,13 @@ def test_no_query_makes_the_loop_wait_for_the_disk(
     assert not [effect for effect in again.effects if isinstance(effect, Log) and effect.level == "error"]
 
 
-def test_a_long_query_lets_others_have_a_turn(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_query_lets_others_have_a_turn(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where everything is in memory: now and then it waits as if it were not."""
     for number in range(20):
         send(desk, number)
     quick = by_key(desk, "k")
     assert not any(isinstance(effect, ReadLog) for effect in desk.effects)
-    monkeypatch.setattr(scheduler, "_HOT_STEPS_MAX", 8)
+    monkeypatch.setattr(scheduler, "_HOT_READS_MAX", 8)
 
     slow = by_key(desk, "k")
 
@@ -248,21 +248,21 @@ def test_a_long_query_lets_others_have_a_turn(desk: BrokerDesk, monkeypatch: pyt
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.code))
 def test_a_query_whose_cold_read_fails_is_refused(
-    desk: BrokerDesk, query: Command, monkeypatch: pytest.MonkeyPatch
+    desk: BrokerHarness, query: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the reason, at once; nobody waits for bytes that will not come."""
-    desk.rooms.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g", desk.now_ms)
     for number in range(20):
         send(desk, number, f"k{number % 4}")
     desk.make_topic("last")
-    desk.ask(a_send("last"))
+    desk.call(a_send("last"))
     desk.pass_time(10_000, "housekeep")
     again = reopened(desk)
-    again.rooms.groups.ensure("g", desk.now_ms)
-    again.rooms.offsets.commit("g", "T", 0, 7)
+    again.components.groups.ensure("g", desk.now_ms)
+    again.components.offsets.commit("g", "T", 0, 7)
     monkeypatch.setattr(again, "_read", lambda effect: DiskFault("a bad sector", again.now_ms, effect.token))
 
-    (answer,) = again.ask(query)
+    (answer,) = again.call(query)
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "a bad sector" in (answer.remark or "")
@@ -270,27 +270,27 @@ def test_a_query_whose_cold_read_fails_is_refused(
 
 
 @pytest.fixture
-def desks() -> StaticDesks:
+def desks() -> StaticBrokers:
     """Brokers a, b and c, with one message of the same key on each, stored one after the other."""
-    desks = StaticDesks("a", "b", "c")
+    desks = StaticBrokers("a", "b", "c")
     desks.create("a", "b", "c")
     for number, name in enumerate("abc"):
         desks[name].now_ms += number
         properties = f"UNIQ_KEY\x01U{name}\x02KEYS\x01shared\x02"
-        desks[name].ask(a_send(static_desks.TOPIC, queue=number, body=name.encode(), i=properties))
+        desks[name].call(a_send(static_desks.TOPIC, queue=number, body=name.encode(), i=properties))
     return desks
 
 
-def by_key_at(desks: StaticDesks, name: str, *, version: int = 433, **fields: object) -> list[bytes]:
+def by_key_at(desks: StaticBrokers, name: str, *, version: int = 433, **fields: object) -> list[bytes]:
     asked = {"topic": static_desks.TOPIC, "key": "shared", "maxNum": 10}
     query = a_request(RequestCode.QUERY_MESSAGE, **(asked | fields))
     query.language, query.version = "JAVA", version
-    (answer,) = desks[name].ask(query)
+    (answer,) = desks[name].call(query)
     return bodies(answer) if answer.code == 0 else []
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_clients_that_know_one_broker_find_what_all_hold(desks: StaticDesks, name: str) -> None:
+def test_clients_that_know_one_broker_find_what_all_hold(desks: StaticBrokers, name: str) -> None:
     """The newest first, and no more than they asked for."""
     assert by_key_at(desks, name, version=399) == [b"c", b"b", b"a"]
     assert by_key_at(desks, name, version=399, maxNum=2) == [b"c", b"b"]
@@ -298,15 +298,15 @@ def test_clients_that_know_one_broker_find_what_all_hold(desks: StaticDesks, nam
     assert by_key_at(desks, name, version=399, key="nobody") == []
 
 
-def test_clients_that_read_mappings_find_what_one_broker_holds(desks: StaticDesks) -> None:
+def test_clients_that_read_mappings_find_what_one_broker_holds(desks: StaticBrokers) -> None:
     """They ask every broker: what all hold would come to them several times."""
     assert by_key_at(desks, "b") == [b"b"]
     assert by_key_at(desks, "b", version=399, **{"hf.mapping": "1"}) == [b"b"]
 
 
-def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticDesks) -> None:
+def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticBrokers) -> None:
     """What the others hold is found."""
-    desks.go_down("b")
+    desks.disconnect("b")
 
     assert by_key_at(desks, "a", version=399) == [b"c", b"a"]
 
@@ -314,9 +314,9 @@ def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticDesks) -
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
 def test_messages_of_a_batch_are_found_by_their_keys(codec: Codec | None) -> None:
     """Those that have the key, each alone, in its own place; by the id of the batch, all of them."""
-    desk = a_desk()
-    put_batch(desk, items(0, 10, size=100), codec=codec)
-    put_batch(desk, items(10, 3))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 10, size=100), codec=codec)
+    put_batch(desk, make_items(10, 3))
     put_record(desk, b"single", b"KEYS\x01k7 other\x02UNIQ_KEY\x01U99\x02")
 
     seventh, all_of_one = by_key(desk, "k7"), by_key(desk, "BU10", _UNIQUE_KEY_QUERY="true")
@@ -324,27 +324,27 @@ def test_messages_of_a_batch_are_found_by_their_keys(codec: Codec | None) -> Non
     found = [(record.offset, bytes(record.body)[-3:], record.sys_flag) for record in decode_records(seventh.body)]
     assert found == [(13, b"gle", 0), (7, b"007", 0)]
     assert bodies(all_of_one) == [b"010", b"011", b"012"]
-    assert desk.rooms.opened.opened[Reason.QUERY] == 2
-    assert desk.rooms.opened.inflated[Reason.QUERY] == (codec is not None)
+    assert desk.components.batch_cache.unpacked[UnpackReason.QUERY] == 2
+    assert desk.components.batch_cache.inflated[UnpackReason.QUERY] == (codec is not None)
 
 
 def test_a_batch_that_says_keys_which_its_messages_do_not_have_is_not_shown() -> None:
     """And one that cannot be opened is nobody's answer; the others are."""
-    desk = a_desk()
+    desk = a_batch_harness()
     put_record(desk, b"nonsense", b"KEYS\x01k1\x02INNER_NUM\x012\x02", INNER_BATCH)
-    put_batch(desk, items(0, 3))
+    put_batch(desk, make_items(0, 3))
 
     assert bodies(by_key(desk, "k1")) == [b"001"]
 
 
 def test_a_batch_is_shown_by_its_position() -> None:
     """Message by message, or as it is to those who open it."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 3), codec=Codec.LZ4)
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 3), codec=Codec.LZ4)
     unreadable = put_record(desk, b"nonsense", b"INNER_NUM\x012\x02", INNER_BATCH)
 
     split, whole, refused = (
-        desk.ask(a_request(RequestCode.VIEW_MESSAGE_BY_ID, **fields))[0]
+        desk.call(a_request(RequestCode.VIEW_MESSAGE_BY_ID, **fields))[0]
         for fields in (
             {"offset": position},
             {"offset": position, "opensBatches": "true"},
@@ -360,14 +360,14 @@ def test_a_batch_is_shown_by_its_position() -> None:
 
 def test_messages_of_batches_of_a_static_topic_are_shown_with_logical_numbers() -> None:
     """As every reader of the topic knows them."""
-    desks = StaticDesks("a", "b")
-    for desk in desks.desks.values():
+    desks = StaticBrokers("a", "b")
+    for desk in desks.brokers.values():
         desk.store.set_batched(static_desks.TOPIC)
     desks.create("b", "a")
-    put_batch(desks["b"], items(0, 3))
+    put_batch(desks["b"], make_items(0, 3))
     desks.move(0, "a")
     leader = desks.queue().leader
-    put_batch(desks["a"], items(3, 3), queue=leader.queue_id)
+    put_batch(desks["a"], make_items(3, 3), queue=leader.queue_id)
 
     (answer,) = decode_records(by_key(desks["a"], "k4").body)
 

@@ -3,7 +3,7 @@
 import msgspec
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping as wire
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -11,13 +11,13 @@ from holdfast.wire.frames.command import Command
 
 def tell(cluster: MovingCluster, broker: str, *queues: LogicalQueue, total: int) -> None:
     """Tell a broker of more queues, as a growth or a repair does."""
-    record = cluster.rooms[broker].mappings.find(TOPIC)
+    record = cluster.components[broker].mappings.find(TOPIC)
     assert record is not None
-    told = msgspec.structs.replace(record.put(*queues), total=total, epoch=record.epoch + 1_000)
+    told = msgspec.structs.replace(record.with_queues(*queues), total=total, epoch=record.epoch + 1_000)
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     body = wire.encode(wire.to_detail(told))
-    answer = cluster.ask_command(
+    answer = cluster.call_command(
         broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
     )
     assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -27,9 +27,9 @@ def test_whoever_returns_with_a_home_that_was_given_to_another_is_fenced() -> No
     """A growth reached only the broker that died; the repair opened its queue elsewhere. No offset is used twice."""
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a", 1: "b"})
-    tell(cluster, "b", first_home(2, "b", 1), total=3)
+    tell(cluster, "b", new_logical_queue(2, "b", 1), total=3)
     cluster.brokers["b"].kill()
-    home = msgspec.structs.replace(first_home(2, "a", 1).leader, generation=1, first=FORCED_GAP)
+    home = msgspec.structs.replace(new_logical_queue(2, "a", 1).leader, generation=1, first=FORCED_GAP)
 
     tell(cluster, "a", LogicalQueue(2, (home,)), total=3)
     cluster.brokers["b"].start()
@@ -43,14 +43,16 @@ def test_whoever_returns_with_a_home_that_was_given_to_another_is_fenced() -> No
 def test_a_tool_cannot_record_a_topic_of_another_cluster() -> None:
     """The broker says where the topic is fixed."""
     cluster = MovingCluster("a", clusters={"a": "east"})
-    record = TopicMapping(topic=TOPIC, broker="a", scope="west", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+    record = TopicMapping(
+        topic=TOPIC, broker="a", scope="west", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)}
+    )
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
 
     body = wire.encode(wire.to_detail(record))
     told = Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
-    answer = cluster.ask_command("a", told)
+    answer = cluster.call_command("a", told)
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "T is fixed in west, and a belongs to cluster east" in (answer.remark or "")
-    assert cluster.rooms["a"].mappings.find(TOPIC) is None
+    assert cluster.components["a"].mappings.find(TOPIC) is None

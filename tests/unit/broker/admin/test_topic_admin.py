@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerHarness, a_send
 
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json
@@ -9,8 +9,8 @@ from holdfast.wire.frames.command import Command
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    return BrokerDesk()
+def desk() -> BrokerHarness:
+    return BrokerHarness()
 
 
 def a_creation(topic: str = "T", **fields: object) -> Command:
@@ -28,13 +28,13 @@ def a_creation(topic: str = "T", **fields: object) -> Command:
     return a_request(RequestCode.UPDATE_AND_CREATE_TOPIC, **(asked | fields))
 
 
-def test_a_topic_is_created_as_asked(desk: BrokerDesk) -> None:
+def test_a_topic_is_created_as_asked(desk: BrokerHarness) -> None:
     """And changed by asking again."""
-    (made,) = desk.ask(a_creation(order="true", attributes="+message.type=FIFO"))
-    (changed,) = desk.ask(a_creation(perm=4, attributes="+reserve.time=3,-message.type"))
+    (made,) = desk.call(a_creation(order="true", attributes="+message.type=FIFO"))
+    (changed,) = desk.call(a_creation(perm=4, attributes="+reserve.time=3,-message.type"))
 
     assert (made.code, changed.code) == (0, 0)
-    assert desk.rooms.topics.find("T") == TopicConfig(
+    assert desk.components.topics.find("T") == TopicConfig(
         name="T", read_queues=4, write_queues=3, permission=4, attributes={"reserve.time": "3"}
     )
 
@@ -51,16 +51,16 @@ def test_a_topic_is_created_as_asked(desk: BrokerDesk) -> None:
         ({"readQueueNums": "many"}, "readQueueNums"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(desk: BrokerDesk, fields: dict[str, object], part: str) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(desk: BrokerHarness, fields: dict[str, object], part: str) -> None:
     """Nothing is created then."""
-    (answer,) = desk.ask(a_creation(**fields))
+    (answer,) = desk.call(a_creation(**fields))
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert part in (answer.remark or "")
-    assert desk.rooms.topics.find("T") is None
+    assert desk.components.topics.find("T") is None
 
 
-def test_a_topic_is_indexed_by_batch_if_it_is_made_so(desk: BrokerDesk) -> None:
+def test_a_topic_is_indexed_by_batch_if_it_is_made_so(desk: BrokerHarness) -> None:
     """The file says so before the store does, and a start reads it there."""
     said: list[bytes] = []
     set_batched = desk.store.set_batched
@@ -71,21 +71,21 @@ def test_a_topic_is_indexed_by_batch_if_it_is_made_so(desk: BrokerDesk) -> None:
         set_batched(topic)
 
     desk.store.set_batched = look  # type: ignore[method-assign]
-    (made,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+    (made,) = desk.call(a_creation(attributes="+queue.type=BatchCQ"))
 
     assert made.code == 0
     assert b"BatchCQ" in said[0]
     assert desk.store.queue("T", 0).is_batched
-    assert BrokerDesk(disk=desk.disk).store.queue("T", 0).is_batched
+    assert BrokerHarness(disk=desk.disk).store.queue("T", 0).is_batched
 
 
 @pytest.mark.parametrize(("made", "asked", "to"), [("BatchCQ", "SimpleCQ", "simple"), ("SimpleCQ", "BatchCQ", "batch")])
-def test_how_a_topic_is_indexed_does_not_change(desk: BrokerDesk, made: str, asked: str, to: str) -> None:
+def test_how_a_topic_is_indexed_does_not_change(desk: BrokerHarness, made: str, asked: str, to: str) -> None:
     """Neither by saying so nor by leaving it out of a list; everything else does."""
-    desk.ask(a_creation(attributes=f"+queue.type={made}"))
-    before = desk.rooms.topics.find("T")
+    desk.call(a_creation(attributes=f"+queue.type={made}"))
+    before = desk.components.topics.find("T")
 
-    answers = desk.ask(
+    answers = desk.call(
         a_creation(attributes=f"+queue.type={asked}"),
         a_request(
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -95,58 +95,58 @@ def test_how_a_topic_is_indexed_does_not_change(desk: BrokerDesk, made: str, ask
 
     assert {answer.code for answer in answers} == {ResponseCode.INVALID_PARAMETER}
     assert all(f"holdfast index convert T --to {to}" in (answer.remark or "") for answer in answers)
-    assert desk.rooms.topics.find("T") == before
-    (changed,) = desk.ask(a_creation(perm=4))
-    (listed,) = desk.ask(
+    assert desk.components.topics.find("T") == before
+    (changed,) = desk.call(a_creation(perm=4))
+    (listed,) = desk.call(
         a_request(
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
             java_json.encode({"topicConfigList": [{"topicName": "T", "attributes": {"+a": "1"}}]}),
         )
     )
     assert (changed.code, listed.code) == (0, 0)
-    config = desk.rooms.topics.find("T")
+    config = desk.components.topics.find("T")
     assert config is not None
     assert config.attributes == {"queue.type": made, "a": "1"}
 
 
-def test_a_batch_index_cannot_be_taken_off_a_topic(desk: BrokerDesk) -> None:
+def test_a_batch_index_cannot_be_taken_off_a_topic(desk: BrokerHarness) -> None:
     """Removing the attribute would be a change, too."""
-    desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+    desk.call(a_creation(attributes="+queue.type=BatchCQ"))
 
-    (answer,) = desk.ask(a_creation(attributes="-queue.type"))
+    (answer,) = desk.call(a_creation(attributes="-queue.type"))
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-def test_a_topic_that_was_deleted_comes_back_with_any_index(desk: BrokerDesk) -> None:
+def test_a_topic_that_was_deleted_comes_back_with_any_index(desk: BrokerHarness) -> None:
     """Nothing is left of it, in memory or on disk."""
     for kind in ("BatchCQ", "SimpleCQ", "BatchCQ"):
-        desk.ask(a_creation(attributes=f"+queue.type={kind}"))
-        desk.ask(a_send())
+        desk.call(a_creation(attributes=f"+queue.type={kind}"))
+        desk.call(a_send())
         assert desk.store.queue("T", 0).is_batched == (kind == "BatchCQ")
         assert desk.store.queue("T", 0).offset_max == 1
 
-        desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+        desk.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
 
-    assert BrokerDesk(disk=desk.disk).store.find_kind("T") is None
+    assert BrokerHarness(disk=desk.disk).store.is_batched("T") is None
 
 
-def test_queues_that_an_earlier_topic_left_are_not_taken_for_others(desk: BrokerDesk) -> None:
+def test_queues_that_an_earlier_topic_left_are_not_taken_for_others(desk: BrokerHarness) -> None:
     """It says what is in the way."""
     desk.store.queue("T", 0)
 
-    (refused,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
-    desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
-    (made,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+    (refused,) = desk.call(a_creation(attributes="+queue.type=BatchCQ"))
+    desk.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+    (made,) = desk.call(a_creation(attributes="+queue.type=BatchCQ"))
 
     assert (refused.code, made.code) == (ResponseCode.INVALID_PARAMETER, 0)
     assert "delete it first" in (refused.remark or "")
 
 
-def test_a_crash_amid_a_deletion_leaves_no_index_of_unknown_kind(desk: BrokerDesk) -> None:
+def test_a_crash_amid_a_deletion_leaves_no_index_of_unknown_kind(desk: BrokerHarness) -> None:
     """The queues go before the topic does."""
-    desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
-    desk.ask(a_send())
+    desk.call(a_creation(attributes="+queue.type=BatchCQ"))
+    desk.call(a_send())
     desk.store.queue("T", 0).flush()
     gone: list[list[str]] = []
 
@@ -155,55 +155,55 @@ def test_a_crash_amid_a_deletion_leaves_no_index_of_unknown_kind(desk: BrokerDes
             gone.append(desk.disk.list("batchconsumequeue/T"))
 
     desk.disk.before = look
-    desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+    desk.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
 
     assert gone == [[]]
 
 
-def test_several_topics_are_created_at_once(desk: BrokerDesk) -> None:
+def test_several_topics_are_created_at_once(desk: BrokerHarness) -> None:
     """All of them, or none when one cannot be."""
     good = {"topicConfigList": [{"topicName": "T1"}, {"topicName": "T2", "readQueueNums": 2}]}
     bad = {"topicConfigList": [{"topicName": "T3"}, {"topicName": "a b"}]}
 
-    (made,) = desk.ask(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(good)))
-    (refused,) = desk.ask(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(bad)))
+    (made,) = desk.call(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(good)))
+    (refused,) = desk.call(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(bad)))
 
     assert (made.code, refused.code) == (0, ResponseCode.INVALID_PARAMETER)
-    assert desk.rooms.topics.find("T2") == TopicConfig(name="T2", read_queues=2)
-    assert desk.rooms.topics.find("T3") is None
+    assert desk.components.topics.find("T2") == TopicConfig(name="T2", read_queues=2)
+    assert desk.components.topics.find("T3") is None
 
 
-def test_a_deleted_topic_leaves_nothing_behind(desk: BrokerDesk) -> None:
+def test_a_deleted_topic_leaves_nothing_behind(desk: BrokerHarness) -> None:
     """Made again, it is empty and its groups begin anew. Deleting twice is fine."""
     desk.make_topic("T")
-    desk.ask(a_send())
-    desk.rooms.offsets.commit("g", "T", 0, 1)
+    desk.call(a_send())
+    desk.components.offsets.commit("g", "T", 0, 1)
 
-    answers = desk.ask(*[a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")] * 2)
+    answers = desk.call(*[a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")] * 2)
     desk.make_topic("T")
 
     assert [answer.code for answer in answers] == [0, 0]
     queue = desk.store.find_queue("T", 0)
     assert queue is None or queue.offset_max == 0
-    assert desk.rooms.offsets.find("g", "T", 0) is None
-    (sent,) = desk.ask(a_send())
+    assert desk.components.offsets.find("g", "T", 0) is None
+    (sent,) = desk.call(a_send())
     assert sent.fields["queueOffset"] == "0"
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "", "TRANS_CHECK_MAX_TIME_TOPIC"])
-def test_what_the_broker_needs_cannot_be_deleted(desk: BrokerDesk, topic: str) -> None:
+def test_what_the_broker_needs_cannot_be_deleted(desk: BrokerHarness, topic: str) -> None:
     """Nor can nothing."""
-    (answer,) = desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+    (answer,) = desk.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-def test_a_topic_is_described(desk: BrokerDesk) -> None:
+def test_a_topic_is_described(desk: BrokerHarness) -> None:
     """In upstream's names; an unknown one with upstream's words."""
     desk.make_topic("T", queues=2)
 
-    (known,) = desk.ask(a_request(RequestCode.GET_TOPIC_CONFIG, topic="T", lo="true"))
-    (unknown,) = desk.ask(a_request(RequestCode.GET_TOPIC_CONFIG, topic="NoSuch", lo="true"))
+    (known,) = desk.call(a_request(RequestCode.GET_TOPIC_CONFIG, topic="T", lo="true"))
+    (unknown,) = desk.call(a_request(RequestCode.GET_TOPIC_CONFIG, topic="NoSuch", lo="true"))
 
     assert java_json.loads(known.body) == {
         "attributes": {},
@@ -218,14 +218,14 @@ def test_a_topic_is_described(desk: BrokerDesk) -> None:
     assert (unknown.code, unknown.remark) == (ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: NoSuch")
 
 
-def test_all_topics_come_whole_or_in_pages(desk: BrokerDesk) -> None:
+def test_all_topics_come_whole_or_in_pages(desk: BrokerHarness) -> None:
     """Old callers want everything; pages put together are the whole."""
-    (whole,) = desk.ask(a_request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    (whole,) = desk.call(a_request(RequestCode.GET_ALL_TOPIC_CONFIG))
     names = set(java_json.loads(whole.body)["topicConfigTable"])
     paged: set[str] = set()
     for start in range(0, len(names), 5):
         page = a_request(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=start, maxTopicNum=5, dataVersion="")
-        (answer,) = desk.ask(page)
+        (answer,) = desk.call(page)
         assert answer.fields["totalTopicNum"] == str(len(names))
         paged |= set(java_json.loads(answer.body)["topicConfigTable"])
 
@@ -233,13 +233,13 @@ def test_all_topics_come_whole_or_in_pages(desk: BrokerDesk) -> None:
     assert paged == names
 
 
-def test_the_ends_of_every_queue_are_told(desk: BrokerDesk) -> None:
+def test_the_ends_of_every_queue_are_told(desk: BrokerHarness) -> None:
     """Also of those without messages; keys are objects, the only form that every Java client reads."""
     desk.make_topic("T", queues=2)
-    desk.ask(a_send(), a_send())
+    desk.call(a_send(), a_send())
 
-    (answer,) = desk.ask(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="T"))
-    (unknown,) = desk.ask(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="none"))
+    (answer,) = desk.call(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="T"))
+    (unknown,) = desk.call(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="none"))
 
     assert b'{"topic":"T","brokerName":"broker-a","queueId":0}:{' in answer.body
     table = java_json.loads(answer.body)["offsetTable"]
@@ -250,22 +250,22 @@ def test_the_ends_of_every_queue_are_told(desk: BrokerDesk) -> None:
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_the_brokers_own_topics_are_listed(desk: BrokerDesk) -> None:
+def test_the_brokers_own_topics_are_listed(desk: BrokerHarness) -> None:
     """Tools leave them out of what they show."""
-    (answer,) = desk.ask(a_request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    (answer,) = desk.call(a_request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
 
     names = java_json.loads(answer.body)["topicList"]
     assert {"SCHEDULE_TOPIC_XXXX", "TBW102", "TRANS_CHECK_MAX_TIME_TOPIC"} <= set(names)
 
 
-def test_queues_of_topics_that_are_gone_can_be_cleaned_up(desk: BrokerDesk) -> None:
+def test_queues_of_topics_that_are_gone_can_be_cleaned_up(desk: BrokerHarness) -> None:
     """Those of living topics stay."""
     desk.make_topic("T")
     desk.make_topic("gone")
-    desk.ask(a_send(), a_send("gone"))
-    desk.rooms.topics.delete("gone", desk.now_ms)
+    desk.call(a_send(), a_send("gone"))
+    desk.components.topics.delete("gone", desk.now_ms)
 
-    (answer,) = desk.ask(a_request(RequestCode.CLEAN_UNUSED_TOPIC))
+    (answer,) = desk.call(a_request(RequestCode.CLEAN_UNUSED_TOPIC))
 
     assert answer.code == 0
     assert {queue.topic for queue in desk.store.list_queues() if queue.offset_max} == {"T"}

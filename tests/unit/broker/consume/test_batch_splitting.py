@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.broker_desk import BrokerDesk, a_pull
-from tests.support.inner_batches import JAVA_4, JAVA_5, a_desk, items, put_batch, put_record
+from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.inner_batches import JAVA_4, JAVA_5, a_batch_harness, make_items, put_batch, put_record
 
-from holdfast.broker.messages.batch_cache import Reason
+from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.batch import encode_items
@@ -21,10 +21,10 @@ OURS = ("PYTHON", 479)
 CODECS = [None, *Codec]
 
 
-def pull(desk: BrokerDesk, offset: int, who: tuple[str, int] = JAVA_4, **fields: str) -> Command:
+def pull(desk: BrokerHarness, offset: int, who: tuple[str, int] = JAVA_4, **fields: str) -> Command:
     command = a_pull(offset=offset, **fields)
     command.language, command.version = who
-    (answer,) = desk.ask(command)
+    (answer,) = desk.call(command)
     return answer
 
 
@@ -40,11 +40,11 @@ def numbered(start: int, end: int) -> list[tuple[int, bytes]]:
     return [(number, b"%03d" % number) for number in range(start, end)]
 
 
-def reopened(desk: BrokerDesk) -> BrokerDesk:
+def reopened(desk: BrokerHarness) -> BrokerHarness:
     """Return another broker on the same disk, with nothing in memory."""
-    desk.rooms.topics.keep()
+    desk.components.topics.save()
     desk.store.close(desk.now_ms)
-    return BrokerDesk(disk=desk.disk)
+    return BrokerHarness(disk=desk.disk)
 
 
 def following(answer: Command) -> int:
@@ -54,15 +54,15 @@ def following(answer: Command) -> int:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_reader_that_knows_no_batches_gets_single_messages(codec: Codec | None) -> None:
     """From the offset it asked for on, with what each was sent with; the rest is its batch's."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 10, tags=("a", "b"), size=100), codec=codec)
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 10, tags=("a", "b"), size=100), codec=codec)
 
     answer = pull(desk, 4)
 
     got = records(answer)
     assert [record.offset for record in got] == [4, 5, 6, 7, 8, 9]
     assert [bytes(record.body) for record in got] == [b"%0100d" % number for number in range(4, 10)]
-    assert [record.properties for record in got] == [item.properties for item in items(4, 6, tags=("a", "b"))]
+    assert [record.properties for record in got] == [item.properties for item in make_items(4, 6, tags=("a", "b"))]
     assert [record.flag for record in got] == [4, 5, 6, 0, 1, 2]
     assert {record.position for record in got} == {position}
     assert {(record.topic, record.queue_id, record.sys_flag, record.reconsume_times) for record in got} == {
@@ -70,7 +70,7 @@ def test_a_reader_that_knows_no_batches_gets_single_messages(codec: Codec | None
     }
     assert {(record.born_ms, record.store_ms) for record in got} == {(desk.now_ms - 1, desk.now_ms)}
     assert (answer.code, following(answer)) == (ResponseCode.SUCCESS, 10)
-    assert desk.rooms.opened.inflated[Reason.SPLIT] == (codec is not None)
+    assert desk.components.batch_cache.inflated[UnpackReason.SPLIT] == (codec is not None)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_reader_that_knows_no_batches_gets_single_messages(codec: Codec | None
 )
 def test_a_reader_that_opens_batches_gets_them_as_they_are_stored(who: tuple[str, int], opens: str | None) -> None:
     """And nothing is opened here."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 10), codec=Codec.ZSTD)
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 10), codec=Codec.ZSTD)
     put_record(desk, b"single", b"UNIQ_KEY\x01u\x02")
     said = {} if opens is None else {"opensBatches": opens}
 
@@ -88,7 +88,7 @@ def test_a_reader_that_opens_batches_gets_them_as_they_are_stored(who: tuple[str
     whole, single = records(answer)
     assert (whole.position, is_inner_batch(whole.sys_flag), following(answer)) == (position, True, 11)
     assert bytes(single.body) == b"single"
-    assert set(desk.rooms.opened.opened.values()) == {0}
+    assert set(desk.components.batch_cache.unpacked.values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -96,44 +96,44 @@ def test_a_reader_that_opens_batches_gets_them_as_they_are_stored(who: tuple[str
 )
 def test_a_high_version_of_another_client_proves_nothing(who: tuple[str, int], opens: str | None) -> None:
     """Who does not say that it opens batches, and is no Java client that does, gets single messages."""
-    desk = a_desk()
-    put_batch(desk, items(0, 3))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 3))
 
     assert found(pull(desk, 0, who, **({} if opens is None else {"opensBatches": opens}))) == numbered(0, 3)
 
 
 def test_our_reader_gets_the_whole_batch_also_from_its_middle() -> None:
     """It leaves out by itself what it did not ask for."""
-    desk = a_desk()
-    put_batch(desk, items(0, 10), codec=Codec.LZ4)
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 10), codec=Codec.LZ4)
 
     answer = pull(desk, 7, OURS, opensBatches="true")
 
     (whole,) = records(answer)
     assert (whole.offset, following(answer)) == (0, 10)
-    assert desk.rooms.opened.opened[Reason.SPLIT] == 0
+    assert desk.components.batch_cache.unpacked[UnpackReason.SPLIT] == 0
 
 
 def test_java_5_gets_the_rest_of_a_batch_as_single_messages_and_then_whole_ones() -> None:
     """It would deliver everything that a batch holds; the number that it asks for is of no use to it there either."""
-    desk = a_desk()
-    put_batch(desk, items(0, 100), codec=Codec.ZSTD)
-    put_batch(desk, items(100, 3), codec=Codec.ZSTD)
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 100), codec=Codec.ZSTD)
+    put_batch(desk, make_items(100, 3), codec=Codec.ZSTD)
 
     rest = pull(desk, 7, JAVA_5)
     behind = pull(desk, following(rest), JAVA_5)
 
     assert found(rest) == numbered(7, 100)
     assert [is_inner_batch(record.sys_flag) for record in records(behind)] == [True]
-    assert desk.rooms.opened.inflated[Reason.SPLIT] == 1
+    assert desk.components.batch_cache.inflated[UnpackReason.SPLIT] == 1
 
 
 def test_the_number_of_messages_is_limited_also_within_a_batch() -> None:
     """The next pull goes on in its middle; what was opened once is kept for it."""
-    desk = a_desk()
+    desk = a_batch_harness()
     put_record(desk, b"000", b"")
-    put_batch(desk, items(1, 8), codec=Codec.ZLIB)
-    put_batch(desk, items(9, 8), codec=Codec.ZLIB)
+    put_batch(desk, make_items(1, 8), codec=Codec.ZLIB)
+    put_batch(desk, make_items(9, 8), codec=Codec.ZLIB)
     got, offset = [], 0
 
     while offset < 17:
@@ -143,13 +143,13 @@ def test_the_number_of_messages_is_limited_also_within_a_batch() -> None:
         offset = following(answer)
 
     assert got == numbered(0, 17)
-    assert desk.rooms.opened.inflated[Reason.SPLIT] == 2
+    assert desk.components.batch_cache.inflated[UnpackReason.SPLIT] == 2
 
 
 def test_the_size_is_limited_but_never_to_nothing() -> None:
     """By what leaves, not by what the batch has."""
-    desk = a_desk()
-    put_batch(desk, items(0, 20, size=1000))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 20, size=1000))
 
     few, one = pull(desk, 3, maxMsgBytes="5000"), pull(desk, 3, maxMsgBytes="10")
 
@@ -161,13 +161,13 @@ def test_the_size_is_limited_but_never_to_nothing() -> None:
 
 def test_tags_are_looked_for_within_batches() -> None:
     """Of a batch whose messages have several tags, and of one that is of a single message; by the hash, as ever."""
-    desk = a_desk()
-    put_batch(desk, items(0, 6, tags=("a", "b", None)))
-    put_batch(desk, items(6, 1, tags=(None,)))
-    put_batch(desk, items(7, 1, tags=("a",)))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 6, tags=("a", "b", None)))
+    put_batch(desk, make_items(6, 1, tags=(None,)))
+    put_batch(desk, make_items(7, 1, tags=("a",)))
     put_record(desk, b"008", b"TAGS\x01b\x02")
     put_record(desk, b"009", b"TAGS\x01a\x02")
-    put_batch(desk, items(10, 3, tags=("b",)))
+    put_batch(desk, make_items(10, 3, tags=("b",)))
 
     answer = pull(desk, 1, subscription="a || c")
 
@@ -177,8 +177,8 @@ def test_tags_are_looked_for_within_batches() -> None:
 
 def test_a_limit_among_tagged_messages_goes_on_at_the_next_one() -> None:
     """Not behind the batch, and not at what was looked at already."""
-    desk = a_desk()
-    put_batch(desk, items(0, 12, tags=("a", "b", "c")))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 12, tags=("a", "b", "c")))
 
     first = pull(desk, 0, subscription="b", maxMsgNums="2")
     second = pull(desk, following(first), subscription="b", maxMsgNums="2")
@@ -189,8 +189,8 @@ def test_a_limit_among_tagged_messages_goes_on_at_the_next_one() -> None:
 
 def test_a_batch_without_the_tag_is_passed() -> None:
     """The reader is told how far it need not look again."""
-    desk = a_desk()
-    put_batch(desk, items(0, 6, tags=("a", "b")))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 6, tags=("a", "b")))
 
     answer = pull(desk, 2, subscription="z")
 
@@ -199,14 +199,14 @@ def test_a_batch_without_the_tag_is_passed() -> None:
 
 def test_a_pull_that_waits_is_woken_by_a_batch() -> None:
     """And gets its messages one by one."""
-    desk = a_desk()
+    desk = a_batch_harness()
     desk.connect(2)
     command = a_pull(sysFlag="6")
 
-    assert desk.ask(command, channel=2) == []
-    position = put_batch(desk, items(0, 3))
-    desk.rooms.pulls.wake_queue("T", 0)
-    desk.ask(a_pull(queue=1))
+    assert desk.call(command, channel=2) == []
+    position = put_batch(desk, make_items(0, 3))
+    desk.components.pull_handler.wake_queue("T", 0)
+    desk.call(a_pull(queue=1))
 
     (answer,) = desk.answers[2]
     assert found(answer) == numbered(0, 3)
@@ -216,9 +216,9 @@ def test_a_pull_that_waits_is_woken_by_a_batch() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_that_lie_cold_on_disk_are_split_too(codec: Codec | None) -> None:
     """Index entries and records are read elsewhere."""
-    desk = a_desk()
+    desk = a_batch_harness()
     for start in range(0, 50, 10):
-        put_batch(desk, items(start, 10), codec=codec)
+        put_batch(desk, make_items(start, 10), codec=codec)
     desk = reopened(desk)
 
     answer = pull(desk, 13)
@@ -229,10 +229,10 @@ def test_batches_that_lie_cold_on_disk_are_split_too(codec: Codec | None) -> Non
 
 def test_a_damaged_batch_is_passed() -> None:
     """As a damaged single message is; what is told about it is in the log."""
-    desk = a_desk()
-    put_batch(desk, items(0, 3))
-    damaged = put_batch(desk, items(3, 3))
-    put_batch(desk, items(6, 3))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 3))
+    damaged = put_batch(desk, make_items(3, 3))
+    put_batch(desk, make_items(6, 3))
     desk = reopened(desk)
     desk.disk.open("commitlog/00000000000000000000").write(damaged + 120, [b"\xff\xff\xff"])
 
@@ -251,13 +251,13 @@ def test_an_index_that_says_something_else_than_the_record_is_not_believed(
     at: int, value: bytes, *, is_cold: bool
 ) -> None:
     """Two messages of one offset would be worse than none, and a reader that is refused would ask for ever."""
-    desk = a_desk()
-    put_batch(desk, items(0, 3))
-    put_batch(desk, items(3, 3))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 3))
+    put_batch(desk, make_items(3, 3))
     desk = reopened(desk)
     if not is_cold:
         pull(desk, 0)
-        desk.rooms.opened._kept.clear()
+        desk.components.batch_cache._cached.clear()
     desk.disk.open("batchconsumequeue/T/0/00000000000000000000").write(at, [value])
 
     assert found(pull(desk, 0)) == numbered(3, 6)
@@ -287,19 +287,19 @@ LIES = {
 def test_a_batch_that_lies_stands_for_no_message(name: str) -> None:
     """The reader gets on behind it and loses nothing else; it is counted, and not tried again and again."""
     body, codec, count = LIES[name]
-    desk = a_desk()
-    put_batch(desk, items(0, 3))
+    desk = a_batch_harness()
+    put_batch(desk, make_items(0, 3))
     said = b"" if count is None else b"INNER_NUM\x01%d\x02" % count
     put_record(desk, body, b"UNIQ_KEY\x01u\x02" + said, INNER_BATCH | codec)
     lost = count or 1
-    put_batch(desk, items(3 + lost, 2))
+    put_batch(desk, make_items(3 + lost, 2))
 
     both, behind, alone = pull(desk, 0), pull(desk, 3), pull(desk, 3, maxMsgNums="1")
 
     assert found(both) == [*numbered(0, 3), *numbered(3 + lost, 5 + lost)]
     assert found(behind) == numbered(3 + lost, 5 + lost)
     assert following(alone) > 3
-    assert desk.rooms.opened.unreadable[Reason.SPLIT] == 1
+    assert desk.components.batch_cache.unreadable[UnpackReason.SPLIT] == 1
 
 
 class Plan(msgspec.Struct):
@@ -324,9 +324,9 @@ class Plan(msgspec.Struct):
 )
 def test_whoever_reads_piece_by_piece_reads_everything_once(plan: Plan) -> None:
     """From wherever it begins, whatever it asks for, as if there had never been a batch."""
-    desk, sent = a_desk(), []
+    desk, sent = a_batch_harness(), []
     for count in plan.counts:
-        batch = items(len(sent), count or 1, tags=("a", "b", None))
+        batch = make_items(len(sent), count or 1, tags=("a", "b", None))
         if count:
             put_batch(desk, batch, codec=CODECS[len(sent) % 4])
         else:

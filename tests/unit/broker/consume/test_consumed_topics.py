@@ -1,13 +1,13 @@
 """Which groups consume what at other brokers."""
 
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.consume.consumed_topics import BROKERS_MAX, LIFE_MS, REPEAT_MS, ROUND_MS
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import Consumed, encode_body
+from holdfast.wire.requests.moves import ConsumedTopicList, encode_body
 
 GROUP = "consumers"
 
@@ -15,20 +15,21 @@ GROUP = "consumers"
 def a_cluster(**clusters: str) -> MovingCluster:
     """Two brokers that host a normal topic, which a group consumes at a; and more, each of another cluster."""
     cluster = MovingCluster("a", "b", *clusters, clusters=clusters)
-    for rooms in cluster.rooms.values():
+    for rooms in cluster.components.values():
         rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1), cluster.world.now_ms)
-    cluster.rooms["a"].offsets.commit(GROUP, TOPIC, 0, 0)
+    cluster.components["a"].offsets.commit(GROUP, TOPIC, 0, 0)
     cluster.run(ROUND_MS + 2_000)
     return cluster
 
 
 def heard(cluster: MovingCluster, name: str) -> list[tuple[str, str]]:
-    return list(cluster.rooms[name].consumed.pairs())
+    return list(cluster.components[name].consumed_topics.pairs())
 
 
 def a_report(broker: str, *topics: str) -> Command:
     return Command(
-        code=RequestCode.SHARE_CONSUMED, body=encode_body(Consumed(broker=broker, groups={GROUP: [*topics]}))
+        code=RequestCode.SHARE_CONSUMED_TOPICS,
+        body=encode_body(ConsumedTopicList(broker=broker, groups={GROUP: [*topics]})),
     )
 
 
@@ -37,7 +38,7 @@ def test_brokers_of_the_cluster_hear_of_every_change():
     cluster = a_cluster(elsewhere="other")
     assert [heard(cluster, name) for name in ("a", "b", "elsewhere")] == [[], [(TOPIC, GROUP)], []]
 
-    cluster.rooms["a"].offsets.forget_group(GROUP)
+    cluster.components["a"].offsets.forget_group(GROUP)
     cluster.run(ROUND_MS + 2_000)
 
     assert heard(cluster, "b") == []
@@ -54,7 +55,7 @@ def test_a_broker_that_restarted_hears_it_with_the_next_repetition():
     cluster.run(REPEAT_MS + ROUND_MS)
 
     assert heard(cluster, "b") == [(TOPIC, GROUP)]
-    assert cluster.rooms["b"].groups.find(GROUP) is None
+    assert cluster.components["b"].groups.find(GROUP) is None
 
 
 def test_a_broker_that_stays_silent_is_forgotten():
@@ -69,11 +70,11 @@ def test_a_broker_that_stays_silent_is_forgotten():
 
 def test_topics_that_are_not_hosted_and_too_many_brokers_are_ignored():
     """What comes from the network costs a bounded amount of memory."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     desk.make_topic("T")
 
-    answers = desk.ask(*(a_report(f"b{number}", "T", "missing") for number in range(BROKERS_MAX + 5)))
-    desk.ask(a_report(desk.options.name, "T"))
+    answers = desk.call(*(a_report(f"b{number}", "T", "missing") for number in range(BROKERS_MAX + 5)))
+    desk.call(a_report(desk.options.name, "T"))
 
     assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
-    assert list(desk.rooms.consumed.pairs()) == [("T", GROUP)] * BROKERS_MAX
+    assert list(desk.components.consumed_topics.pairs()) == [("T", GROUP)] * BROKERS_MAX

@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerHarness, a_send
 
 from holdfast.broker.consume.consumer_offsets import NEVER_COMMITTED, TIMER, OffsetTable
 from holdfast.broker.options import BrokerOptions
@@ -14,10 +14,10 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
-    desk.rooms.groups.ensure("g", desk.now_ms)
+    desk.components.groups.ensure("g", desk.now_ms)
     return desk
 
 
@@ -44,40 +44,40 @@ def update(offset: int, group: str = "g", topic: str = "T", queue: int = 0) -> C
     )
 
 
-def test_what_was_committed_is_told(desk: BrokerDesk) -> None:
+def test_what_was_committed_is_told(desk: BrokerHarness) -> None:
     """Queue by queue, and backwards as well: a consumer may choose to see something again."""
-    desk.ask(update(5), update(7, queue=1), update(3))
+    desk.call(update(5), update(7, queue=1), update(3))
 
-    first, second = desk.ask(query(), query(queue=1))
+    first, second = desk.call(query(), query(queue=1))
 
     assert (first.fields["offset"], second.fields["offset"]) == ("3", "7")
 
 
-def test_a_group_that_never_committed_is_told_so(desk: BrokerDesk) -> None:
+def test_a_group_that_never_committed_is_told_so(desk: BrokerHarness) -> None:
     """With upstream's code and words: where it begins is its own choice."""
-    (answer,) = desk.ask(query())
+    (answer,) = desk.call(query())
 
     assert (answer.code, answer.remark) == (ResponseCode.QUERY_NOT_FOUND, NEVER_COMMITTED)
 
 
-def test_a_queue_that_still_has_its_first_message_begins_at_0(desk: BrokerDesk) -> None:
+def test_a_queue_that_still_has_its_first_message_begins_at_0(desk: BrokerHarness) -> None:
     """Upstream's exception: a group that is merely late misses nothing. A client may object."""
-    desk.ask(a_send())
+    desk.call(a_send())
 
-    told, objected = desk.ask(query(), query(setZeroIfNotFound="false"))
+    told, objected = desk.call(query(), query(setZeroIfNotFound="false"))
 
     assert (told.code, told.fields) == (0, {"offset": "0"})
     assert objected.code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_a_negative_offset_is_ignored(desk: BrokerDesk) -> None:
+def test_a_negative_offset_is_ignored(desk: BrokerHarness) -> None:
     """It is a client's word for "nothing yet", and must not undo what was committed."""
-    desk.ask(update(5))
+    desk.call(update(5))
 
-    (ignored,) = desk.ask(update(-1))
+    (ignored,) = desk.call(update(-1))
 
     assert ignored.code == 0
-    assert desk.rooms.offsets.find("g", "T", 0) == 5
+    assert desk.components.offsets.find("g", "T", 0) == 5
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_negative_offset_is_ignored(desk: BrokerDesk) -> None:
         (update(1, group="unknown"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
     ],
 )
-def test_a_commit_for_what_is_not_there_is_refused(desk: BrokerDesk, request_: Command, code: ResponseCode) -> None:
+def test_a_commit_for_what_is_not_there_is_refused(desk: BrokerHarness, request_: Command, code: ResponseCode) -> None:
     """A slip of the keyboard must not create anything."""
-    (answer,) = desk.ask(request_)
+    (answer,) = desk.call(request_)
 
     assert answer.code == code
 
@@ -146,11 +146,11 @@ def test_a_file_of_a_java_broker_is_read_and_what_we_do_not_use_is_kept() -> Non
     assert saved["groupTopicMap"] == {"g": ["T"]}
 
 
-def test_the_whole_table_is_told(desk: BrokerDesk) -> None:
+def test_the_whole_table_is_told(desk: BrokerHarness) -> None:
     """Keys are what upstream's replicas expect."""
-    desk.ask(update(5))
+    desk.call(update(5))
 
-    (answer,) = desk.ask(a_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    (answer,) = desk.call(a_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
 
     assert java_json.loads(answer.body)["offsetTable"] == {"T@g": {"0": 5}}
 
@@ -161,10 +161,10 @@ def test_a_reset_reaches_the_consumer_once() -> None:
     table.reset("g", "T", 0, 7, deliver=True)
     table.reset("g", "T", 1, 7, deliver=True)
 
-    assert table.reset_pending("g", "T", 0, 100) == 7
-    assert table.reset_pending("g", "T", 0, 100) is None
-    assert table.reset_pending("g", "T", 1, 7) is None
-    assert table.reset_pending("g", "T", 1, 8) is None
+    assert table.pop_reset("g", "T", 0, 100) == 7
+    assert table.pop_reset("g", "T", 0, 100) is None
+    assert table.pop_reset("g", "T", 1, 7) is None
+    assert table.pop_reset("g", "T", 1, 8) is None
 
 
 def test_commits_of_the_time_before_a_reset_are_ignored() -> None:
@@ -175,7 +175,7 @@ def test_commits_of_the_time_before_a_reset_are_ignored() -> None:
 
     assert not table.commit("g", "T", 0, 51)
     assert table.find("g", "T", 0) == 7
-    table.reset_pending("g", "T", 0, 51)
+    table.pop_reset("g", "T", 0, 51)
     assert table.commit("g", "T", 0, 8)
     assert table.find("g", "T", 0) == 8
 
@@ -192,10 +192,10 @@ def test_a_reset_waits_also_over_a_restart() -> None:
     is_taken = again.commit("g", "T", 0, 50)
 
     assert not is_taken
-    assert again.reset_pending("g", "T", 1, 50) is None
-    assert again.reset_pending("g", "T", 0, 50) == 7
+    assert again.pop_reset("g", "T", 1, 50) is None
+    assert again.pop_reset("g", "T", 0, 50) == 7
     stop(again, disk)
-    assert a_table(disk).reset_pending("g", "T", 0, 50) is None
+    assert a_table(disk).pop_reset("g", "T", 0, 50) is None
 
 
 def test_a_reset_that_was_told_is_saved_as_such() -> None:
@@ -204,7 +204,7 @@ def test_a_reset_that_was_told_is_saved_as_such() -> None:
     table = a_table(disk)
     table.reset("g", "T", 0, 7, deliver=True)
     stop(table, disk)
-    table.reset_pending("g", "T", 0, 50)
+    table.pop_reset("g", "T", 0, 50)
 
     effects: list[Effect] = []
     table.on_timer(TIMER, NOW_MS, effects)
@@ -220,16 +220,16 @@ def test_a_reset_without_its_offset_is_none() -> None:
 
     table = a_table(disk)
 
-    assert table.reset_pending("g", "T", 0, 50) == 7
-    assert table.reset_pending("g", "T", 1, 50) is None
-    assert table.reset_pending("other", "T", 0, 50) is None
+    assert table.pop_reset("g", "T", 0, 50) == 7
+    assert table.pop_reset("g", "T", 1, 50) is None
+    assert table.pop_reset("other", "T", 0, 50) is None
 
 
-def test_a_waiting_reset_is_told_to_whoever_commits(desk: BrokerDesk) -> None:
+def test_a_waiting_reset_is_told_to_whoever_commits(desk: BrokerHarness) -> None:
     """With upstream's words."""
-    desk.rooms.offsets.reset("g", "T", 0, 7, deliver=True)
+    desk.components.offsets.reset("g", "T", 0, 7, deliver=True)
 
-    (answer,) = desk.ask(update(9))
+    (answer,) = desk.call(update(9))
 
     assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
 
@@ -272,11 +272,11 @@ def test_a_group_can_be_put_where_another_stands() -> None:
 
 def test_offsets_behind_the_end_of_their_queue_are_moved_back_at_the_start() -> None:
     """The log lost its end in a power cut: messages that get these offsets again must be consumed. Each is told."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     desk.make_topic("T")
     for number in range(3):
-        desk.ask(a_send(body=b"%d" % number))
-    table = desk.rooms.offsets
+        desk.call(a_send(body=b"%d" % number))
+    table = desk.components.offsets
     for queue_id, offset in ((0, 5), (1, 2), (2, 0)):
         table.commit("g", "T", queue_id, offset)
     table.commit("whole", "T", 0, 3)
@@ -284,11 +284,11 @@ def test_offsets_behind_the_end_of_their_queue_are_moved_back_at_the_start() -> 
     desk.pass_time(5_000, TIMER)
     desk.store.close(desk.now_ms)
 
-    again = BrokerDesk(disk=desk.disk)
+    again = BrokerHarness(disk=desk.disk)
 
-    assert again.rooms.offsets.queues_of("g", "T") == {0: 3, 1: 0, 2: 0}
-    assert again.rooms.offsets.queues_of("whole", "T") == {0: 3}
-    assert again.rooms.offsets.queues_of("g", "elsewhere") == {0: 9}, "no topic of ours says where that ends"
+    assert again.components.offsets.queues_of("g", "T") == {0: 3, 1: 0, 2: 0}
+    assert again.components.offsets.queues_of("whole", "T") == {0: 3}
+    assert again.components.offsets.queues_of("g", "elsewhere") == {0: 9}, "no topic of ours says where that ends"
     told = [effect.fields for effect in again.effects if isinstance(effect, Log)]
     assert told == [
         {"group": "g", "topic": "T", "queue": 0, "old": 5, "new": 3},

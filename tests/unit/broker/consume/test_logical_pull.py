@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks, records
+from tests.support.static_desks import TOPIC, StaticBroker, StaticBrokers, records
 
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.machine.events import ChannelId
@@ -15,23 +15,23 @@ from holdfast.wire.requests.pull import pull_header
 SUSPEND, COMMIT, SUBSCRIPTION = 2, 1, 4
 
 
-def desks_with(*bodies: bytes) -> StaticDesks:
-    desks = StaticDesks("a", "b")
+def desks_with(*bodies: bytes) -> StaticBrokers:
+    desks = StaticBrokers("a", "b")
     desks.create("a", "b")
     desks.send(0, *bodies)
     return desks
 
 
-def park(desk: StaticDesk, offset: int, queue: int = 0, **fields: str) -> None:
+def park(desk: StaticBroker, offset: int, queue: int = 0, **fields: str) -> None:
     """Let a pull wait."""
-    (*answers,) = desk.ask(
+    (*answers,) = desk.call(
         a_pull(TOPIC, queue=queue, offset=offset, sysFlag=str(SUSPEND | SUBSCRIPTION), **{"hf.mapping": "1"} | fields)
     )
     assert answers == []
-    assert len(desk.rooms.pulls.holds) == 1
+    assert len(desk.components.pull_handler.parked_pulls) == 1
 
 
-def taken(desk: StaticDesk) -> Command:
+def taken(desk: StaticBroker) -> Command:
     """Return what the waiting pull was answered."""
     (answer,) = desk.answers[1]
     return answer
@@ -44,7 +44,7 @@ def test_a_pull_at_the_end_waits_for_the_next_message():
     desks["b"].connect(2)
     park(desks["b"], 1)
 
-    desks["b"].ask(a_send(TOPIC, queue=0, body=b"two"), channel=2)
+    desks["b"].call(a_send(TOPIC, queue=0, body=b"two"), channel=2)
 
     assert [record.body for record in records(taken(desks["b"]))] == [b"two"]
     assert taken(desks["b"]).fields["offsetDelta"] == "1"
@@ -70,7 +70,7 @@ def test_a_commit_that_comes_with_a_pull_is_of_the_logical_queue():
 
     desks.pull(0, 2, sysFlag=str(COMMIT | SUBSCRIPTION), commitOffset="2")
 
-    assert desks["b"].rooms.offsets.find("consumers", TOPIC, 0) == 2
+    assert desks["b"].components.offsets.find("consumers", TOPIC, 0) == 2
 
 
 def test_a_reset_is_told_to_the_reader_of_the_logical_queue():
@@ -78,7 +78,7 @@ def test_a_reset_is_told_to_the_reader_of_the_logical_queue():
     desks = desks_with(b"one", b"two")
     desks.move(0, "b")
     desks.send(0, b"three")
-    desks["b"].rooms.offsets.reset("consumers", TOPIC, 0, 1, deliver=True)
+    desks["b"].components.offsets.reset("consumers", TOPIC, 0, 1, deliver=True)
 
     answer = desks.pull(0, 3)
 
@@ -113,7 +113,7 @@ def test_the_subscription_of_a_group_goes_along():
         ],
         "producerDataSet": [],
     }
-    desks["b"].ask(Command(code=34, body=json.dumps(beat).encode()))
+    desks["b"].call(Command(code=34, body=json.dumps(beat).encode()))
 
     answer = desks.pull(0, 0, sysFlag="0")
 
@@ -128,7 +128,7 @@ def test_a_client_that_knows_no_delta_gets_logical_records():
 
     old_remote = desks.pull(0, 0, **{"hf.mapping": "0"})
     old_local = desks.pull(0, 2, **{"hf.mapping": "0"})
-    (java,) = desks["b"].ask(
+    (java,) = desks["b"].call(
         Command(code=11, fields=a_pull(TOPIC, queue=0, offset=2).fields, language="JAVA", version=477)
     )
 
@@ -146,9 +146,9 @@ def test_what_a_broker_has_sealed_and_not_confirmed_is_waited_for():
     assert log is not None
     log.offset_max = 1
 
-    desks["b"].ask(a_pull(TOPIC, queue=0, offset=1))
+    desks["b"].call(a_pull(TOPIC, queue=0, offset=1))
     desks["b"].pass_time(1_000, "pauses")
-    desks.settle()
+    desks.deliver_all()
 
     answer = taken(desks["b"])
     assert (answer.code, answer.fields["nextBeginOffset"]) == (19, "1")
@@ -173,9 +173,9 @@ def test_a_partly_cleaned_segment_sends_its_reader_to_what_is_left():
 def test_a_queue_of_another_leader_is_refused_in_upstreams_words():
     """Where nobody passes requests on."""
     desks = desks_with()
-    pulls = desks["a"].rooms.pulls
+    pulls = desks["a"].components.pull_handler
 
-    answer = pulls.take(pull_header(a_pull(TOPIC, queue=1, offset=0)), Puller(ChannelId(1), 0, 0))
+    answer = pulls.handle_pull(pull_header(a_pull(TOPIC, queue=1, offset=0)), Puller(ChannelId(1), 0, 0))
 
     assert isinstance(answer, list)
     assert b"cannot find mapping item" in bytes(answer[0])
@@ -184,15 +184,15 @@ def test_a_queue_of_another_leader_is_refused_in_upstreams_words():
 def test_a_physical_pull_of_another_broker_changes_nothing_here():
     """It neither commits nor waits nor takes a reset away."""
     desks = desks_with(b"one")
-    offsets = desks["a"].rooms.offsets
+    offsets = desks["a"].components.offsets
     offsets.reset("consumers", TOPIC, 0, 0, deliver=True)
     flags = str(COMMIT | SUSPEND | SUBSCRIPTION)
 
-    (answer,) = desks["a"].ask(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset="1", lo="false"))
+    (answer,) = desks["a"].call(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset="1", lo="false"))
 
     assert (answer.code, "offsetDelta" in answer.fields) == (19, False)
     assert offsets.find("consumers", TOPIC, 0) == 0
-    assert offsets.reset_pending("consumers", TOPIC, 0) == 0
+    assert offsets.pop_reset("consumers", TOPIC, 0) == 0
 
 
 def test_where_a_group_goes_on_is_noted_at_the_leader_only():
@@ -201,15 +201,15 @@ def test_where_a_group_goes_on_is_noted_at_the_leader_only():
     desks.move(0, "b")
     desks.send(0, b"4")
 
-    desks["b"].ask(a_pull(TOPIC, offset=1, maxMsgNums="1"))
-    old = desks["b"].rooms.offsets.find_pulled("consumers", TOPIC, 0)
-    desks["b"].ask(a_pull(TOPIC, offset=3))
-    new = desks["b"].rooms.offsets.find_pulled("consumers", TOPIC, 0)
-    desks["b"].ask(a_pull(TOPIC, offset=4))
+    desks["b"].call(a_pull(TOPIC, offset=1, maxMsgNums="1"))
+    old = desks["b"].components.offsets.find_pulled("consumers", TOPIC, 0)
+    desks["b"].call(a_pull(TOPIC, offset=3))
+    new = desks["b"].components.offsets.find_pulled("consumers", TOPIC, 0)
+    desks["b"].call(a_pull(TOPIC, offset=4))
 
     assert (old, new) == (2, 4)
-    assert desks["a"].rooms.offsets.find_pulled("consumers", TOPIC, 0) is None
-    assert desks["b"].rooms.stats.pulls_missed.value == 1
+    assert desks["a"].components.offsets.find_pulled("consumers", TOPIC, 0) is None
+    assert desks["b"].components.stats.pulls_missed.value == 1
 
 
 def test_the_lowest_offset_in_answers_follows_what_is_cleaned():
@@ -237,6 +237,6 @@ def test_a_pull_that_comes_once_more_takes_no_committed_offset_back():
     flags = str(COMMIT | SUBSCRIPTION)
 
     for committed in ("2", "1"):
-        desks["a"].ask(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset=committed))
+        desks["a"].call(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset=committed))
 
-    assert desks["a"].rooms.offsets.find("consumers", TOPIC, 0) == 2
+    assert desks["a"].components.offsets.find("consumers", TOPIC, 0) == 2

@@ -1,16 +1,16 @@
-from holdfast.broker.consume.long_poll import Hold, Holds
+from holdfast.broker.consume.long_poll import ParkedPull, ParkedPulls
 from holdfast.machine.events import ChannelId
 from holdfast.wire.requests.pull import PullFields, PullHeader
 
 
-def a_hold(*, channel: int = 1, deadline_ms: int = 100) -> Hold:
+def a_hold(*, channel: int = 1, deadline_ms: int = 100) -> ParkedPull:
     fields = PullFields(consumer_group="g", topic="t", queue_id=0, queue_offset=0)
-    return Hold(ChannelId(channel), 0, PullHeader(code=11, opaque=1, fields=fields), deadline_ms, scan_from=0)
+    return ParkedPull(ChannelId(channel), 0, PullHeader(code=11, opaque=1, fields=fields), deadline_ms, scan_from=0)
 
 
 def test_a_message_wakes_the_pulls_of_its_queue_only() -> None:
     """Waking a queue takes out what waits for it and leaves the rest."""
-    holds: Holds[str] = Holds()
+    holds: ParkedPulls[str] = ParkedPulls()
     mine, other = a_hold(), a_hold()
     holds.park("q0", mine)
     holds.park("q1", other)
@@ -24,7 +24,7 @@ def test_a_message_wakes_the_pulls_of_its_queue_only() -> None:
 
 def test_pulls_expire_in_the_order_of_their_deadlines() -> None:
     """Only those whose time is up are taken out, earliest first."""
-    holds: Holds[str] = Holds()
+    holds: ParkedPulls[str] = ParkedPulls()
     late, soon, later = a_hold(deadline_ms=30), a_hold(deadline_ms=10), a_hold(deadline_ms=31)
     for hold in (late, soon, later):
         holds.park("q", hold)
@@ -38,7 +38,7 @@ def test_pulls_expire_in_the_order_of_their_deadlines() -> None:
 
 def test_a_closed_channel_leaves_no_trace() -> None:
     """Its pulls neither wake nor expire, and nothing keeps them in memory."""
-    holds: Holds[str] = Holds()
+    holds: ParkedPulls[str] = ParkedPulls()
     gone, stays = a_hold(channel=1), a_hold(channel=2)
     holds.park("q", gone)
     holds.park("q", stays)
@@ -54,7 +54,7 @@ def test_a_closed_channel_leaves_no_trace() -> None:
 
 def test_deadlines_of_woken_pulls_do_not_pile_up() -> None:
     """A busy queue wakes its pulls long before their deadlines; those are dropped."""
-    holds: Holds[str] = Holds()
+    holds: ParkedPulls[str] = ParkedPulls()
 
     for _ in range(10_000):
         holds.park("q", a_hold(deadline_ms=15_000))
@@ -66,11 +66,11 @@ def test_deadlines_of_woken_pulls_do_not_pile_up() -> None:
 
 def test_a_pull_can_be_parked_again() -> None:
     """A pull that was woken for nothing waits on, with its old deadline."""
-    holds: Holds[str] = Holds()
+    holds: ParkedPulls[str] = ParkedPulls()
     hold = a_hold(deadline_ms=50)
     holds.park("q", hold)
     (woken,) = holds.wake("q")
-    woken.gone = False
+    woken.is_gone = False
     holds.park("q", woken)
 
     assert holds.expire(50) == [("q", hold)]

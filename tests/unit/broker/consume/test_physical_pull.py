@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull
+from tests.support.broker_desk import BrokerHarness, a_pull
 from tests.support.stores import HOST, INNER_BATCH, batched_disk
 
 from holdfast.store.message_store import MessageStore
@@ -33,14 +33,14 @@ def fill(store: MessageStore, now_ms: int) -> list[int]:
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
 
-def pull(desk: BrokerDesk, offset: int, count: int = 32) -> Command:
-    (answer,) = desk.ask(a_pull(offset=offset, maxMsgNums=str(count), opensBatches="true"))
+def pull(desk: BrokerHarness, offset: int, count: int = 32) -> Command:
+    (answer,) = desk.call(a_pull(offset=offset, maxMsgNums=str(count), opensBatches="true"))
     return answer
 
 
@@ -49,12 +49,12 @@ def found(answer: Command) -> list[int]:
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_a_pull_gets_whole_records_and_goes_on_behind_them(desk: BrokerDesk, *, is_cold: bool) -> None:
+def test_a_pull_gets_whole_records_and_goes_on_behind_them(desk: BrokerHarness, *, is_cold: bool) -> None:
     """From their middle too; the bounds it is told are those of messages."""
     fill(desk.store, desk.now_ms)
     if is_cold:
         desk.store.close(desk.now_ms)
-        desk = BrokerDesk(disk=desk.disk)
+        desk = BrokerHarness(disk=desk.disk)
         desk.make_topic("T")
 
     whole, middle, single, small = pull(desk, 0), pull(desk, 15), pull(desk, 10, 1), pull(desk, 0, 11)
@@ -65,7 +65,7 @@ def test_a_pull_gets_whole_records_and_goes_on_behind_them(desk: BrokerDesk, *, 
     assert (whole.fields["minOffset"], whole.fields["maxOffset"]) == ("0", "36")
 
 
-def test_a_pull_behind_the_end_is_told_where_it_is(desk: BrokerDesk) -> None:
+def test_a_pull_behind_the_end_is_told_where_it_is(desk: BrokerHarness) -> None:
     """In messages, not in records."""
     fill(desk.store, desk.now_ms)
 
@@ -74,14 +74,14 @@ def test_a_pull_behind_the_end_is_told_where_it_is(desk: BrokerDesk) -> None:
     assert (beyond.code, beyond.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "36")
 
 
-def test_questions_about_the_queue_are_answered_in_messages(desk: BrokerDesk) -> None:
+def test_questions_about_the_queue_are_answered_in_messages(desk: BrokerHarness) -> None:
     """Its ends, offsets by time, and the entries of its index, which are those of records."""
     start_ms = desk.now_ms
     positions = fill(desk.store, start_ms)
     here = {"topic": "T", "queueId": 0}
 
     def offset(code: RequestCode, **fields: object) -> str:
-        (answer,) = desk.ask(a_request(code, **here, **fields))
+        (answer,) = desk.call(a_request(code, **here, **fields))
         return answer.fields["offset"]
 
     at = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
@@ -93,7 +93,7 @@ def test_questions_about_the_queue_are_answered_in_messages(desk: BrokerDesk) ->
         "30",
         "35",
     ]
-    (shown,) = desk.ask(a_request(RequestCode.QUERY_CONSUME_QUEUE, **here, index=12, count=30, consumerGroup="g"))
+    (shown,) = desk.call(a_request(RequestCode.QUERY_CONSUME_QUEUE, **here, index=12, count=30, consumerGroup="g"))
     body = java_json.loads(shown.body)
     assert [entry["physicOffset"] for entry in body["queueData"]] == positions[2:]
     assert (body["minQueueIndex"], body["maxQueueIndex"]) == (0, 36)
@@ -102,12 +102,12 @@ def test_questions_about_the_queue_are_answered_in_messages(desk: BrokerDesk) ->
 def test_a_committed_offset_behind_the_end_is_moved_back() -> None:
     """The log lost its end: what gets these offsets again must be consumed."""
     disk = batched_disk("T")
-    store = BrokerDesk(disk=disk).store
+    store = BrokerHarness(disk=disk).store
     fill(store, 1_700_000_000_000)
     store.close(1_700_000_000_000)
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:99}}}')
 
-    desk = BrokerDesk(disk=disk)
+    desk = BrokerHarness(disk=disk)
 
-    (answer,) = desk.ask(a_request(RequestCode.QUERY_CONSUMER_OFFSET, topic="T", queueId=0, consumerGroup="g"))
+    (answer,) = desk.call(a_request(RequestCode.QUERY_CONSUMER_OFFSET, topic="T", queueId=0, consumerGroup="g"))
     assert answer.fields["offset"] == "36"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import a_pull
-from tests.support.inner_batches import JAVA_4, JAVA_5, items, put_batch
-from tests.support.static_desks import TOPIC, StaticDesks, records
+from tests.support.inner_batches import JAVA_4, JAVA_5, make_items, put_batch
+from tests.support.static_desks import TOPIC, StaticBrokers, records
 
-from holdfast.broker.messages.batch_cache import Reason
+from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.compression import Codec
@@ -17,10 +17,10 @@ from holdfast.wire.records.inner_batch import is_inner_batch
 OURS = ("PYTHON", 479)
 
 
-def make_desks() -> StaticDesks:
+def make_desks() -> StaticBrokers:
     """Return two brokers with a logical queue of 30 messages in five batches, that was moved from one to the other."""
-    desks = StaticDesks("a", "b")
-    for desk in desks.desks.values():
+    desks = StaticBrokers("a", "b")
+    for desk in desks.brokers.values():
         desk.store.set_batched(TOPIC)
     desks.create("a", "b")
     put(desks, 0, 10)
@@ -32,21 +32,21 @@ def make_desks() -> StaticDesks:
     return desks
 
 
-def put(desks: StaticDesks, start: int, count: int, *, codec: Codec | None = None) -> None:
+def put(desks: StaticBrokers, start: int, count: int, *, codec: Codec | None = None) -> None:
     """Let the leader of logical queue 0 have a batch."""
     leader = desks.queue().leader
-    put_batch(desks[leader.broker], items(start, count, tags=("x", "y")), codec=codec, queue=leader.queue_id)
+    put_batch(desks[leader.broker], make_items(start, count, tags=("x", "y")), codec=codec, queue=leader.queue_id)
 
 
-def pull(desks: StaticDesks, offset: int, who: tuple[str, int], *, at: str = "b", **fields: str) -> Command:
+def pull(desks: StaticBrokers, offset: int, who: tuple[str, int], *, at: str = "b", **fields: str) -> Command:
     command = a_pull(TOPIC, offset=offset, **fields)
     command.language, command.version = who
-    (answer,) = desks[at].ask(command)
+    (answer,) = desks[at].call(command)
     return answer
 
 
 def read_all(
-    desks: StaticDesks, start: int, who: tuple[str, int], *, at: str = "b", **fields: str
+    desks: StaticBrokers, start: int, who: tuple[str, int], *, at: str = "b", **fields: str
 ) -> list[tuple[int, bytes]]:
     """Read from *start* to the end as a client does that opens nothing."""
     got, offset = [], start
@@ -79,8 +79,8 @@ def test_each_broker_opens_its_own_batches_once() -> None:
 
     read_all(desks, 0, JAVA_4, maxMsgNums="2")
 
-    assert desks["a"].rooms.opened.opened[Reason.SPLIT] == 2
-    assert desks["b"].rooms.opened.opened[Reason.SPLIT] == 3
+    assert desks["a"].components.batch_cache.unpacked[UnpackReason.SPLIT] == 2
+    assert desks["b"].components.batch_cache.unpacked[UnpackReason.SPLIT] == 3
 
 
 def test_tags_are_found_over_the_border_of_a_segment() -> None:
@@ -103,7 +103,7 @@ def test_who_opens_batches_gets_them_whole_from_both_segments(who: tuple[str, in
         got = records(answer)
         assert all(is_inner_batch(record.sys_flag) for record in got)
         assert (got[0].offset + delta, answer.fields["offsetDelta"]) == (first, str(delta))
-    assert [sum(desk.rooms.opened.opened.values()) for desk in desks.desks.values()] == [0, 0]
+    assert [sum(desk.components.batch_cache.unpacked.values()) for desk in desks.brokers.values()] == [0, 0]
 
 
 @pytest.mark.parametrize("start", [3, 17])
@@ -128,10 +128,10 @@ def test_a_message_of_a_batch_is_returned_at_any_broker(number: int, at: str) ->
     (record,) = records(answer)
     fields = {"offset": record.position, "group": "g", "delayLevel": -1, "originTopic": TOPIC}
 
-    (returned,) = desks[at].ask(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId=f"U{number}"))
-    (refused,) = desks[at].ask(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId="U99"))
+    (returned,) = desks[at].call(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId=f"U{number}"))
+    (refused,) = desks[at].call(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId="U99"))
 
-    (pulled,) = desks[at].ask(a_pull("%DLQ%g"))
+    (pulled,) = desks[at].call(a_pull("%DLQ%g"))
     assert [bytes(dead.body) for dead in records(pulled)] == [b"%03d" % number]
     assert returned.code == ResponseCode.SUCCESS
     assert refused.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER}

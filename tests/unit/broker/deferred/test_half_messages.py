@@ -6,11 +6,11 @@ import pytest
 from holdfast.broker.deferred.half_messages import (
     FIRST_POSITION,
     REMOVE,
+    check_delay_ms,
     first_position,
     has_successor,
     named_offsets,
-    patience_ms,
-    take_place,
+    pop_real_queue,
     to_message,
 )
 from holdfast.broker.flow.request import LogRange, Refusal
@@ -49,14 +49,14 @@ def test_a_half_message_says_where_it_belongs() -> None:
     """And no longer, once it was asked."""
     properties = BELONGS | {"KEYS": "k"}
 
-    assert take_place(properties) == ("orders", 3)
+    assert pop_real_queue(properties) == ("orders", 3)
     assert properties == {"KEYS": "k"}
 
 
 @pytest.mark.parametrize("properties", [{}, {"REAL_TOPIC": "orders"}, BELONGS | {"REAL_QID": "-1"}])
 def test_one_that_does_not_say_it_belongs_nowhere(properties: dict[str, str]) -> None:
     """Nobody guesses."""
-    assert take_place(dict(properties)) is None
+    assert pop_real_queue(dict(properties)) is None
     assert isinstance(to_message(a_record(), dict(properties)), Refusal)
 
 
@@ -65,7 +65,7 @@ def test_a_sender_may_ask_for_time(wish: str | None, expected: int) -> None:
     """What is no number is no wish."""
     properties = {} if wish is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": wish}
 
-    assert patience_ms(properties, 6_000) == expected
+    assert check_delay_ms(properties, 6_000) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
 
 from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER
@@ -16,8 +16,8 @@ LEVEL_3_MS = 10_000
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
@@ -26,30 +26,30 @@ def a_delayed_send(number: int, level: int = 3, queue: int = 0):
     return a_send(queue=queue, body=b"%d" % number, i=f"UNIQ_KEY\x01U{number}\x02TAGS\x01TagA\x02DELAY\x01{level}\x02")
 
 
-def delivered(desk: BrokerDesk, queue: int = 0) -> list[StoredRecord]:
-    (answer,) = desk.ask(a_pull(queue=queue, maxMsgNums="4096", maxMsgBytes=str(1 << 22)))
+def delivered(desk: BrokerHarness, queue: int = 0) -> list[StoredRecord]:
+    (answer,) = desk.call(a_pull(queue=queue, maxMsgNums="4096", maxMsgBytes=str(1 << 22)))
     return list(decode_records(answer.body))
 
 
-def numbers(desk: BrokerDesk) -> list[int]:
+def numbers(desk: BrokerHarness) -> list[int]:
     return [int(bytes(record.body)) for record in delivered(desk)]
 
 
-def save(desk: BrokerDesk) -> None:
+def save(desk: BrokerHarness) -> None:
     """Let the offsets be offered for saving, and the log that they speak of be synced."""
     desk.pass_time(desk.options.offset_save_interval_ms, TIMER, "flush")
     desk.sync()
 
 
-def reopen(disk: SimDisk, now_ms: int) -> BrokerDesk:
-    desk = BrokerDesk(disk=disk)
+def reopen(disk: SimDisk, now_ms: int) -> BrokerHarness:
+    desk = BrokerHarness(disk=disk)
     desk.now_ms = now_ms
     return desk
 
 
-def test_a_delayed_message_is_delivered_when_its_time_has_come(desk: BrokerDesk) -> None:
+def test_a_delayed_message_is_delivered_when_its_time_has_come(desk: BrokerHarness) -> None:
     """Not before; to the queue that it was sent to; as it was sent."""
-    desk.ask(a_delayed_send(1, queue=2))
+    desk.call(a_delayed_send(1, queue=2))
 
     desk.pass_time(LEVEL_3_MS - 1, TIMER)
     assert delivered(desk, queue=2) == []
@@ -61,21 +61,21 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come(desk: BrokerDesk)
     assert (properties["TAGS"], properties["DELAY"], properties["REAL_TOPIC"]) == ("TagA", "3", "T")
 
 
-def test_a_delivered_message_can_be_found_by_its_tag(desk: BrokerDesk) -> None:
+def test_a_delivered_message_can_be_found_by_its_tag(desk: BrokerHarness) -> None:
     """On the schedule its index entry held a time instead."""
-    desk.ask(a_delayed_send(1))
+    desk.call(a_delayed_send(1))
     desk.pass_time(LEVEL_3_MS, TIMER)
 
-    (found,) = desk.ask(a_pull(subscription="TagA"))
-    (missed,) = desk.ask(a_pull(subscription="TagB"))
+    (found,) = desk.call(a_pull(subscription="TagA"))
+    (missed,) = desk.call(a_pull(subscription="TagB"))
 
     assert len(list(decode_records(found.body))) == 1
     assert missed.body == b""
 
 
-def test_the_timer_is_set_for_the_next_message(desk: BrokerDesk) -> None:
+def test_the_timer_is_set_for_the_next_message(desk: BrokerHarness) -> None:
     """And never later than the shortest delay: a new message must not go unnoticed."""
-    desk.ask(a_delayed_send(1))
+    desk.call(a_delayed_send(1))
 
     desk.pass_time(LEVEL_3_MS - 300, TIMER)
     due_ms = desk.now_ms + 300
@@ -86,9 +86,9 @@ def test_the_timer_is_set_for_the_next_message(desk: BrokerDesk) -> None:
     assert SetTimer(TIMER, due_ms + 1_000) in desk.effects
 
 
-def test_messages_of_a_level_arrive_in_the_order_in_which_they_were_sent(desk: BrokerDesk) -> None:
+def test_messages_of_a_level_arrive_in_the_order_in_which_they_were_sent(desk: BrokerHarness) -> None:
     """However many are due at once; other events get their turn in between."""
-    desk.ask(*(a_delayed_send(number) for number in range(RUN_MAX + 10)))
+    desk.call(*(a_delayed_send(number) for number in range(RUN_MAX + 10)))
 
     desk.pass_time(LEVEL_3_MS, TIMER)
     assert len(delivered(desk)) == RUN_MAX
@@ -98,9 +98,9 @@ def test_messages_of_a_level_arrive_in_the_order_in_which_they_were_sent(desk: B
     assert numbers(desk) == list(range(RUN_MAX + 10))
 
 
-def test_levels_do_not_wait_for_each_other(desk: BrokerDesk) -> None:
+def test_levels_do_not_wait_for_each_other(desk: BrokerHarness) -> None:
     """A second passes a level-1 message by one of level 3 that was sent before it."""
-    desk.ask(a_delayed_send(3, level=3), a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(3, level=3), a_delayed_send(1, level=1))
 
     desk.pass_time(1_000, TIMER)
     assert numbers(desk) == [1]
@@ -108,9 +108,9 @@ def test_levels_do_not_wait_for_each_other(desk: BrokerDesk) -> None:
     assert numbers(desk) == [1, 3]
 
 
-def test_a_level_that_does_not_exist_is_the_longest(desk: BrokerDesk) -> None:
+def test_a_level_that_does_not_exist_is_the_longest(desk: BrokerHarness) -> None:
     """As upstream has it."""
-    desk.ask(a_delayed_send(1, level=99))
+    desk.call(a_delayed_send(1, level=99))
 
     desk.pass_time(7_200_000 - 1, TIMER)
     assert numbers(desk) == []
@@ -118,9 +118,9 @@ def test_a_level_that_does_not_exist_is_the_longest(desk: BrokerDesk) -> None:
     assert numbers(desk) == [1]
 
 
-def test_nothing_is_delivered_twice_after_an_orderly_restart(desk: BrokerDesk) -> None:
+def test_nothing_is_delivered_twice_after_an_orderly_restart(desk: BrokerHarness) -> None:
     """And what waited goes on waiting."""
-    desk.ask(a_delayed_send(1, level=1), a_delayed_send(3, level=3))
+    desk.call(a_delayed_send(1, level=1), a_delayed_send(3, level=3))
     desk.pass_time(1_000, TIMER)
     desk.feed(Stopping(desk.now_ms))
     desk.sync()
@@ -132,12 +132,12 @@ def test_nothing_is_delivered_twice_after_an_orderly_restart(desk: BrokerDesk) -
     assert numbers(again) == [1, 3]
 
 
-def test_nothing_is_delivered_twice_after_a_crash(desk: BrokerDesk) -> None:
+def test_nothing_is_delivered_twice_after_a_crash(desk: BrokerHarness) -> None:
     """What was delivered since the last save is found in its queue before it is delivered again."""
-    desk.ask(*(a_delayed_send(number, level=1) for number in range(3)))
+    desk.call(*(a_delayed_send(number, level=1) for number in range(3)))
     desk.pass_time(1_000, TIMER)
     save(desk)
-    desk.ask(*(a_delayed_send(number, level=1) for number in range(3, 6)))
+    desk.call(*(a_delayed_send(number, level=1) for number in range(3, 6)))
     desk.pass_time(1_000, TIMER, "flush")
     desk.sync()
     desk.disk.crash(random.Random(1))
@@ -148,9 +148,9 @@ def test_nothing_is_delivered_twice_after_a_crash(desk: BrokerDesk) -> None:
     assert numbers(again) == list(range(6))
 
 
-def test_nothing_is_delivered_twice_after_a_crash_before_the_first_save(desk: BrokerDesk) -> None:
+def test_nothing_is_delivered_twice_after_a_crash_before_the_first_save(desk: BrokerHarness) -> None:
     """Without a file everything is in doubt."""
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
     desk.pass_time(1_000, TIMER, "flush")
     desk.sync()
     desk.disk.crash(random.Random(1))
@@ -161,16 +161,16 @@ def test_nothing_is_delivered_twice_after_a_crash_before_the_first_save(desk: Br
     assert numbers(again) == [1]
 
 
-def crash(desk: BrokerDesk) -> None:
+def crash(desk: BrokerHarness) -> None:
     """End with everything synced, and nothing saved for it."""
     desk.pass_time(0, "flush")
     desk.sync()
     desk.disk.crash(random.Random(1))
 
 
-def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk: BrokerDesk) -> None:
+def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk: BrokerHarness) -> None:
     """It saves offsets that do not count what was delivered before the crash: the next one must look as far back."""
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
     desk.pass_time(1_000, TIMER)
     crash(desk)
     stopped = reopen(desk.disk, desk.now_ms)
@@ -185,11 +185,11 @@ def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk:
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerDesk, flush: str) -> None:
+def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerHarness, flush: str) -> None:
     """The point of the file is an old one then, and says nothing of how long the log is that they speak of."""
-    desk.ask(*(a_delayed_send(number, level=1) for number in range(RUN_MAX + 1)))
+    desk.call(*(a_delayed_send(number, level=1) for number in range(RUN_MAX + 1)))
     crash(desk)
-    again = BrokerDesk(flush=flush, disk=desk.disk)
+    again = BrokerHarness(flush=flush, disk=desk.disk)
     again.now_ms = desk.now_ms + 1_000
     again.pass_time(0, TIMER)  # delivered, but for one, and not synced
 
@@ -204,16 +204,16 @@ def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerD
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_nothing_is_lost_when_power_fails_while_the_broker_stops(flush: str) -> None:
     """What it delivered last is not on disk yet, however soon it tells others of it."""
-    desk = BrokerDesk(flush=flush)
+    desk = BrokerHarness(flush=flush)
     desk.make_topic("T")
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
     desk.pass_time(0, "flush")
     desk.sync()
     desk.pass_time(1_000, TIMER)  # delivered, and not synced
     desk.feed(Stopping(desk.now_ms))
     desk.disk.crash(random.Random(1))
 
-    again = BrokerDesk(flush=flush, disk=desk.disk)
+    again = BrokerHarness(flush=flush, disk=desk.disk)
     again.now_ms = desk.now_ms
     again.pass_time(0, TIMER)
     again.sync()
@@ -221,14 +221,14 @@ def test_nothing_is_lost_when_power_fails_while_the_broker_stops(flush: str) -> 
     assert numbers(again) == [1]
 
 
-def test_what_a_clock_that_went_back_lets_wait_again_is_not_delivered_twice(desk: BrokerDesk) -> None:
+def test_what_a_clock_that_went_back_lets_wait_again_is_not_delivered_twice(desk: BrokerHarness) -> None:
     """It was delivered before a crash; it is not due yet when the offsets of other levels are saved."""
-    desk.ask(a_delayed_send(3, level=3))
+    desk.call(a_delayed_send(3, level=3))
     desk.pass_time(LEVEL_3_MS, TIMER)
     crash(desk)
     early = reopen(desk.disk, desk.now_ms - LEVEL_3_MS)
     early.pass_time(0, TIMER)
-    early.ask(a_delayed_send(1, level=1))
+    early.call(a_delayed_send(1, level=1))
     early.pass_time(1_000, TIMER)
     save(early)
     crash(early)
@@ -239,15 +239,15 @@ def test_what_a_clock_that_went_back_lets_wait_again_is_not_delivered_twice(desk
     assert numbers(again) == [3, 1]
 
 
-def test_a_message_that_waits_for_hours_does_not_keep_doubts_alive(desk: BrokerDesk) -> None:
+def test_a_message_that_waits_for_hours_does_not_keep_doubts_alive(desk: BrokerHarness) -> None:
     """After the next crash nobody searches further back than to the last save."""
-    desk.ask(a_delayed_send(1, level=1), a_delayed_send(18, level=18))
+    desk.call(a_delayed_send(1, level=1), a_delayed_send(18, level=18))
     desk.pass_time(1_000, TIMER)
     crash(desk)
     again = reopen(desk.disk, desk.now_ms)
     again.pass_time(0, TIMER)
 
-    again.ask(a_send())
+    again.call(a_send())
     save(again)
 
     saved = java_json.loads(again.disk.read_file("config/delayOffset.json") or b"")
@@ -256,16 +256,16 @@ def test_a_message_that_waits_for_hours_does_not_keep_doubts_alive(desk: BrokerD
 
 def test_nothing_is_lost_when_a_crash_takes_what_was_delivered() -> None:
     """The saved offsets never count what the log might yet lose."""
-    desk = BrokerDesk(flush="sync")
+    desk = BrokerHarness(flush="sync")
     desk.make_topic("T")
-    desk.ask(*(a_delayed_send(number, level=1) for number in range(3)))
+    desk.call(*(a_delayed_send(number, level=1) for number in range(3)))
     desk.sync()
     desk.pass_time(1_000, TIMER)  # delivered, and not synced
     desk.syncs.clear()
     desk.pass_time(desk.options.offset_save_interval_ms, TIMER)
     desk.disk.crash(random.Random(1))
 
-    again = BrokerDesk(flush="sync", disk=desk.disk)
+    again = BrokerHarness(flush="sync", disk=desk.disk)
     again.now_ms = desk.now_ms
     again.pass_time(0, TIMER)
     again.sync()
@@ -273,9 +273,9 @@ def test_nothing_is_lost_when_a_crash_takes_what_was_delivered() -> None:
     assert sorted(numbers(again)) == [0, 1, 2]
 
 
-def test_offsets_are_saved_only_when_the_log_is_synced(desk: BrokerDesk) -> None:
+def test_offsets_are_saved_only_when_the_log_is_synced(desk: BrokerHarness) -> None:
     """The file says how long the log was: that is where a search for doubtful messages begins."""
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
     desk.pass_time(1_000, TIMER)
     desk.pass_time(desk.options.offset_save_interval_ms, TIMER)
     assert desk.disk.read_file("config/delayOffset.json") is None
@@ -288,9 +288,9 @@ def test_offsets_are_saved_only_when_the_log_is_synced(desk: BrokerDesk) -> None
     assert saved["position"] == desk.store.written
 
 
-def test_offsets_of_a_java_broker_are_taken_over(desk: BrokerDesk) -> None:
+def test_offsets_of_a_java_broker_are_taken_over(desk: BrokerHarness) -> None:
     """Bare keys, and no position."""
-    desk.ask(*(a_delayed_send(number, level=1) for number in range(3)))
+    desk.call(*(a_delayed_send(number, level=1) for number in range(3)))
     desk.store.close(desk.now_ms)
     desk.disk.replace("config/delayOffset.json", b'{"offsetTable":{1:2}}')
 
@@ -300,22 +300,22 @@ def test_offsets_of_a_java_broker_are_taken_over(desk: BrokerDesk) -> None:
     assert numbers(again) == [2]
 
 
-def test_an_offset_beyond_the_log_does_not_swallow_new_messages(desk: BrokerDesk) -> None:
+def test_an_offset_beyond_the_log_does_not_swallow_new_messages(desk: BrokerHarness) -> None:
     """The log lost its end, the file did not."""
     desk.store.close(desk.now_ms)
     desk.disk.replace("config/delayOffset.json", b'{"offsetTable":{1:1000}}')
 
     again = reopen(desk.disk, desk.now_ms)
-    again.ask(a_delayed_send(1, level=1))
+    again.call(a_delayed_send(1, level=1))
     again.pass_time(1_000, TIMER)
 
     assert numbers(again) == [1]
 
 
-def test_a_clock_that_jumped_back_does_not_hold_messages_for_ever(desk: BrokerDesk) -> None:
+def test_a_clock_that_jumped_back_does_not_hold_messages_for_ever(desk: BrokerHarness) -> None:
     """A time of delivery beyond the level's own delay cannot be right: it is delivered at once, as upstream does."""
     desk.now_ms += 86_400_000
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
 
     desk.now_ms -= 86_400_000
     desk.pass_time(0, TIMER)
@@ -323,9 +323,9 @@ def test_a_clock_that_jumped_back_does_not_hold_messages_for_ever(desk: BrokerDe
     assert numbers(desk) == [1]
 
 
-def test_nothing_is_delivered_while_the_store_takes_no_writes(desk: BrokerDesk) -> None:
+def test_nothing_is_delivered_while_the_store_takes_no_writes(desk: BrokerHarness) -> None:
     """It would be lost; the timer goes on."""
-    desk.ask(a_delayed_send(1, level=1))
+    desk.call(a_delayed_send(1, level=1))
     desk.store.fail("the disk is gone")
     desk.effects.clear()
 
@@ -336,13 +336,13 @@ def test_nothing_is_delivered_while_the_store_takes_no_writes(desk: BrokerDesk) 
 
 
 def test_the_schedule_of_before_a_restart_is_read_off_the_loop(
-    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+    desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be days old and long gone from memory; so may be what was delivered before a crash."""
     for number in range(70):
-        desk.ask(a_delayed_send(number))
+        desk.call(a_delayed_send(number))
     desk.pass_time(LEVEL_3_MS // 2)
-    desk.ask(a_delayed_send(70))
+    desk.call(a_delayed_send(70))
     desk.pass_time(LEVEL_3_MS // 2, TIMER)
     desk.store.close(desk.now_ms)
     again = reopen(desk.disk, desk.now_ms + LEVEL_3_MS)

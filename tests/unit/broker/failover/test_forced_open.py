@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force, homes_of
+from tests.support.forced_moves import force_queue, segments_of
 from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 
 from holdfast.broker.failover.forced_open import CHECK_MS
-from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS
+from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
 from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
@@ -17,7 +17,7 @@ from holdfast.sim.world.network import Socket
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.record import decode_records
-from holdfast.wire.requests.moves import AbandonOrder
+from holdfast.wire.requests.moves import AbandonRequest
 
 
 def a_cluster(*names: str) -> MovingCluster:
@@ -29,7 +29,7 @@ def a_cluster(*names: str) -> MovingCluster:
 
 
 def state(cluster: MovingCluster, name: str, queue: int = 0) -> str:
-    return cluster.rooms[name].mappings.place(TOPIC, queue).state
+    return cluster.components[name].mappings.placement(TOPIC, queue).state
 
 
 def test_a_forced_queue_opens_far_above_everything_that_may_exist() -> None:
@@ -37,13 +37,13 @@ def test_a_forced_queue_opens_far_above_everything_that_may_exist() -> None:
     cluster = a_cluster()
     cluster.brokers["a"].kill()
 
-    answer = force(cluster, "b")
+    answer = force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 3, "b"))
 
     assert answer.code == ResponseCode.SUCCESS
     assert cluster.leader(0) == "b"
     assert cluster.acked[b"0-0"] == (0, FORCED_GAP)
-    assert force(cluster, "b").code == ResponseCode.SUCCESS, "asked twice is asked once"
+    assert force_queue(cluster, "b").code == ResponseCode.SUCCESS, "asked twice is asked once"
     assert len(cluster.logical_queue(0).segments) == 2
 
 
@@ -54,17 +54,17 @@ def test_dead_brokers_take_no_longer_together_than_one() -> None:
         cluster.brokers[name].power_off()
     began_ms = cluster.world.now_ms
 
-    answer = force(cluster, "b")
+    answer = force_queue(cluster, "b")
 
     assert answer.code == ResponseCode.SUCCESS
-    assert cluster.world.now_ms - began_ms < 2 * ASK_TIMEOUT_MS
+    assert cluster.world.now_ms - began_ms < 2 * QUERY_TIMEOUT_MS
 
 
 def test_readers_wait_at_the_unknown_end_with_an_error_that_names_the_broker() -> None:
     """What it took may still come: nobody skips it silently."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
 
     answer = cluster.pull("b", 0, 10)
 
@@ -76,7 +76,7 @@ def test_a_leader_that_returns_is_fenced_and_tells_its_end() -> None:
     """Its records are readable in their place; what is sent to it goes to the new leader."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
 
     cluster.brokers["a"].start()
     cluster.run(10_000)
@@ -94,7 +94,7 @@ def test_a_fence_holds_over_restarts_of_everything() -> None:
     """It is in the log of the fenced."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.brokers["a"].start()
     cluster.run(10_000)
 
@@ -105,7 +105,7 @@ def test_a_fence_holds_over_restarts_of_everything() -> None:
     cluster.run(10_000)
 
     assert state(cluster, "a") == "elsewhere"
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
 
 
 def test_a_leader_that_was_only_out_of_sight_is_fenced_when_it_is_back() -> None:
@@ -114,9 +114,9 @@ def test_a_leader_that_was_only_out_of_sight_is_fenced_when_it_is_back() -> None
     cluster.world.checks.clear()  # Two are open for a while: that is what the gap is for.
     others = ("10.0.0.1", "10.0.1.2")
     for host in others:
-        cluster.network.cut("10.0.1.1", host)
-        cluster.network.cut(host, "10.0.1.1")
-    force(cluster, "b")
+        cluster.network.cut_link("10.0.1.1", host)
+        cluster.network.cut_link(host, "10.0.1.1")
+    force_queue(cluster, "b")
     cluster.sent.clear()
     done = cluster.produce(0, 15, "a")  # Bodies 0-0 to 0-9 are there already.
     assert cluster.run(10_000, done)
@@ -136,11 +136,11 @@ def test_what_a_fenced_leader_holds_is_on_disk_before_its_end_is_written(monkeyp
     cluster = MovingCluster("a", "b", flush="async")
     cluster.world.checks.clear()
     cluster.make_topic({0: "a", 1: "b"})
-    cluster.network.cut("10.0.1.1", "10.0.0.1")
-    cluster.network.cut("10.0.0.1", "10.0.1.1")
-    force(cluster, "b")
-    node, mappings, log = cluster.brokers["a"], cluster.rooms["a"].mappings, cluster.stores["a"].queue(TOPIC, 0)
-    node.around.pace.sync_ms = (300, 300)
+    cluster.network.cut_link("10.0.1.1", "10.0.0.1")
+    cluster.network.cut_link("10.0.0.1", "10.0.1.1")
+    force_queue(cluster, "b")
+    node, mappings, log = cluster.brokers["a"], cluster.components["a"].mappings, cluster.stores["a"].queue(TOPIC, 0)
+    node.environment.disk_latency.sync_ms = (300, 300)
     change, seen = mappings.change, []
 
     def look(mapping: TopicMapping, **rest: Any) -> int:
@@ -152,7 +152,7 @@ def test_what_a_fenced_leader_holds_is_on_disk_before_its_end_is_written(monkeyp
     cluster.network.mend()
     done = cluster.produce(0, 200, "a")
     cluster.run(200)
-    cluster.rooms["a"].forcing.suspect(TOPIC)
+    cluster.components["a"].forced_moves.suspect(TOPIC)
     assert cluster.run(10_000, done)
 
     assert state(cluster, "a") == "elsewhere"
@@ -163,34 +163,34 @@ def test_an_operator_gives_up_what_a_dead_leader_may_hold() -> None:
     """Readers go on behind the end that was named. It is too late for the broker to name another."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 2, "b"))
-    order = AbandonOrder(topic=TOPIC, queue=0, generation=0, end=5)
+    order = AbandonRequest(topic=TOPIC, queue=0, generation=0, end=5)
 
-    answer = cluster.ask("b", RequestCode.ABANDON_QUEUE, order)
+    answer = cluster.call("b", RequestCode.ABANDON_QUEUE, order)
     cluster.brokers["a"].start()
     cluster.run(10_000)
 
     assert answer.code == ResponseCode.SUCCESS
     assert cluster.logical_queue(0).segments[0].end == 5
     assert len(cluster.consume("b", 0)) == 7
-    assert cluster.ask("b", RequestCode.ABANDON_QUEUE, order).code == ResponseCode.SUCCESS
-    other = AbandonOrder(topic=TOPIC, queue=0, generation=0, end=7)
-    assert cluster.ask("b", RequestCode.ABANDON_QUEUE, other).code == ResponseCode.ILLEGAL_OPERATION
+    assert cluster.call("b", RequestCode.ABANDON_QUEUE, order).code == ResponseCode.SUCCESS
+    other = AbandonRequest(topic=TOPIC, queue=0, generation=0, end=7)
+    assert cluster.call("b", RequestCode.ABANDON_QUEUE, other).code == ResponseCode.ILLEGAL_OPERATION
 
 
 def test_an_end_that_was_told_to_a_leader_who_died_with_it_is_asked_for() -> None:
     """Its broker has told it, and sees no reason to tell it again."""
     cluster = a_cluster("a", "b", "c")
     cluster.brokers["a"].kill()
-    force(cluster, "b")
-    before = homes_of(cluster, 0, "b")
+    force_queue(cluster, "b")
+    before = segments_of(cluster, 0, "b")
     cluster.brokers["a"].start()
     cluster.run(10_000)
     assert cluster.logical_queue(0).segments[0].end == 10
     cluster.brokers["b"].kill()
 
-    force(cluster, "c", source="b", homes=before)
+    force_queue(cluster, "c", source="b", segments=before)
     assert cluster.logical_queue(0).segments[0].end == -1
     cluster.run(2 * CHECK_MS)
 
@@ -201,17 +201,17 @@ def test_whoever_remembers_only_its_own_homes_learns_of_the_others_when_it_is_ma
     """A broker whose part of a queue has expired keeps no list of the others' parts: that was the leader's business."""
     cluster = a_cluster("a", "b", "c")
     cluster.move("a", "c", 0)
-    cluster.run(10_000, cluster.is_settled)
+    cluster.run(10_000, cluster.are_moves_finished)
     cluster.move("c", "b", 0)
-    cluster.run(10_000, cluster.is_settled)
-    mappings = cluster.rooms["c"].mappings
+    cluster.run(10_000, cluster.are_moves_finished)
+    mappings = cluster.components["c"].mappings
     mapping = mappings.find(TOPIC)
     assert mapping is not None
-    mappings.change(mapping.put(mapping.queues[0].recall("c")), now_ms=mapping.epoch)
-    assert "a" not in {segment.broker for segment in mapping.queues[0].recall("c").segments}
+    mappings.change(mapping.with_queues(mapping.queues[0].reduce_to("c")), now_ms=mapping.epoch)
+    assert "a" not in {segment.broker for segment in mapping.queues[0].reduce_to("c").segments}
     cluster.brokers["b"].kill()
 
-    force(cluster, "c", source="b")
+    force_queue(cluster, "c", source="b")
 
     assert [segment.broker for segment in cluster.logical_queue(0).readable] == ["a", "b", "c"]
     assert len(list(decode_records(cluster.pull("c", 0, 0).body))) == 10
@@ -221,7 +221,7 @@ def test_only_a_leader_fixes_ends() -> None:
     """Anybody else would decide about what is not its own."""
     cluster = a_cluster()
 
-    answer = cluster.ask("b", RequestCode.ABANDON_QUEUE, AbandonOrder(topic=TOPIC, queue=0, generation=0, end=5))
+    answer = cluster.call("b", RequestCode.ABANDON_QUEUE, AbandonRequest(topic=TOPIC, queue=0, generation=0, end=5))
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
 
@@ -234,7 +234,7 @@ def test_a_move_whose_target_died_is_ended_by_force() -> None:
     cluster.brokers["b"].kill()
     cluster.run(500)
 
-    force(cluster, "c")
+    force_queue(cluster, "c")
     cluster.run(3 * CHECK_MS)
 
     assert cluster.leader(0) == "c"
@@ -255,10 +255,10 @@ def test_after_a_restart_sends_wait_until_name_servers_were_asked() -> None:
     cluster.brokers["a"].start()
     done = cluster.produce(0, 12, "a")
 
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
     assert cluster.run(5_000, done)
-    assert (cluster.refused, cluster.unsure) == ([], [])
-    assert cluster.open_on(0) == ["a"]
+    assert (cluster.refused, cluster.unknown_outcomes) == ([], [])
+    assert cluster.open_brokers(0) == ["a"]
 
 
 def test_a_restarted_leader_takes_sends_within_a_second() -> None:
@@ -269,7 +269,7 @@ def test_a_restarted_leader_takes_sends_within_a_second() -> None:
 
     cluster.brokers["a"].start()
 
-    assert cluster.run(1_000, lambda: cluster.open_on(0) == ["a"])
+    assert cluster.run(1_000, lambda: cluster.open_brokers(0) == ["a"])
 
 
 def test_without_any_name_server_a_restarted_leader_takes_no_sends_and_says_what_it_waits_for() -> None:
@@ -281,16 +281,16 @@ def test_without_any_name_server_a_restarted_leader_takes_no_sends_and_says_what
 
     cluster.brokers["a"].start()
     cluster.run(60_000)
-    answer = cluster.ask_command("a", a_send(TOPIC, queue=0))
+    answer = cluster.call_command("a", a_send(TOPIC, queue=0))
 
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark == (
         f"queue 0 of T waits until a name server confirms that a still leads it ({NAMESRV} asked);"
         " try again in a moment"
     )
     cluster.name_server.start()
-    assert cluster.run(4_000, lambda: cluster.open_on(0) == ["a"])
+    assert cluster.run(4_000, lambda: cluster.open_brokers(0) == ["a"])
 
 
 def test_everything_can_be_restarted_at_once() -> None:
@@ -306,7 +306,7 @@ def test_everything_can_be_restarted_at_once() -> None:
             node.start()
 
         opened = [["a"], [names[-1]]]
-        assert cluster.run(3_000, lambda cluster=cluster, opened=opened: [*map(cluster.open_on, (0, 1))] == opened)
+        assert cluster.run(3_000, lambda cluster=cluster, opened=opened: [*map(cluster.open_brokers, (0, 1))] == opened)
 
 
 def test_a_name_server_that_lost_its_folder_lets_brokers_open_once_they_registered() -> None:
@@ -321,7 +321,7 @@ def test_a_name_server_that_lost_its_folder_lets_brokers_open_once_they_register
     cluster.name_server.start()
     cluster.brokers["a"].start()
 
-    assert cluster.run(3_000, lambda: cluster.open_on(0) == ["a"])
+    assert cluster.run(3_000, lambda: cluster.open_brokers(0) == ["a"])
 
 
 def test_a_name_server_that_has_not_heard_of_the_topic_confirms_nothing() -> None:
@@ -339,9 +339,9 @@ def test_a_name_server_that_has_not_heard_of_the_topic_confirms_nothing() -> Non
     cluster.network.delay(ways(cluster)[0], 5_000)  # the first: on it the broker registers
     cluster.run(4_000)
 
-    assert cluster.rooms["a"].view.is_told(), "it was asked, and answered"
-    assert cluster.open_on(0) == []
-    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["a"])
+    assert cluster.components["a"].view.has_answer(), "it was asked, and answered"
+    assert cluster.open_brokers(0) == []
+    assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["a"])
 
 
 def ways(cluster: MovingCluster) -> list[Socket]:
@@ -354,13 +354,13 @@ def test_a_delayed_message_waits_with_the_queue() -> None:
     """What the broker itself writes is a write, too."""
     cluster = a_cluster()
     assert (
-        cluster.ask_command("a", a_send(TOPIC, queue=0, body=b"late", i="DELAY\x011\x02")).code == ResponseCode.SUCCESS
+        cluster.call_command("a", a_send(TOPIC, queue=0, body=b"late", i="DELAY\x011\x02")).code == ResponseCode.SUCCESS
     )
     cluster.name_server.kill()
     cluster.brokers["a"].kill()
     cluster.brokers["a"].start()
     cluster.run(20_000)
-    log = cluster.rooms["a"].mappings.place(TOPIC, 0).queue_log
+    log = cluster.components["a"].mappings.placement(TOPIC, 0).queue_index
     assert log is not None
     assert log.offset_max == 10
 
@@ -373,9 +373,9 @@ def test_a_gap_is_no_lag() -> None:
     """How far a group is behind is a number of messages; the gap is told beside it. Java's tool subtracts by itself."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 3, "b"))
-    cluster.rooms["b"].groups.put_all([GroupConfig(group_name="consumers")], cluster.world.now_ms)
+    cluster.components["b"].groups.put_all([GroupConfig(group_name="consumers")], cluster.world.now_ms)
     cluster.commit("b", 0, 4)
 
     logical = consume_stats(cluster, lo="true")
@@ -387,7 +387,7 @@ def test_a_gap_is_no_lag() -> None:
     assert physical["brokerOffset"] + FORCED_GAP - physical["consumerOffset"] == 3
     assert old["brokerOffset"] - old["consumerOffset"] == 3
     assert "gap" not in physical.keys() | old.keys()
-    answer = cluster.ask("b", RequestCode.GET_BROKER_CONSUME_STATS, None, isOrder="false")
+    answer = cluster.call("b", RequestCode.GET_BROKER_CONSUME_STATS, None, isOrder="false")
     assert b'"totalDiff":3,' in bytes(answer.body)
 
 
@@ -397,7 +397,7 @@ def consume_stats(
     """Return what b tells of queue 0, which is its physical queue 1."""
     asked = {"consumerGroup": "consumers", "topic": TOPIC} | fields
     command = Command(code=RequestCode.GET_CONSUME_STATS, fields=asked, language=language, version=version)
-    answer = cluster.ask_command("b", command)
+    answer = cluster.call_command("b", command)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     head, _, rest = bytes(answer.body).partition(b'"queueId":1' if version >= 413 else b'"queueId":0')
     assert head

@@ -4,18 +4,18 @@ from itertools import pairwise
 
 import pytest
 from tests.support.moving_cluster import TOPIC, MovingCluster
-from tests.unit.broker.failover.test_forced_open import force
+from tests.unit.broker.failover.test_forced_open import force_queue
 
 from holdfast.broker.failover import offset_backup
-from holdfast.broker.failover.offset_backup import NAME, ROUND_MS, choose_copies
+from holdfast.broker.failover.offset_backup import NAME, ROUND_MS, choose_backups
 from holdfast.broker.tables.config_store import load_config
 from holdfast.machine.effects import Effect
-from holdfast.model.mapping import first_home
+from holdfast.model.mapping import new_logical_queue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.requests.admin import ResetOffsetFields
-from holdfast.wire.requests.moves import CopiedOffsets, CopyAnswer, OffsetCopy, decode_body
+from holdfast.wire.requests.moves import OffsetBackupAnswer, OffsetBackupList, QueueOffsetBackup, decode_body
 
 SOON_MS = ROUND_MS + 200
 SAVED_MS = 7_000
@@ -33,21 +33,21 @@ def a_cluster(*names: str, queues: int = 2) -> MovingCluster:
 
 def kept(cluster: MovingCluster, name: str, queue: int = 0) -> dict[str, int] | None:
     """Return what a broker keeps for another."""
-    copy = cluster.rooms[name].offset_copies.find(TOPIC, queue)
+    copy = cluster.components[name].offset_backup.find(TOPIC, queue)
     return None if copy is None else copy.offsets
 
 
-def saved_copies(cluster: MovingCluster, name: str) -> list[OffsetCopy] | None:
+def saved_copies(cluster: MovingCluster, name: str) -> list[QueueOffsetBackup] | None:
     """Return the copies that a broker has on disk; None when there is no file."""
     disk = cluster.brokers[name].disk
     assert disk is not None
-    found = load_config(disk, NAME, CopiedOffsets)
+    found = load_config(disk, NAME, OffsetBackupList)
     return None if found is None else found.copies
 
 
 def numbers(cluster: MovingCluster) -> list[int]:
     """Return by which of a's messages b heard of each queue last."""
-    copies = [cluster.rooms["b"].offset_copies.find(TOPIC, queue) for queue in (0, 1)]
+    copies = [cluster.components["b"].offset_backup.find(TOPIC, queue) for queue in (0, 1)]
     return [copy.number for copy in copies if copy is not None]
 
 
@@ -76,7 +76,7 @@ def test_a_forced_move_finds_the_copy_wherever_it_is(target: str) -> None:
     cluster.run(SOON_MS)
     cluster.brokers["a"].kill()
 
-    force(cluster, target)
+    force_queue(cluster, target)
 
     assert committed(cluster.committed(target, 0)) == 7
 
@@ -87,7 +87,7 @@ def test_what_a_copy_said_outlives_the_new_leader() -> None:
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
     cluster.brokers["a"].kill()
-    force(cluster, "c")
+    force_queue(cluster, "c")
 
     cluster.brokers["c"].kill()
     cluster.brokers["c"].start()
@@ -102,31 +102,31 @@ def test_without_a_copy_a_group_begins_at_the_earliest_message() -> None:
     cluster.commit("a", 0, 4)
     for source, target in (("a", "c"), ("c", "a")):
         cluster.move(source, target, 0)
-        assert cluster.run(5_000, cluster.is_settled)
+        assert cluster.run(5_000, cluster.are_moves_finished)
     cluster.commit("a", 0, 2)  # An operator may have sent the group back since.
     cluster.brokers["b"].kill()
     cluster.brokers["a"].kill()
-    assert cluster.rooms["c"].offsets.find("consumers", TOPIC, 0) == 4
+    assert cluster.components["c"].offsets.find("consumers", TOPIC, 0) == 4
 
-    force(cluster, "c")
+    force_queue(cluster, "c")
 
     assert committed(cluster.committed("c", 0)) == 0
 
 
 def test_a_copy_of_an_earlier_generation_counts_for_nothing() -> None:
     """Somebody led the queue since, and the group may have been sent anywhere."""
-    queue = first_home(0, "a", 0)
-    copy = OffsetCopy(topic=TOPIC, queue=0, generation=-1, boot_ms=1, number=1, offsets={"g": 5})
-    newest = OffsetCopy(topic=TOPIC, queue=0, generation=queue.generation, boot_ms=1, number=1, offsets={"g": 6})
+    queue = new_logical_queue(0, "a", 0)
+    copy = QueueOffsetBackup(topic=TOPIC, queue=0, generation=-1, boot_ms=1, number=1, offsets={"g": 5})
+    newest = QueueOffsetBackup(topic=TOPIC, queue=0, generation=queue.generation, boot_ms=1, number=1, offsets={"g": 6})
 
-    assert choose_copies([queue], {0: copy}) == []
-    assert choose_copies([queue], {0: newest}) == [newest]
+    assert choose_backups([queue], {0: copy}) == []
+    assert choose_backups([queue], {0: newest}) == [newest]
 
 
 def reset(cluster: MovingCluster, offset: int) -> None:
     """Send the group elsewhere in queue 0; it has yet to hear of it."""
     fields = ResetOffsetFields(group="consumers", topic=TOPIC, queue_id=0, offset=offset, timestamp=-1, is_force=True)
-    answer = cluster.ask("a", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, None, **to_fields(fields))
+    answer = cluster.call("a", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, None, **to_fields(fields))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
@@ -145,7 +145,7 @@ def test_a_reset_that_waits_is_told_by_whoever_leads_next_by_force() -> None:
     cluster.run(SOON_MS)
     cluster.brokers["a"].kill()
 
-    force(cluster, "c")
+    force_queue(cluster, "c")
     cluster.commit("c", 0, 7)
 
     assert pull(cluster, "c", 7) == (ResponseCode.PULL_OFFSET_MOVED, "2")
@@ -162,7 +162,7 @@ def test_a_reset_that_was_told_waits_nowhere_any_more() -> None:
     cluster.run(SOON_MS)
     cluster.brokers["a"].kill()
 
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.commit("b", 0, 7)
 
     assert committed(cluster.committed("b", 0)) == 7
@@ -240,7 +240,7 @@ def test_a_copy_outlives_the_power_cut_in_which_its_leader_died() -> None:
     cluster.brokers["b"].start()
     cluster.run(SOON_MS)
 
-    force(cluster, "b")
+    force_queue(cluster, "b")
 
     assert committed(cluster.committed("b", 0)) == 7
 
@@ -264,12 +264,12 @@ def test_copies_are_saved_when_they_change_and_go_with_their_topic() -> None:
     cluster = a_cluster()
     cluster.run(SAVED_MS)
     unsaved: list[Effect] = []
-    cluster.rooms["b"].offset_copies.offer_save(unsaved)
+    cluster.components["b"].offset_backup.offer_save(unsaved)
     assert not unsaved
     assert [copy.queue for copy in saved_copies(cluster, "b") or []] == [0, 1]
     assert saved_copies(cluster, "c") is None
 
-    cluster.ask("b", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    cluster.call("b", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
     cluster.brokers["a"].kill()
     cluster.run(SAVED_MS)
 
@@ -285,10 +285,10 @@ def test_a_queue_that_moved_is_told_by_its_new_leader(way: str) -> None:
 
     for source, target in pairwise(way):
         cluster.move(source, target, 0)
-        assert cluster.run(5_000, cluster.is_settled)
+        assert cluster.run(5_000, cluster.are_moves_finished)
     cluster.run(SOON_MS)
     cluster.brokers[way[-1]].kill()
-    force(cluster, "c", source=way[-1])
+    force_queue(cluster, "c", source=way[-1])
 
     assert committed(cluster.committed("c", 0)) == 7
 
@@ -299,7 +299,7 @@ def test_a_group_that_was_deleted_does_not_come_back() -> None:
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
 
-    cluster.rooms["a"].offsets.forget_group("consumers")
+    cluster.components["a"].offsets.forget_group("consumers")
     cluster.run(SOON_MS)
 
     assert kept(cluster, "b") == {}
@@ -308,20 +308,22 @@ def test_a_group_that_was_deleted_does_not_come_back() -> None:
 def test_copies_of_a_topic_that_is_not_known_are_asked_for_again() -> None:
     """The stamp may come a moment later than the first copy; of a deleted topic nothing is kept."""
     cluster = a_cluster()
-    copy = OffsetCopy(topic="strange", queue=0, generation=0, boot_ms=1, number=1, offsets={"g": 5})
+    copy = QueueOffsetBackup(topic="strange", queue=0, generation=0, boot_ms=1, number=1, offsets={"g": 5})
 
-    answer = cluster.ask("b", RequestCode.COPY_OFFSETS, CopiedOffsets(copies=[copy]))
+    answer = cluster.call("b", RequestCode.BACKUP_OFFSETS, OffsetBackupList(copies=[copy]))
 
-    assert decode_body(answer.body, CopyAnswer).unknown == ["strange"]
-    assert cluster.rooms["b"].offset_copies.find("strange", 0) is None
+    assert decode_body(answer.body, OffsetBackupAnswer).unknown == ["strange"]
+    assert cluster.components["b"].offset_backup.find("strange", 0) is None
 
 
 def test_an_older_copy_does_not_replace_a_newer_one() -> None:
     """Messages may overtake each other."""
     cluster = a_cluster()
     for generation, number in ((3, 8), (3, 7), (2, 9)):
-        copy = OffsetCopy(topic=TOPIC, queue=1, generation=generation, boot_ms=1, number=number, offsets={"g": number})
-        cluster.ask("c", RequestCode.COPY_OFFSETS, CopiedOffsets(copies=[copy]))
+        copy = QueueOffsetBackup(
+            topic=TOPIC, queue=1, generation=generation, boot_ms=1, number=number, offsets={"g": number}
+        )
+        cluster.call("c", RequestCode.BACKUP_OFFSETS, OffsetBackupList(copies=[copy]))
 
     assert kept(cluster, "c", 1) == {"g": 8}
 

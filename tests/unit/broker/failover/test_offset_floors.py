@@ -6,11 +6,11 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.leadership import NO_LEADER
-from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping as wire
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import ForceOrder, QueueHomes
+from holdfast.wire.requests.moves import ForceRequest, QueueSegments
 
 QUEUE = 1
 
@@ -20,14 +20,14 @@ def a_cluster(*names: str) -> MovingCluster:
     cluster = MovingCluster(*(names or ("a", "b")))
     cluster.make_topic({0: "a", QUEUE: "a"})
     assert cluster.run(5_000, cluster.produce(QUEUE, 10, "a"))
-    for rooms in cluster.rooms.values():
+    for rooms in cluster.components.values():
         rooms.groups.ensure("consumers", 0)
     assert cluster.commit("a", QUEUE, 7).code == ResponseCode.SUCCESS
     return cluster
 
 
 def record(cluster: MovingCluster, name: str) -> TopicMapping:
-    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    mapping = cluster.components[name].mappings.find(TOPIC)
     assert mapping is not None
     return mapping
 
@@ -35,7 +35,7 @@ def record(cluster: MovingCluster, name: str) -> TopicMapping:
 def forget(cluster: MovingCluster, *names: str) -> None:
     """Let brokers forget the queue, and the name server hear of it."""
     for name in names:
-        assert cluster.ask(name, RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue=str(QUEUE)).code == 0
+        assert cluster.call(name, RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue=str(QUEUE)).code == 0
     cluster.run(1_000)
 
 
@@ -44,9 +44,9 @@ def an_order(
 ) -> Command:
     """Return a 513 that lets a broker lead the queue, on a new physical queue unless one is named."""
     known = record(cluster, broker)
-    free = 1 + max(known.used_on(broker) | {1}) if physical is None else physical
-    home = msgspec.structs.replace(first_home(QUEUE, broker, free).leader, first=first, generation=generation)
-    told = msgspec.structs.replace(known.put(LogicalQueue(QUEUE, (home,))), epoch=known.epoch + 2_000)
+    free = 1 + max(known.used_queue_ids(broker) | {1}) if physical is None else physical
+    home = msgspec.structs.replace(new_logical_queue(QUEUE, broker, free).leader, first=first, generation=generation)
+    told = msgspec.structs.replace(known.with_queues(LogicalQueue(QUEUE, (home,))), epoch=known.epoch + 2_000)
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     body = wire.encode(wire.to_detail(told, with_extras=False))
@@ -73,7 +73,7 @@ def test_a_queue_that_a_tool_sets_again_continues(target: str, *, is_restarted: 
             cluster.brokers[name].start()
         cluster.run(5_000)
 
-    answer = cluster.ask_command(target, an_order(cluster, target))
+    answer = cluster.call_command(target, an_order(cluster, target))
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     home = cluster.logical_queue(QUEUE).leader
@@ -87,8 +87,8 @@ def test_an_offset_that_was_used_is_refused_by_name() -> None:
     cluster = a_cluster()
     forget(cluster, "a")
 
-    refused = cluster.ask_command("b", an_order(cluster, "b", first=9))
-    accepted = cluster.ask_command("b", an_order(cluster, "b", first=10))
+    refused = cluster.call_command("b", an_order(cluster, "b", first=9))
+    accepted = cluster.call_command("b", an_order(cluster, "b", first=10))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "cannot begin at 9: let it begin at 10 or above" in (refused.remark or "")
@@ -100,7 +100,7 @@ def test_an_old_mapping_that_is_replayed_uses_no_offset_again() -> None:
     cluster = a_cluster()
     forget(cluster, "a")
 
-    answer = cluster.ask_command("a", an_order(cluster, "a", physical=1))
+    answer = cluster.call_command("a", an_order(cluster, "a", physical=1))
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert cluster.logical_queue(QUEUE).leader.start == 10
@@ -112,11 +112,11 @@ def test_a_queue_that_has_a_leader_gets_no_second_one() -> None:
     """Both would take sends at the same offsets until a name server noticed."""
     cluster = a_cluster()
 
-    refused = cluster.ask_command("b", an_order(cluster, "b", first=10, generation=7))
+    refused = cluster.call_command("b", an_order(cluster, "b", first=10, generation=7))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert f"logical queue {QUEUE} of {TOPIC} is led by a" in (refused.remark or "")
-    assert cluster.open_on(QUEUE) == ["a"]
+    assert cluster.open_brokers(QUEUE) == ["a"]
 
 
 def test_of_two_brokers_that_open_it_at_once_at_most_one_does() -> None:
@@ -124,10 +124,10 @@ def test_of_two_brokers_that_open_it_at_once_at_most_one_does() -> None:
     cluster = a_cluster("a", "b", "c")
     forget(cluster, "a")
 
-    begun: list[list[Command | HoldfastError]] = [cluster.begin(name, an_order(cluster, name)) for name in ("b", "c")]
+    begun: list[list[Command | HoldfastError]] = [cluster.send(name, an_order(cluster, name)) for name in ("b", "c")]
     cluster.run(10_000, lambda: all(begun))
 
-    assert len(cluster.open_on(QUEUE)) <= 1
+    assert len(cluster.open_brokers(QUEUE)) <= 1
     assert all(answers for answers in begun)
 
 
@@ -142,8 +142,8 @@ def test_while_a_broker_that_held_it_is_silent_it_opens_behind_a_gap_only(*, is_
         cluster.name_server.start()
     cluster.run(35_000)
 
-    refused = [cluster.ask_command("b", an_order(cluster, "b", first=first)) for first in (0, 10, 9 + FORCED_GAP)]
-    accepted = cluster.ask_command("b", an_order(cluster, "b", first=10 + FORCED_GAP))
+    refused = [cluster.call_command("b", an_order(cluster, "b", first=first)) for first in (0, 10, 9 + FORCED_GAP)]
+    accepted = cluster.call_command("b", an_order(cluster, "b", first=10 + FORCED_GAP))
 
     assert {answer.code for answer in refused} == {ResponseCode.INVALID_PARAMETER}
     assert "a did not answer" in (refused[0].remark or "")
@@ -159,7 +159,7 @@ def test_without_a_name_server_nothing_begins_again() -> None:
     forget(cluster, "a")
     cluster.name_server.kill()
 
-    refused = cluster.ask_command("b", an_order(cluster, "b"))
+    refused = cluster.call_command("b", an_order(cluster, "b"))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "the name servers did not answer" in (refused.remark or "")
@@ -171,7 +171,7 @@ def test_a_commit_beyond_the_end_raises_the_floor() -> None:
     cluster.commit("a", QUEUE, 50)
     forget(cluster, "a")
 
-    cluster.ask_command("b", an_order(cluster, "b"))
+    cluster.call_command("b", an_order(cluster, "b"))
 
     assert send_more(cluster, "b", 2) == [50, 51]
 
@@ -182,14 +182,14 @@ def test_a_copy_of_offsets_raises_the_floor() -> None:
     cluster.commit("a", QUEUE, 60)
 
     def is_copied() -> bool:
-        copy = cluster.rooms["b"].offset_copies.find(TOPIC, QUEUE)
+        copy = cluster.components["b"].offset_backup.find(TOPIC, QUEUE)
         return copy is not None and copy.offsets == {"consumers": 60}
 
     assert cluster.run(5_000, is_copied)
     forget(cluster, "a")
-    cluster.rooms["a"].offsets.forget_topic(TOPIC)
+    cluster.components["a"].offsets.forget_topic(TOPIC)
 
-    cluster.ask_command("a", an_order(cluster, "a"))
+    cluster.call_command("a", an_order(cluster, "a"))
 
     assert send_more(cluster, "a", 1) == [60]
     assert cluster.committed("a", QUEUE).fields["offset"] == "60"
@@ -199,12 +199,12 @@ def test_a_queue_of_several_homes_continues_after_the_newest() -> None:
     """Whichever of its brokers forgets it first. What groups committed with the earlier leader is old."""
     cluster = a_cluster()
     cluster.move("a", "b", QUEUE)
-    assert cluster.run(5_000, cluster.is_settled)
+    assert cluster.run(5_000, cluster.are_moves_finished)
     assert send_more(cluster, "b") == [10, 11, 12, 13, 14]
     cluster.commit("b", QUEUE, 12)
     forget(cluster, "a", "b")
 
-    cluster.ask_command("a", an_order(cluster, "a"))
+    cluster.call_command("a", an_order(cluster, "a"))
 
     home = cluster.logical_queue(QUEUE).leader
     assert (home.broker, home.first, home.generation) == ("a", 15, 2)
@@ -218,7 +218,7 @@ def test_sends_that_run_meanwhile_get_no_offset_twice() -> None:
     done = cluster.produce(QUEUE, 60, "a", "b")
     cluster.run(60)
     forget(cluster, "a")
-    assert cluster.ask_command("b", an_order(cluster, "b")).code == ResponseCode.SUCCESS
+    assert cluster.call_command("b", an_order(cluster, "b")).code == ResponseCode.SUCCESS
 
     assert cluster.run(30_000, done)
 
@@ -234,10 +234,10 @@ def test_a_broker_that_alone_knows_the_floor_is_not_made_to_forget_it() -> None:
     assert cluster.run(5_000, cluster.produce(QUEUE, 10, "a"))
     forget(cluster, "a")
 
-    refused = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
-    cluster.ask_command("b", an_order(cluster, "b"))
+    refused = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    cluster.call_command("b", an_order(cluster, "b"))
     cluster.run(20_000)
-    forgotten = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    forgotten = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
 
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
     assert f"holdfast queue set {TOPIC} {QUEUE}" in (refused.remark or "")
@@ -248,22 +248,22 @@ def test_a_deleted_topic_leaves_no_offset_anywhere() -> None:
     """Not with the leader, not in the copy of a peer, not in a move that brought it, and not in their files."""
     cluster = a_cluster()
     cluster.move("a", "b", QUEUE)
-    assert cluster.run(5_000, cluster.is_settled)
+    assert cluster.run(5_000, cluster.are_moves_finished)
     cluster.commit("b", QUEUE, 9)
-    assert cluster.run(10_000, lambda: cluster.rooms["a"].offset_copies.find(TOPIC, QUEUE) is not None)
+    assert cluster.run(10_000, lambda: cluster.components["a"].offset_backup.find(TOPIC, QUEUE) is not None)
     cluster.run(20_000)  # Everything is saved by now, and who leads the queue is known.
-    assert cluster.rooms["b"].view.find_leader(TOPIC, QUEUE) != NO_LEADER
+    assert cluster.components["b"].view.find_leader(TOPIC, QUEUE) != NO_LEADER
 
     for name in ("a", "b"):
-        assert cluster.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, None, topic=TOPIC).code == ResponseCode.SUCCESS
-        assert cluster.rooms[name].view.find_leader(TOPIC, QUEUE) == NO_LEADER
+        assert cluster.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, None, topic=TOPIC).code == ResponseCode.SUCCESS
+        assert cluster.components[name].view.find_leader(TOPIC, QUEUE) == NO_LEADER
         cluster.brokers[name].kill()
         cluster.brokers[name].start()
     cluster.run(2_000)
 
-    for name, rooms in cluster.rooms.items():
+    for name, rooms in cluster.components.items():
         assert [topic for (topic, _), _ in rooms.offsets.rows()] == [], name
-        assert rooms.offset_copies.find(TOPIC, QUEUE) is None
+        assert rooms.offset_backup.find(TOPIC, QUEUE) is None
         assert rooms.mappings.moves() == {}
 
 
@@ -273,7 +273,7 @@ def test_a_commit_that_leaves_no_offsets_is_refused_by_name() -> None:
     cluster.commit("a", QUEUE, 2**63 - 1)
     forget(cluster, "a")
 
-    refused = cluster.ask_command("b", an_order(cluster, "b"))
+    refused = cluster.call_command("b", an_order(cluster, "b"))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "a group has committed a wrong offset" in (refused.remark or "")
@@ -282,14 +282,14 @@ def test_a_commit_that_leaves_no_offsets_is_refused_by_name() -> None:
 def test_a_forced_move_of_a_mapping_that_was_forgotten_is_refused() -> None:
     """An operator read it before it was forgotten. By then the queue may have used the offsets above the gap, too."""
     cluster = a_cluster()
-    known, config = cluster.logical_queue(QUEUE), cluster.rooms["a"].topics.find(TOPIC)
+    known, config = cluster.logical_queue(QUEUE), cluster.components["a"].topics.find(TOPIC)
     assert config is not None
     forget(cluster, "a")
-    homes = QueueHomes(queue=QUEUE, homes=[wire.to_home(segment) for segment in known.segments])
-    order = ForceOrder(topic=config, scope="__global__", epoch=10**13, total=2, queues=[homes])
+    homes = QueueSegments(queue=QUEUE, homes=[wire.to_wire_segment(segment) for segment in known.segments])
+    order = ForceRequest(topic=config, scope="__global__", epoch=10**13, total=2, queues=[homes])
 
-    refused = cluster.ask("b", RequestCode.FORCE_QUEUES, order)
+    refused = cluster.call("b", RequestCode.FORCE_QUEUES, order)
 
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
     assert f"a was made to forget logical queue {QUEUE} of {TOPIC}" in (refused.remark or "")
-    assert cluster.open_on(QUEUE) == []
+    assert cluster.open_brokers(QUEUE) == []

@@ -2,13 +2,13 @@
 
 import pytest
 from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force
+from tests.support.forced_moves import force_queue
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP
 from holdfast.nameserver.cluster.queue_leases import FILE
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.moves import DrainOrder
+from holdfast.wire.requests.moves import DrainRequest
 
 LEASE_MS = 30_000
 
@@ -23,7 +23,7 @@ def a_cluster(*names: str, name_servers: int = 1, auto_force: bool = True) -> Mo
 
 
 def leaders(cluster: MovingCluster) -> list[str]:
-    return ["".join(cluster.open_on(queue)) for queue in range(4)]
+    return ["".join(cluster.open_brokers(queue)) for queue in range(4)]
 
 
 def cut_off(cluster: MovingCluster, *hosts: str) -> None:
@@ -31,8 +31,8 @@ def cut_off(cluster: MovingCluster, *hosts: str) -> None:
     everybody = {node.host for node in (*cluster.name_servers, *cluster.brokers.values())}
     for inside in hosts:
         for outside in everybody - {*hosts}:
-            cluster.network.cut(inside, outside)
-            cluster.network.cut(outside, inside)
+            cluster.network.cut_link(inside, outside)
+            cluster.network.cut_link(outside, inside)
 
 
 def test_a_dead_leader_is_replaced_after_two_leases():
@@ -61,7 +61,7 @@ def test_queues_of_a_dead_leader_are_shared_out():
 def test_a_broker_that_drains_takes_nothing():
     """The others do, when it is their turn."""
     cluster = a_cluster("a", "b", "c")
-    cluster.ask("c", RequestCode.SET_DRAINING, DrainOrder(draining=True))
+    cluster.call("c", RequestCode.SET_DRAINING, DrainRequest(draining=True))
 
     cluster.brokers["a"].kill()
 
@@ -102,7 +102,7 @@ def test_a_leader_that_nobody_hears_stops_before_another_begins():
     before = leaders(cluster)[0]
     cluster.run(10_000)
 
-    answer = cluster.ask_command("a", a_send(TOPIC, queue=0))
+    answer = cluster.call_command("a", a_send(TOPIC, queue=0))
 
     assert before == "a"
     assert leaders(cluster) == ["", "", "b", "b"]
@@ -117,12 +117,12 @@ def test_a_leader_that_nobody_hears_stops_before_another_begins():
 def test_a_process_that_was_stopped_takes_nothing_that_came_meanwhile():
     """Its first event after that finds the lease over, whatever timers say."""
     cluster = a_cluster()
-    log = cluster.rooms["a"].mappings.place(TOPIC, 0).queue_log
+    log = cluster.components["a"].mappings.placement(TOPIC, 0).queue_index
     assert log is not None
     seen: list[int] = []
 
-    cluster.brokers["a"].around.skew_ms += LEASE_MS + 1_000  # All at once, and before any timer.
-    got = cluster.begin("a", a_send(TOPIC, queue=0))
+    cluster.brokers["a"].environment.skew_ms += LEASE_MS + 1_000  # All at once, and before any timer.
+    got = cluster.send("a", a_send(TOPIC, queue=0))
     cluster.world.checks.append(lambda: seen.append(log.next_offset) if leaders(cluster)[0] == "" else None)
 
     assert cluster.run(5_000, lambda: bool(got))
@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_makes_nobody_force():
 
     for jump_ms in (10 * LEASE_MS, -20 * LEASE_MS):
         for node in (*cluster.name_servers, *cluster.brokers.values()):
-            node.around.skew_ms += jump_ms
+            node.environment.skew_ms += jump_ms
             cluster.run(7_000)
 
     assert cluster.run(5_000, lambda: leaders(cluster) == ["a", "a", "b", "b"])
@@ -147,7 +147,7 @@ def test_a_clock_that_went_back_does_not_make_a_lease_longer():
     cluster = a_cluster()
     cut_off(cluster, "10.0.1.1")
 
-    cluster.brokers["a"].around.skew_ms -= 100 * LEASE_MS
+    cluster.brokers["a"].environment.skew_ms -= 100 * LEASE_MS
     cluster.run(LEASE_MS + 3_000)
 
     assert leaders(cluster)[0] == ""
@@ -161,21 +161,21 @@ def test_a_queue_that_moves_is_confirmed_at_its_new_leader_at_once():
     cluster.move("a", "b", 1)
 
     assert cluster.run(5_000, done)
-    assert (cluster.refused, cluster.unsure) == ([], [])
+    assert (cluster.refused, cluster.unknown_outcomes) == ([], [])
     assert leaders(cluster)[1] == "b"
 
 
 def test_whoever_has_no_lease_hands_nothing_over():
     """Somebody else may lead it by now. It goes on when that is known."""
     cluster = a_cluster()
-    cluster.network.cut("10.0.1.1", "10.0.0.1")
-    cluster.network.cut("10.0.0.1", "10.0.1.1")
+    cluster.network.cut_link("10.0.1.1", "10.0.0.1")
+    cluster.network.cut_link("10.0.0.1", "10.0.1.1")
     cluster.run(LEASE_MS + 2_000)
 
     move = cluster.move("a", "b", 1)
     cluster.run(5_000)
     assert cluster.moves("a")[move.id].state == "planned"
-    assert cluster.rooms["a"].mappings.place(TOPIC, 1).state == "open"
+    assert cluster.components["a"].mappings.placement(TOPIC, 1).state == "open"
 
     cluster.network.mend()
     assert cluster.run(10_000, lambda: leaders(cluster)[1] == "b")
@@ -232,26 +232,26 @@ def test_a_leader_that_wants_no_leases_any_more_is_not_replaced():
     old.kill()
 
     cluster.options["auto_force"] = False
-    cluster.brokers["a"] = cluster.put_broker("a", cluster.address("a"), disk=old.disk)
+    cluster.brokers["a"] = cluster.create_broker("a", cluster.address("a"), disk=old.disk)
     cluster.brokers["a"].start()
     cluster.run(6 * LEASE_MS)
 
     assert leaders(cluster) == ["a", "a", "b", "b"]
-    assert not cluster.rooms["a"].leases.is_on
+    assert not cluster.components["a"].lease_renewal.is_enabled
 
 
 def test_of_two_who_were_told_to_open_a_queue_one_is_confirmed_and_the_other_steps_back():
     """Two operators, or one and a move that nobody had heard of: nothing was taken, so nothing is lost."""
     cluster = a_cluster("a", "b", "c")
     cluster.brokers["a"].kill()
-    force(cluster, "b")
-    force(cluster, "c")
+    force_queue(cluster, "b")
+    force_queue(cluster, "c")
     assert leaders(cluster)[0] == "", "its old leader may still take sends"
 
     assert cluster.run(3 * LEASE_MS, lambda: leaders(cluster)[0] != "")
     cluster.run(20_000)
 
-    states = sorted(cluster.rooms[name].mappings.place(TOPIC, 0).state for name in "bc")
+    states = sorted(cluster.components[name].mappings.placement(TOPIC, 0).state for name in "bc")
     assert states == ["elsewhere", "open"]
     machine = cluster.name_server.shell.machine  # type: ignore[union-attr]
     assert machine.routes.static.topics[TOPIC].reasons == []  # type: ignore[attr-defined]
@@ -265,7 +265,7 @@ def test_without_the_policy_nothing_is_asked_and_nobody_replaced():
     cluster.run(10 * LEASE_MS)
 
     assert leaders(cluster) == ["", "", "b", "b"]
-    assert not cluster.rooms["b"].leases.is_on
+    assert not cluster.components["b"].lease_renewal.is_enabled
     assert cluster.name_server.disk is not None
     assert cluster.name_server.disk.read_file(FILE) == b"{}"
 
@@ -280,4 +280,4 @@ def test_queues_of_a_dead_leader_stay_in_their_cluster():
 
     cluster.brokers["a"].kill()
 
-    assert cluster.run(2 * LEASE_MS + 15_000, lambda: all("b" in cluster.open_on(queue) for queue in range(4)))
+    assert cluster.run(2 * LEASE_MS + 15_000, lambda: all("b" in cluster.open_brokers(queue) for queue in range(4)))

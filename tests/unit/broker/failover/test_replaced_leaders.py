@@ -1,6 +1,6 @@
 """A leader that was replaced by force stays closed, whoever is left to tell it, and gives nothing away."""
 
-from tests.support.forced_moves import force, homes_of
+from tests.support.forced_moves import force_queue, segments_of
 from tests.support.moving_cluster import TOPIC
 from tests.unit.broker.failover.test_forced_open import a_cluster, state, ways
 
@@ -16,7 +16,7 @@ def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_
     """The name server remembers who replaced it."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.run(5_000)
     for node in (cluster.name_server, cluster.brokers["b"]):
         node.kill()
@@ -25,17 +25,17 @@ def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_
     cluster.brokers["a"].start()
     cluster.run(60_000)
 
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
     cluster.brokers["b"].start()
     cluster.run(30_000)
-    assert cluster.open_on(0) == ["b"]
+    assert cluster.open_brokers(0) == ["b"]
 
 
 def test_a_replaced_leader_that_asks_before_anybody_is_registered_stays_closed() -> None:
     """Nobody who has the topic is alive: clients are told nothing, but a broker is told who replaced it."""
     cluster = a_cluster()
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.run(5_000)
     cluster.brokers["b"].kill()
 
@@ -44,18 +44,18 @@ def test_a_replaced_leader_that_asks_before_anybody_is_registered_stays_closed()
     cluster.network.delay(ways(cluster)[0], 5_000)  # the first: on it the broker registers
     cluster.run(10_000)
 
-    assert cluster.rooms["a"].view.is_told(TOPIC)
-    assert cluster.open_on(0) == []
+    assert cluster.components["a"].view.has_answer(TOPIC)
+    assert cluster.open_brokers(0) == []
     cluster.brokers["b"].start()
     cluster.run(30_000)
-    assert cluster.open_on(0) == ["b"]
+    assert cluster.open_brokers(0) == ["b"]
 
 
 def test_a_replaced_leader_stays_closed_though_only_others_know_of_the_newest() -> None:
     """By force from a to b, and on to c, who died before it registered: b knows who leads."""
     cluster = a_cluster("a", "b", "c")
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     move = cluster.move("b", "c", 0)
     assert cluster.run(5_000, lambda: state(cluster, "c") == "open")
     assert cluster.run(5_000, lambda: cluster.moves("b")[move.id].state == "done")
@@ -68,17 +68,17 @@ def test_a_replaced_leader_stays_closed_though_only_others_know_of_the_newest() 
     cluster.brokers["a"].start()
     cluster.run(30_000)
 
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
     cluster.brokers["c"].start()
     cluster.run(30_000)
-    assert cluster.open_on(0) == ["c"]
+    assert cluster.open_brokers(0) == ["c"]
 
 
 def test_a_fenced_leader_keeps_no_plans_of_the_new_one() -> None:
     """Where the queue goes next is for others to say; nobody would tell it how that ended."""
     cluster = a_cluster("a", "b", "c")
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.move("b", "c", 0)
     assert cluster.run(5_000, lambda: state(cluster, "b") == "sealed")
     cluster.brokers["c"].kill()
@@ -86,7 +86,7 @@ def test_a_fenced_leader_keeps_no_plans_of_the_new_one() -> None:
     cluster.brokers["a"].start()
     assert cluster.run(CHECK_MS, lambda: state(cluster, "a") == "elsewhere")
 
-    mapping = cluster.rooms["a"].mappings.find(TOPIC)
+    mapping = cluster.components["a"].mappings.find(TOPIC)
     assert mapping is not None
     assert [segment.broker for segment in mapping.queues[0].segments] == ["a", "b"]
 
@@ -94,7 +94,7 @@ def test_a_fenced_leader_keeps_no_plans_of_the_new_one() -> None:
 def test_a_replaced_leader_hands_nothing_over() -> None:
     """It knows that it was replaced, and waits for its successor to say what it may keep; its target knows nothing."""
     cluster = a_cluster("a", "b", "c")
-    cluster.rooms["a"].view.teach_leader(MessageQueue(TOPIC, mock_broker(GLOBAL), 0), Leader("b", 5, 9))
+    cluster.components["a"].view.record_leader(MessageQueue(TOPIC, mock_broker(GLOBAL), 0), Leader("b", 5, 9))
 
     move = cluster.move("a", "c", 0)
     cluster.run(10_000)
@@ -108,14 +108,14 @@ def test_an_order_that_goes_by_less_than_is_known_is_refused() -> None:
     """Two leaders of one generation could not be told apart."""
     cluster = a_cluster("a", "b", "c")
     cluster.brokers["a"].kill()
-    force(cluster, "b")
+    force_queue(cluster, "b")
     cluster.run(5_000)
     cluster.brokers["b"].kill()
     cluster.run(100)
 
-    answer = force(cluster, "c")
+    answer = force_queue(cluster, "c")
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "b leads logical queue 0 of T in a newer generation than 0" in (answer.remark or "")
-    assert force(cluster, "c", homes=homes_of(cluster, 0, "b")).code == ResponseCode.SUCCESS
+    assert force_queue(cluster, "c", segments=segments_of(cluster, 0, "b")).code == ResponseCode.SUCCESS
     assert cluster.logical_queue(0).generation == 4

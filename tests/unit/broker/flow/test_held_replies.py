@@ -1,4 +1,4 @@
-from holdfast.broker.flow.held_replies import HeldAnswers
+from holdfast.broker.flow.held_replies import HeldReplies
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId
 
@@ -7,7 +7,7 @@ ONE, TWO = ChannelId(1), ChannelId(2)
 
 def test_an_answer_leaves_when_its_record_is_synced_and_not_before() -> None:
     """A sync releases what it covers, nothing behind it."""
-    held = HeldAnswers()
+    held = HeldReplies()
     held.hold(100, ONE, [b"a"])
     held.hold(200, ONE, [b"b"])
 
@@ -19,7 +19,7 @@ def test_an_answer_leaves_when_its_record_is_synced_and_not_before() -> None:
 
 def test_a_sync_answers_each_channel_with_one_write() -> None:
     """Answers of one channel leave together and in order."""
-    held = HeldAnswers()
+    held = HeldReplies()
     held.hold(1, ONE, [b"a"])
     held.hold(2, TWO, [b"x"])
     held.hold(3, ONE, [b"b", b"c"])
@@ -29,10 +29,10 @@ def test_a_sync_answers_each_channel_with_one_write() -> None:
 
 def test_a_failed_disk_takes_all_promises_back() -> None:
     """Nothing is ever answered; the channels that wait are named once."""
-    held = HeldAnswers()
+    held = HeldReplies()
     held.hold(1, ONE, [b"a"])
     held.hold(2, TWO, [b"b"])
     held.hold(3, ONE, [b"c"])
 
-    assert held.abandon() == [ONE, TWO]
+    assert held.drop_all() == [ONE, TWO]
     assert held.release(1000) == []

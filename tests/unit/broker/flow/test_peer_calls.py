@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.flow.peer_calls import PURPOSE, TIMER, WAITING_MAX, Called, Calls
+from holdfast.broker.flow.peer_calls import PURPOSE, TIMER, WAITING_MAX, CallOutcome, PeerCalls
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.wire.frames.codes import RequestCode
@@ -17,7 +17,7 @@ class Caller:
     """Calls, and what they led to."""
 
     def __init__(self) -> None:
-        self.calls = Calls()
+        self.calls = PeerCalls()
         self.effects: list[Effect] = []
 
     def call(self, waiter: str, *, deadline_ms: int = 1_000, body: bytes = b"") -> bool:
@@ -30,7 +30,7 @@ class Caller:
         return [decode_command(frame) for frame in split_frames(memoryview(data))[0]]
 
     def open(self) -> None:
-        self.effects += self.calls.opened(CHANNEL, PEER)
+        self.effects += self.calls.channel_opened(CHANNEL, PEER)
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def test_an_answer_goes_to_who_asked(caller: Caller) -> None:
     caller.call("second")
     first, second = (response(command, 0, body=command.body) for command in caller.sent())
 
-    assert caller.calls.answered(CHANNEL, second) == Called("second", second)
-    assert caller.calls.answered(CHANNEL, first) == Called("first", first)
-    assert caller.calls.answered(CHANNEL, first) is None
-    assert caller.calls.answered(ChannelId(8), second) is None
+    assert caller.calls.handle_response(CHANNEL, second) == CallOutcome("second", second)
+    assert caller.calls.handle_response(CHANNEL, first) == CallOutcome("first", first)
+    assert caller.calls.handle_response(CHANNEL, first) is None
+    assert caller.calls.handle_response(ChannelId(8), second) is None
 
 
 def test_who_cannot_be_reached_has_heard_nothing(caller: Caller) -> None:
     """That is the one failure after which asking somebody else cannot make it happen twice."""
     caller.call("first")
 
-    (ended,) = caller.calls.failed(PEER, "connection refused")
+    (ended,) = caller.calls.channel_failed(PEER, "connection refused")
 
     assert ended.waiter == "first"
     assert ended.is_unsent
@@ -78,7 +78,7 @@ def test_a_lost_connection_leaves_it_open_what_was_heard(caller: Caller) -> None
     caller.open()
     caller.call("first")
 
-    (ended,) = caller.calls.closed(CHANNEL)
+    (ended,) = caller.calls.channel_closed(CHANNEL)
     caller.call("second")
 
     assert (ended.waiter, ended.answer, ended.is_unsent) == ("first", None, False)

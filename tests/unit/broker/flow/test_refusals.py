@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.broker.flow.awaitables import Pause, Procedure
-from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Refusal, Request
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed, HoldfastError, MappingRefused, RecordRefused, RemoteProtocolError
@@ -31,7 +31,7 @@ def test_a_rule_broken_in_the_middle_becomes_an_answer(error: HoldfastError, cod
         yield Pause(1)
         raise error
 
-    steps = guard(work)(REQUEST)
+    steps = refuse_on_error(work)(REQUEST)
     assert next(steps) == Pause(1)
     with pytest.raises(StopIteration) as stop:
         steps.send(b"")
@@ -49,7 +49,7 @@ def test_work_that_breaks_nothing_answers_for_itself() -> None:
         yield Pause(1)
         return answer
 
-    steps = guard(work)(REQUEST)
+    steps = refuse_on_error(work)(REQUEST)
     next(steps)
     with pytest.raises(StopIteration) as stop:
         steps.send(b"")

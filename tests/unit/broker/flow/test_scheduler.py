@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 from tests.support.stores import stage
 
 from holdfast.broker.flow import peer_calls
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, ask_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, call_all
 from holdfast.broker.flow.peer_calls import PURPOSE
 from holdfast.broker.flow.request import Refusal
 from holdfast.broker.flow.scheduler import PAUSE_TIMER
@@ -28,11 +28,11 @@ class Bench:
     """A broker, and one piece of work in it."""
 
     def __init__(self, flush: str = "async") -> None:
-        self.desk = BrokerDesk(flush=flush)
+        self.desk = BrokerHarness(flush=flush)
         self.ended: list[Any] = []
 
     def run(self, work: Callable[[], Procedure[object]]) -> None:
-        stepper = self.desk.broker._stepper
+        stepper = self.desk.broker._scheduler
         started: list[Any] = []
         stepper.run(work(), lambda result, _: self.ended.append(result), started, self.desk.now_ms)
         self.desk.effects += started
@@ -106,7 +106,7 @@ def test_a_silent_peer_is_given_up_in_time(bench: Bench) -> None:
 
 def ask_both() -> Procedure[object]:
     questions = [PeerCall(peer, Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), 1_000) for peer in (OTHER, PEER)]
-    answers = yield from ask_all(questions)
+    answers = yield from call_all(questions)
     return [str(answer) if isinstance(answer, PeerFailed) else answer.body for answer in answers]
 
 
@@ -143,7 +143,7 @@ def test_who_asks_nobody_does_not_wait(bench: Bench) -> None:
     """There is nothing to wait for."""
 
     def ask_nobody() -> Procedure[object]:
-        return (yield from ask_all(()))
+        return (yield from call_all(()))
 
     bench.run(ask_nobody)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerHarness, a_send
 
 from holdfast.broker.flow.awaitables import Pause, Wait
 from holdfast.machine.effects import Log
@@ -12,21 +12,21 @@ from holdfast.wire.frames.command import encode_command
 
 def test_nothing_wanted_is_nothing_to_do() -> None:
     """The list is empty between events, and taking from it empties it."""
-    desk = BrokerDesk()
-    errands = desk.rooms.errands
+    desk = BrokerHarness()
+    errands = desk.components.turn
     assert not errands
 
     errands.effects.append(Log("info", "something", {}))
 
     assert errands
-    assert len(errands.take_effects()) == 1
+    assert len(errands.drain_effects()) == 1
     assert not errands
 
 
 def test_work_begins_at_once_and_goes_on_by_itself() -> None:
     """It may wait, and sees the time of the event that wakes it."""
-    desk = BrokerDesk()
-    errands = desk.rooms.errands
+    desk = BrokerHarness()
+    errands = desk.components.turn
     seen: list[int] = []
 
     def work() -> Generator[Wait, object, None]:
@@ -35,7 +35,7 @@ def test_work_begins_at_once_and_goes_on_by_itself() -> None:
         seen.append(errands.now_ms)
         errands.effects.append(Log("info", "done", {}))
 
-    errands.work.append(work())
+    errands.procedures.append(work())
     start = desk.now_ms
     desk.feed(TimerFired("stats", desk.now_ms))
     desk.pass_time(500, "pauses")
@@ -46,9 +46,9 @@ def test_work_begins_at_once_and_goes_on_by_itself() -> None:
 
 def test_frames_are_taken_as_if_they_had_just_been_read() -> None:
     """From the channel they are said to be from; nothing happens when that is gone."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     desk.make_topic("T")
-    errands = desk.rooms.errands
+    errands = desk.components.turn
     errands.frames.append((ChannelId(1), encode_command(a_send(opaque=5))))
     errands.frames.append((ChannelId(99), encode_command(a_send(opaque=6))))
 

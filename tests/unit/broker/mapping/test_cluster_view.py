@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, PeerCalls, Procedure
+from holdfast.broker.flow.awaitables import ParallelCalls, Pause, PeerCall, Procedure
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import Leader
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL
 from holdfast.wire.cluster.mapping import encode, to_info
@@ -33,7 +33,9 @@ def a_route(*leaders: str, generation_of: int = 0, scope: str = GLOBAL) -> bytes
     """Return a route in which each of *leaders* leads the queue of its place."""
     mappings = {}
     for name in set(leaders):
-        queues = {number: first_home(number, name, number) for number, leader in enumerate(leaders) if leader == name}
+        queues = {
+            number: new_logical_queue(number, name, number) for number, leader in enumerate(leaders) if leader == name
+        }
         record = TopicMapping(
             topic="T", broker=name, scope=scope, epoch=generation_of, total=len(leaders), queues=queues
         )
@@ -47,7 +49,7 @@ def run(steps: Procedure[object], answer: Callable[[PeerCall], Command | None]) 
     try:
         wait = next(steps)
         while True:
-            assert isinstance(wait, PeerCalls)
+            assert isinstance(wait, ParallelCalls)
             calls += wait.calls
             wait = steps.send([answer(call) or PeerFailed("no answer") for call in wait.calls])
     except StopIteration:
@@ -82,8 +84,8 @@ def test_name_servers_are_asked_for_addresses_and_leaders():
 def test_nonsense_and_silence_leave_what_was_believed(body: bytes):
     """A name server that is down, or says something strange, is no reason to forget."""
     view = a_view()
-    view.teach("b", "10.0.1.2:1")
-    view.teach_leader(MessageQueue("T", "__syslo__global__", 0), Leader("b", 3, 1))
+    view.record_address("b", "10.0.1.2:1")
+    view.record_leader(MessageQueue("T", "__syslo__global__", 0), Leader("b", 3, 1))
 
     run(view.refresh("T"), lambda _: None)
     run(view.refresh("T"), lambda _: Command(code=0, body=body))
@@ -97,8 +99,8 @@ def test_a_leader_of_an_older_generation_is_not_believed_again():
     view = a_view()
     place = MessageQueue("T", "__syslo__global__", 0)
 
-    view.teach_leader(place, Leader("c", 5, 2))
-    view.teach_leader(place, Leader("b", 4, 9))
+    view.record_leader(place, Leader("c", 5, 2))
+    view.record_leader(place, Leader("b", 4, 9))
 
     assert view.leader("T", 0) == "c"
     assert view.leader_above("T", 0, 4) == "c"
@@ -110,9 +112,9 @@ def test_a_leader_of_an_older_generation_is_not_believed_again():
 def test_doubt_lasts_until_the_next_refresh():
     """Whoever finds that a leader leads no more asks first; when nobody answers, the old belief has to do."""
     view = a_view()
-    view.teach("b", "10.0.1.2:1")
+    view.record_address("b", "10.0.1.2:1")
 
-    view.doubt()
+    view.suspect_addresses()
     doubted = view.address("b")
     run(view.refresh(), lambda _: None)
 
@@ -122,10 +124,10 @@ def test_doubt_lasts_until_the_next_refresh():
 def test_an_address_that_proved_wrong_is_forgotten():
     """Never our own."""
     view = a_view()
-    view.teach("b", "10.0.1.2:1")
+    view.record_address("b", "10.0.1.2:1")
 
-    view.forget("10.0.1.2:1")
-    view.forget("10.0.1.1:1")
+    view.forget_address("10.0.1.2:1")
+    view.forget_address("10.0.1.1:1")
 
     assert (view.address("b"), view.address("a")) == (None, "10.0.1.1:1")
 
@@ -154,8 +156,8 @@ def test_what_several_want_at_once_is_asked_once():
 def test_a_topic_of_the_same_name_in_another_cluster_is_no_concern():
     """Its queues have the same numbers. Brokers of a scope are those of its clusters."""
     view = a_view()
-    queues = {0: first_home(0, "far", 0)}
-    view.learn("T", [TopicMapping(topic="T", broker="far", scope="C", epoch=9, total=1, queues=queues)])
+    queues = {0: new_logical_queue(0, "far", 0)}
+    view.record_mappings("T", [TopicMapping(topic="T", broker="far", scope="C", epoch=9, total=1, queues=queues)])
     run(view.refresh(), by_code(c106=CLUSTER))
 
     assert view.leader("T", 0) is None

@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.broker.mapping import mapping_journal
 from holdfast.broker.mapping.mapping_journal import (
@@ -13,19 +13,19 @@ from holdfast.broker.mapping.mapping_journal import (
 )
 from holdfast.model.errors import StoreError
 from holdfast.model.floor import Floor
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 
 
 def a_mapping(count: int = 3, epoch: int = 7) -> TopicMapping:
-    queues = {number: first_home(number, "a", number) for number in range(count)}
+    queues = {number: new_logical_queue(number, "a", number) for number in range(count)}
     return TopicMapping(topic="T", broker="a", epoch=epoch, total=count, queues=queues)
 
 
 def test_a_change_holds_what_changed_and_nothing_else():
     """A topic of a thousand queues does not write a thousand queues for each move."""
     old = a_mapping()
-    new = old.put(old.queues[1].prepare("b", 0), epoch=8)
+    new = old.with_queues(old.queues[1].prepare("b", 0), epoch=8)
 
     (change,) = split_change(old, new, None)
 
@@ -36,7 +36,7 @@ def test_a_change_holds_what_changed_and_nothing_else():
 def test_a_change_may_be_read_twice():
     """It holds the resulting state, never a step."""
     old = a_mapping()
-    new = old.put(old.queues[1].seal(5), epoch=8).without(2)
+    new = old.with_queues(old.queues[1].seal(5), epoch=8).without_queues(2)
     (change,) = split_change(old, new, None)
 
     once = apply_change(old, change, "a")
@@ -48,8 +48,8 @@ def test_a_change_may_be_read_twice():
 def test_where_a_forgotten_queue_may_begin_is_kept():
     """In the change, in the next one that is of something else, and in the description of everything."""
     old = a_mapping()
-    retired = old.retire(1, Floor(offset=10, generation=2, brokers=("a", "b")))
-    changes = [*split_change(old, retired, None), *split_change(retired, retired.put(epoch=9), None)]
+    retired = old.forget_queue(1, Floor(offset=10, generation=2, brokers=("a", "b")))
+    changes = [*split_change(old, retired, None), *split_change(retired, retired.with_queues(epoch=9), None)]
     raw = [msgspec.json.encode(ChangeRecord(mapping=change)) for change in changes]
 
     read: TopicMapping | None = old
@@ -58,7 +58,7 @@ def test_where_a_forgotten_queue_may_begin_is_kept():
         assert change is not None
         read = apply_change(read, change, "a")
 
-    assert read == retired.put(epoch=9)
+    assert read == retired.with_queues(epoch=9)
     assert changes[1].floors == {}
     assert apply_change(None, describe(retired), "a") == retired
 
@@ -91,7 +91,7 @@ def test_a_deleted_topic_is_static_no_more():
 
 def test_a_description_is_the_whole_record():
     """Also of queues that this broker does not lead, and with how the topic is hosted."""
-    mapping = a_mapping().put(first_home(0, "b", 4))
+    mapping = a_mapping().with_queues(new_logical_queue(0, "b", 4))
     config = TopicConfig(name="T", read_queues=3, write_queues=3)
 
     change = describe(mapping, config)
@@ -102,8 +102,8 @@ def test_a_description_is_the_whole_record():
 
 def test_records_are_read_from_a_position_on():
     """What a snapshot has already said is not read again."""
-    desk = BrokerDesk()
-    mappings = desk.rooms.mappings
+    desk = BrokerHarness()
+    mappings = desk.components.mappings
     desk.make_topic("T")
     first = mappings.set_draining(True, desk.now_ms)
     mappings._write([ChangeRecord(), ChangeRecord(draining=False)], desk.now_ms)
@@ -115,7 +115,7 @@ def test_records_are_read_from_a_position_on():
 
 def test_a_record_that_cannot_be_read_stops_the_start():
     """Going on without it might open a queue that is open elsewhere; the text says what to do."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     queue = desk.store.queue(MAPPING_TOPIC, 0)
     desk.store.stage(queue, b"{nonsense", b"", 0, 0, 1, bytes(8), 0, 1)
     desk.store.write()

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.mapping.offset_rewrite import find_last, restamp
+from holdfast.broker.mapping.offset_rewrite import find_last, rewrite_offsets
 from holdfast.wire.records.record import StoredRecord, decode_records, encode_record
 
 
@@ -21,7 +21,7 @@ def test_only_queue_and_offset_change(bodies: list[tuple[bytes, bool]], queue: i
     ]
 
     before = list(decode_records(b"".join(pieces)))
-    after = list(decode_records(restamp([memoryview(piece) for piece in pieces], queue, delta)[0]))
+    after = list(decode_records(rewrite_offsets([memoryview(piece) for piece in pieces], queue, delta)[0]))
 
     assert [(record.queue_id, record.offset) for record in after] == [
         (queue, record.offset + delta) for record in before
@@ -35,7 +35,7 @@ def test_a_record_may_lie_in_two_pieces():
     """Cold bytes come in pieces that need not end where records end."""
     data = a_record(5, b"body")
 
-    (record,) = decode_records(restamp([data[:50], data[50:]], 1, 100)[0])
+    (record,) = decode_records(rewrite_offsets([data[:50], data[50:]], 1, 100)[0])
 
     assert (record.queue_id, record.offset) == (1, 105)
 
@@ -44,7 +44,7 @@ def test_what_is_no_record_is_passed_on_as_it_is():
     """It came from another broker: the client will say what is wrong with it."""
     junk = bytes(200)
 
-    assert restamp([junk], 1, 100) == (junk, -1)
+    assert rewrite_offsets([junk], 1, 100) == (junk, -1)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.integers(0, 200))
@@ -54,4 +54,4 @@ def test_the_last_record_is_found(bodies: list[bytes], rest: int):
     data = b"".join(pieces) + bytes(rest)
 
     last = sum(map(len, pieces[:-1])) if pieces else -1
-    assert find_last(data) == restamp([data], 1, 100)[1] == last
+    assert find_last(data) == rewrite_offsets([data], 1, 100)[1] == last

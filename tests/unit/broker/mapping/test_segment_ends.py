@@ -2,45 +2,45 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerHarness, a_send
 from tests.support.static_desks import EPOCH, TOPIC
 
 from holdfast.broker.mapping import mapping_table
 from holdfast.machine.effects import Log
 from holdfast.model.logical_queue import LogicalQueue
-from holdfast.model.mapping import FORCED_GAP, TopicMapping, first_home
+from holdfast.model.mapping import FORCED_GAP, TopicMapping, new_logical_queue
 from holdfast.store.base.log_file import file_name
 from holdfast.store.log.commit_log import FOLDER
 
 
-def a_desk_with_messages() -> BrokerDesk:
+def a_desk_with_messages() -> BrokerHarness:
     """Four messages are in queue 0, which a leads."""
-    desk = BrokerDesk(name="a")
+    desk = BrokerHarness(name="a")
     desk.make_topic(TOPIC, 1)
-    mapping = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=1, queues={0: first_home(0, "a", 0)})
-    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+    mapping = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=1, queues={0: new_logical_queue(0, "a", 0)})
+    desk.components.mappings.change(mapping, now_ms=desk.now_ms)
     for _ in range(4):
-        desk.ask(a_send(TOPIC))
+        desk.call(a_send(TOPIC))
     return desk
 
 
-def record(desk: BrokerDesk, queue: LogicalQueue) -> None:
-    mapping = desk.rooms.mappings.find(TOPIC)
+def record(desk: BrokerHarness, queue: LogicalQueue) -> None:
+    mapping = desk.components.mappings.find(TOPIC)
     assert mapping is not None
-    desk.rooms.mappings.change(mapping.put(queue), now_ms=desk.now_ms)
+    desk.components.mappings.change(mapping.with_queues(queue), now_ms=desk.now_ms)
 
 
-def reopen(desk: BrokerDesk, *, kept: int) -> BrokerDesk:
+def reopen(desk: BrokerHarness, *, kept: int) -> BrokerHarness:
     """Return the broker started anew after a power cut that left only *kept* messages, and everything behind them."""
     entries = desk.store.queue(TOPIC, 0).entries(kept, 4 - kept)
     if entries:
         position, size, _ = entries[-1]
         desk.disk.open(f"{FOLDER}/{file_name(0)}").erase(entries[0][0], position + size)
-    return BrokerDesk(name="a", disk=desk.disk)
+    return BrokerHarness(name="a", disk=desk.disk)
 
 
-def homes(desk: BrokerDesk) -> list[tuple[str, int, int]]:
-    mapping = desk.rooms.mappings.find(TOPIC)
+def homes(desk: BrokerHarness) -> list[tuple[str, int, int]]:
+    mapping = desk.components.mappings.find(TOPIC)
     assert mapping is not None
     return [(home.broker, home.first, home.end) for home in mapping.queues[0].segments]
 
@@ -49,7 +49,7 @@ def homes(desk: BrokerDesk) -> list[tuple[str, int, int]]:
 def test_a_grant_promises_no_more_than_is_before_it(kept: int):
     """It was kept, and messages before it were torn: so it was never synced, and nobody has heard of it."""
     desk = a_desk_with_messages()
-    record(desk, first_home(0, "a", 0).prepare("b", 0).seal(4, desk.now_ms))
+    record(desk, new_logical_queue(0, "a", 0).prepare("b", 0).seal(4, desk.now_ms))
 
     again = reopen(desk, kept=kept)
 
@@ -62,7 +62,7 @@ def test_a_grant_promises_no_more_than_is_before_it(kept: int):
 def test_an_end_before_a_gap_is_taken_back_while_the_queue_is_led_here():
     """The broker was passed over, came to lead it again, and found its older home torn."""
     desk = a_desk_with_messages()
-    passed_over = first_home(0, "a", 0).force("b", 0).fix_end(4, generation=0)
+    passed_over = new_logical_queue(0, "a", 0).force("b", 0).fix_end(4, generation=0)
     record(desk, passed_over.prepare("a", 1).seal(0).open_next())
 
     again = reopen(desk, kept=2)
@@ -74,14 +74,14 @@ def test_an_end_before_a_gap_is_taken_back_while_the_queue_is_led_here():
 def test_an_end_that_another_leader_knows_stays():
     """It was synced, so this is damage: nobody but an operator decides what becomes of it."""
     desk = a_desk_with_messages()
-    record(desk, first_home(0, "a", 0).prepare("b", 0).seal(4).open_next())
+    record(desk, new_logical_queue(0, "a", 0).prepare("b", 0).seal(4).open_next())
 
     assert homes(reopen(desk, kept=2)) == [("a", 0, 4), ("b", 4, -1)]
 
 
 def passed_over() -> LogicalQueue:
     """Return a queue that x granted to a, where nobody knows whether a opened it, and that b leads by force."""
-    return first_home(0, "x", 0).prepare("a", 1).seal(4).force("b", 0)
+    return new_logical_queue(0, "x", 0).prepare("a", 1).seal(4).force("b", 0)
 
 
 def test_what_was_granted_and_never_opened_ends_where_it_begins():
@@ -96,7 +96,7 @@ def test_what_was_granted_and_never_opened_ends_where_it_begins():
 def test_a_home_that_was_passed_over_ends_behind_its_last_message():
     """Also where its broker leads the queue again, and has nobody to ask."""
     desk = a_desk_with_messages()
-    forced = first_home(0, "a", 0).force("b", 0)
+    forced = new_logical_queue(0, "a", 0).force("b", 0)
 
     record(desk, forced.prepare("a", 1).seal(0).open_next())
 
@@ -111,13 +111,13 @@ def test_an_end_that_is_missing_on_disk_is_found_by_the_next_start(monkeypatch: 
         record(desk, passed_over())
 
     assert homes(desk)[1] == ("a", 4, -1)
-    assert homes(BrokerDesk(name="a", disk=desk.disk))[1] == ("a", 4, 0)
+    assert homes(BrokerHarness(name="a", disk=desk.disk))[1] == ("a", 4, 0)
 
 
 def test_an_end_for_which_there_is_no_room_stays_unknown():
     """Messages would be in two homes at once: readers wait there, until an operator has decided."""
     desk = a_desk_with_messages()
-    short = first_home(0, "a", 0).force("b", 0)
+    short = new_logical_queue(0, "a", 0).force("b", 0)
     leader = replace(short.leader, first=2)
 
     record(desk, LogicalQueue(0, (short.segments[0], leader)))

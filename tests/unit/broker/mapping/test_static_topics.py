@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.support.broker_desk import a_send
-from tests.support.static_desks import EPOCH, TOPIC, StaticDesk, StaticDesks, records
+from tests.support.static_desks import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
 
 from holdfast.machine.effects import SendBytes
-from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, new_logical_queue
 from holdfast.wire.cluster.mapping import encode, to_detail
 from holdfast.wire.cluster.registration import decode_registration
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.admin import QueueEnds
+from holdfast.wire.requests.admin import TopicOffsetTable
 from holdfast.wire.requests.send import send_header
 
 JAVA_4, JAVA_5 = 407, 495
@@ -21,9 +21,9 @@ MOCK = "__syslo__global__"
 
 
 @pytest.fixture
-def desks() -> StaticDesks:
+def desks() -> StaticBrokers:
     """Return queue 0 with two records on a and one on b, its leader; queues 1 (on b) and 2 (on a) are as they began."""
-    desks = StaticDesks("a", "b")
+    desks = StaticBrokers("a", "b")
     desks.create("a", "b", "a")
     desks.send(0, b"one", b"two")
     desks.move(0, "b")
@@ -31,9 +31,9 @@ def desks() -> StaticDesks:
     return desks
 
 
-def alone(desk: StaticDesk) -> StaticDesk:
+def alone(desk: StaticBroker) -> StaticBroker:
     """Let nobody pass requests on: what a broker answers by itself."""
-    desk.rooms.sends.away = None
+    desk.components.fast_sends.away_indexes = None
     return desk
 
 
@@ -49,13 +49,13 @@ def a_query(queue: int, **fields: str) -> Command:
 # Sending.
 
 
-def test_many_sends_of_one_read_get_logical_offsets(desks: StaticDesks):
+def test_many_sends_of_one_read_get_logical_offsets(desks: StaticBrokers):
     """Also when they are of several queues, and of a normal topic in between."""
     desk = desks["b"]
     desk.make_topic("N")
     sends = [a_send(TOPIC, queue=0), a_send(TOPIC, queue=1), a_send("N", queue=2), a_send(TOPIC, queue=0)]
 
-    answers = desk.ask(*sends)
+    answers = desk.call(*sends)
 
     assert [(answer.fields["queueId"], answer.fields["queueOffset"]) for answer in answers] == [
         ("0", "3"),
@@ -65,7 +65,7 @@ def test_many_sends_of_one_read_get_logical_offsets(desks: StaticDesks):
     ]
 
 
-def test_records_on_disk_have_physical_numbers(desks: StaticDesks):
+def test_records_on_disk_have_physical_numbers(desks: StaticBrokers):
     """As upstream writes them: a Java broker may read the folder."""
     answer = desks.pull(0, 2)
 
@@ -74,7 +74,7 @@ def test_records_on_disk_have_physical_numbers(desks: StaticDesks):
     assert home.queue_id != 0
 
 
-def test_a_batch_and_a_send_of_old_form_get_logical_offsets(desks: StaticDesks):
+def test_a_batch_and_a_send_of_old_form_get_logical_offsets(desks: StaticBrokers):
     """What takes the careful path ends in the same queue."""
     item = b"\0\0\0\x17" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\0\0\x01x" + b"\0\0"
     long_names = {
@@ -89,7 +89,7 @@ def test_a_batch_and_a_send_of_old_form_get_logical_offsets(desks: StaticDesks):
         "properties": "",
     }
 
-    batch, old = desks["b"].ask(
+    batch, old = desks["b"].call(
         a_send(TOPIC, queue=0, code=320, body=item * 2, m="true"), Command(code=10, fields=long_names, body=b"y")
     )
 
@@ -98,178 +98,178 @@ def test_a_batch_and_a_send_of_old_form_get_logical_offsets(desks: StaticDesks):
     assert len(desks.read_all(0)) == 6
 
 
-def test_a_send_to_any_queue_goes_to_one_that_is_led_here(desks: StaticDesks):
+def test_a_send_to_any_queue_goes_to_one_that_is_led_here(desks: StaticBrokers):
     """Never to one that another broker leads."""
-    answers = [desks["b"].ask(a_send(TOPIC, queue=-1))[0] for _ in range(20)]
+    answers = [desks["b"].call(a_send(TOPIC, queue=-1))[0] for _ in range(20)]
 
     assert {answer.code for answer in answers} == {0}
     assert {answer.fields["queueId"] for answer in answers} == {"0", "1"}
 
 
-def test_a_send_for_another_leader_is_refused_in_upstreams_words(desks: StaticDesks):
+def test_a_send_for_another_leader_is_refused_in_upstreams_words(desks: StaticBrokers):
     """So is one for a queue that this broker has never heard of: the topic may have grown."""
-    elsewhere, nowhere = alone(desks["a"]).ask(a_send(TOPIC, queue=0), a_send(TOPIC, queue=3))
+    elsewhere, nowhere = alone(desks["a"]).call(a_send(TOPIC, queue=0), a_send(TOPIC, queue=3))
 
     assert (elsewhere.code, elsewhere.remark) == (501, "T-0 does not exit in request process of current broker a")
     assert nowhere.code == 501
 
 
-def test_a_sealed_queue_takes_nothing_from_the_next_send_on(desks: StaticDesks):
+def test_a_sealed_queue_takes_nothing_from_the_next_send_on(desks: StaticBrokers):
     """The targets of sends follow seals at once, and their lifting."""
     desk = alone(desks["b"])
-    desk.ask(a_send(TOPIC, queue=0))
-    desk.rooms.mappings.seal(TOPIC, [0])
+    desk.call(a_send(TOPIC, queue=0))
+    desk.components.mappings.seal(TOPIC, [0])
 
-    refused, taken = desk.ask(a_send(TOPIC, queue=0), a_send(TOPIC, queue=1))
-    desk.rooms.mappings.unseal(TOPIC, [0])
-    (again,) = desk.ask(a_send(TOPIC, queue=0))
+    refused, taken = desk.call(a_send(TOPIC, queue=0), a_send(TOPIC, queue=1))
+    desk.components.mappings.unseal(TOPIC, [0])
+    (again,) = desk.call(a_send(TOPIC, queue=0))
 
     assert (refused.code, taken.code, again.code) == (501, 0, 0)
     assert again.fields["queueOffset"] == "4"
 
 
-def test_sends_for_other_brokers_are_told_by_their_place_in_the_run(desks: StaticDesks):
+def test_sends_for_other_brokers_are_told_by_their_place_in_the_run(desks: StaticBrokers):
     """Whoever passes them on finds their frames by it; they get no answer meanwhile."""
     desk = desks["b"]
-    sends = desk.rooms.sends
+    sends = desk.components.fast_sends
     headers = [a_send(TOPIC, queue=queue) for queue in (0, 2, 1, 2)]
-    sends.away = []
+    sends.away_indexes = []
 
-    answers = sends.take_run([send_header(one) for one in headers], [b"x"] * 4, [bytes(8)] * 4, desk.now_ms)
+    answers = sends.handle_run([send_header(one) for one in headers], [b"x"] * 4, [bytes(8)] * 4, desk.now_ms)
 
-    assert sends.away == [1, 3]
+    assert sends.away_indexes == [1, 3]
     assert [len(answer) > 0 for answer in answers] == [True, False, True, False]
 
 
 # Offsets.
 
 
-def test_offsets_are_kept_by_logical_queue(desks: StaticDesks):
+def test_offsets_are_kept_by_logical_queue(desks: StaticBrokers):
     """At the leader, in logical numbers; a commit and a query anywhere else find no leader."""
     desk = desks["b"]
-    desk.rooms.groups.ensure("G", desk.now_ms)
-    desks["a"].rooms.groups.ensure("G", desk.now_ms)
+    desk.components.groups.ensure("G", desk.now_ms)
+    desks["a"].components.groups.ensure("G", desk.now_ms)
 
-    (committed,) = desk.ask(a_commit(0, 2))
-    (queried,) = desk.ask(a_query(0))
-    elsewhere = desks["a"].rooms.offset_requests
+    (committed,) = desk.call(a_commit(0, 2))
+    (queried,) = desk.call(a_query(0))
+    elsewhere = desks["a"].components.offset_requests
 
     assert committed.code == 0
     assert queried.fields["offset"] == "2"
-    assert desk.rooms.offsets.queues_of("G", TOPIC) == {0: 2}
-    assert elsewhere._reads.find_led(TOPIC, 0) is None
+    assert desk.components.offsets.queues_of("G", TOPIC) == {0: 2}
+    assert elsewhere._segment_queries.find_led(TOPIC, 0) is None
 
 
-def test_another_broker_asks_for_physical_offsets(desks: StaticDesks):
+def test_another_broker_asks_for_physical_offsets(desks: StaticBrokers):
     """A Java leader keeps asking the brokers that led before; what it commits there is translated too."""
     desk = desks["b"]
-    desk.rooms.groups.ensure("G", desk.now_ms)
+    desk.components.groups.ensure("G", desk.now_ms)
     home = desks.queue(0).leader
 
-    desk.ask(a_commit(home.queue_id, 1, lo="false"))
-    (physical,) = desk.ask(a_query(home.queue_id, lo="false"))
-    (none,) = desk.ask(a_query(99, lo="false"))
+    desk.call(a_commit(home.queue_id, 1, lo="false"))
+    (physical,) = desk.call(a_query(home.queue_id, lo="false"))
+    (none,) = desk.call(a_query(99, lo="false"))
 
-    assert desk.rooms.offsets.find("G", TOPIC, 0) == 3
+    assert desk.components.offsets.find("G", TOPIC, 0) == 3
     assert (physical.fields["offset"], none.code) == ("1", 22)
 
 
-def test_after_a_forced_move_a_group_begins_where_it_misses_nothing(desks: StaticDesks):
+def test_after_a_forced_move_a_group_begins_where_it_misses_nothing(desks: StaticBrokers):
     """Its offset may have died with the leader: "none" would let old clients jump to the end."""
     forced = desks.queue(0).force("a", 7)
     desks.record_at(desks["a"], forced, total=3, epoch=EPOCH + 10_000)
 
-    (answer,) = desks["a"].ask(a_query(0))
+    (answer,) = desks["a"].call(a_query(0))
 
     assert (answer.code, answer.fields["offset"]) == (0, "0")
 
 
-def test_a_group_that_never_committed_is_told_so(desks: StaticDesks):
+def test_a_group_that_never_committed_is_told_so(desks: StaticBrokers):
     """Unless the queue still has its very first message here: as in a normal topic."""
     desks.send(1, b"first")
 
-    (moved,) = desks["b"].ask(a_query(0))
-    (fresh,) = desks["b"].ask(a_query(1))
-    (objecting,) = desks["b"].ask(a_query(1, setZeroIfNotFound="false"))
+    (moved,) = desks["b"].call(a_query(0))
+    (fresh,) = desks["b"].call(a_query(1))
+    (objecting,) = desks["b"].call(a_query(1, setZeroIfNotFound="false"))
 
     assert (moved.code, fresh.code, objecting.code) == (22, 0, 22)
     assert fresh.fields["offset"] == "0"
 
 
-def test_offsets_of_a_border_that_java_left_are_asked_for_behind_it(desks: StaticDesks):
+def test_offsets_of_a_border_that_java_left_are_asked_for_behind_it(desks: StaticBrokers):
     """There is no recorded end: the offset of a group that has not crossed it lies with the broker before."""
     first = Segment(generation=0, broker="a", queue_id=0, first=0)
     second = Segment(generation=1, broker="b", queue_id=desks.queue(0).leader.queue_id, first=10_000)
     desks.record_at(desks["b"], LogicalQueue(9, (first, second)), total=10, epoch=EPOCH + 10_000, topic="J")
     desks.record_at(desks["a"], LogicalQueue(9, (first,)).seal(5), total=10, epoch=EPOCH + 10_000, topic="J")
-    desks["a"].rooms.offsets.commit("G", "J", 9, 4)
+    desks["a"].components.offsets.commit("G", "J", 9, 4)
     query = Command(code=14, fields={"consumerGroup": "G", "topic": "J", "queueId": "9"})
 
-    (asked,) = desks["b"].ask(query)
-    desks.go_down("a")
-    (kept,) = desks["b"].ask(query)
+    (asked,) = desks["b"].call(query)
+    desks.disconnect("a")
+    (kept,) = desks["b"].call(query)
 
     assert (asked.fields["offset"], kept.fields["offset"]) == ("4", "4")
 
 
-def test_offsets_behind_the_end_are_put_right_by_logical_ends(desks: StaticDesks):
+def test_offsets_behind_the_end_are_put_right_by_logical_ends(desks: StaticBrokers):
     """And those of queues that others lead are left alone."""
     desk = desks["b"]
-    desk.rooms.offsets.commit("G", TOPIC, 0, 99)
-    desk.rooms.offsets.commit("G", TOPIC, 2, 99)
+    desk.components.offsets.commit("G", TOPIC, 0, 99)
+    desk.components.offsets.commit("G", TOPIC, 2, 99)
     desk.pass_time(5_000, "offsets")
 
     again = desks.restart("b")
 
-    assert again.rooms.offsets.queues_of("G", TOPIC) == {0: 3, 2: 99}
+    assert again.components.offsets.queues_of("G", TOPIC) == {0: 3, 2: 99}
 
 
 # Tools.
 
 
-def test_a_message_found_by_key_or_position_has_logical_numbers(desks: StaticDesks):
+def test_a_message_found_by_key_or_position_has_logical_numbers(desks: StaticBrokers):
     """On every broker that holds a part of the queue, whoever leads it now."""
-    (sent,) = desks["b"].ask(a_send(TOPIC, queue=0, body=b"four", i="UNIQ_KEY\x01u\x02KEYS\x01k1\x02"))
+    (sent,) = desks["b"].call(a_send(TOPIC, queue=0, body=b"four", i="UNIQ_KEY\x01u\x02KEYS\x01k1\x02"))
     position = str(int(sent.fields["msgId"][-16:], 16))
 
     asked = {"topic": TOPIC, "maxNum": "9", "hf.mapping": "1"}
-    (by_key,) = desks["b"].ask(Command(code=12, fields=asked | {"key": "k1"}))
-    (viewed,) = desks["b"].ask(Command(code=33, fields={"offset": position}))
-    (old,) = desks["a"].ask(Command(code=12, fields=asked | {"key": "7F00000100000001"}))
+    (by_key,) = desks["b"].call(Command(code=12, fields=asked | {"key": "k1"}))
+    (viewed,) = desks["b"].call(Command(code=33, fields={"offset": position}))
+    (old,) = desks["a"].call(Command(code=12, fields=asked | {"key": "7F00000100000001"}))
 
     assert [(record.queue_id, record.offset) for record in records(by_key)] == [(0, 3)]
     assert viewed.body == by_key.body
     assert sorted((record.queue_id, record.offset) for record in records(old)) == [(0, 0), (0, 1)]
 
 
-def test_a_reset_goes_to_logical_offsets_over_borders(desks: StaticDesks):
+def test_a_reset_goes_to_logical_offsets_over_borders(desks: StaticBrokers):
     """Of the queues that are led here; by time, to an offset of an old segment, or refused outside the bounds."""
     reset = {"topic": TOPIC, "group": "G", "timestamp": "0", "isForce": "true"}
-    (by_time,) = desks["b"].ask(Command(code=222, fields=reset))
-    found = dict(desks["b"].rooms.offsets.queues_of("G", TOPIC))
-    (to_offset,) = desks["b"].ask(Command(code=222, fields=reset | {"queueId": "0", "offset": "1", "timestamp": "-1"}))
-    (beyond,) = desks["b"].ask(Command(code=222, fields=reset | {"queueId": "0", "offset": "9", "timestamp": "-1"}))
-    (foreign,) = desks["b"].ask(Command(code=222, fields=reset | {"queueId": "2", "offset": "0", "timestamp": "-1"}))
+    (by_time,) = desks["b"].call(Command(code=222, fields=reset))
+    found = dict(desks["b"].components.offsets.queues_of("G", TOPIC))
+    (to_offset,) = desks["b"].call(Command(code=222, fields=reset | {"queueId": "0", "offset": "1", "timestamp": "-1"}))
+    (beyond,) = desks["b"].call(Command(code=222, fields=reset | {"queueId": "0", "offset": "9", "timestamp": "-1"}))
+    (foreign,) = desks["b"].call(Command(code=222, fields=reset | {"queueId": "2", "offset": "0", "timestamp": "-1"}))
 
     assert (by_time.code, to_offset.code, beyond.code, foreign.code) == (0, 0, 1, 29)
     assert found == {0: 0, 1: 0}
-    assert desks["b"].rooms.offsets.find("G", TOPIC, 0) == 1
+    assert desks["b"].components.offsets.find("G", TOPIC, 0) == 1
     assert MOCK.encode() in by_time.body
 
 
-def test_lag_is_told_of_logical_queues(desks: StaticDesks):
+def test_lag_is_told_of_logical_queues(desks: StaticBrokers):
     """Java's tool adds the delta to our end and takes the group's offset as it is: so it is told both as it needs.
 
     Its forerunner, which knows no mapping, is told what it shall show.
     """
     desk = desks["b"]
-    desk.rooms.offsets.commit("G", TOPIC, 0, 2)
+    desk.components.offsets.commit("G", TOPIC, 0, 2)
     home = desks.queue(0).leader
 
-    (ours,) = desk.ask(Command(code=208, fields={"consumerGroup": "G", "topic": TOPIC, "lo": "true"}))
+    (ours,) = desk.call(Command(code=208, fields={"consumerGroup": "G", "topic": TOPIC, "lo": "true"}))
     asked = {"consumerGroup": "G", "topic": TOPIC}
-    (java,) = desk.ask(Command(code=208, fields=asked, language="JAVA", version=JAVA_5))
-    (old,) = desk.ask(Command(code=208, fields=asked, language="JAVA", version=JAVA_4))
+    (java,) = desk.call(Command(code=208, fields=asked, language="JAVA", version=JAVA_5))
+    (old,) = desk.call(Command(code=208, fields=asked, language="JAVA", version=JAVA_4))
 
     assert b'"brokerOffset":3,"consumerOffset":2' in ours.body
     assert MOCK.encode() in ours.body
@@ -278,14 +278,14 @@ def test_lag_is_told_of_logical_queues(desks: StaticDesks):
     assert b'"brokerOffset":3,"consumerOffset":2' in old.body
 
 
-def test_an_old_tool_is_told_of_all_logical_queues_by_the_broker_that_it_sees(desks: StaticDesks):
+def test_an_old_tool_is_told_of_all_logical_queues_by_the_broker_that_it_sees(desks: StaticBrokers):
     """It knows one address. A newer one, which knows them all, is told of the physical queues of each."""
     asked = {"topic": TOPIC}
-    (old,) = desks["a"].ask(Command(code=202, fields=asked, language="JAVA", version=JAVA_4))
-    (java,) = desks["a"].ask(Command(code=202, fields=asked, language="JAVA", version=JAVA_5))
-    (physical,) = desks["a"].ask(Command(code=202, fields=asked | {"lo": "false"}, language="JAVA", version=JAVA_4))
+    (old,) = desks["a"].call(Command(code=202, fields=asked, language="JAVA", version=JAVA_4))
+    (java,) = desks["a"].call(Command(code=202, fields=asked, language="JAVA", version=JAVA_5))
+    (physical,) = desks["a"].call(Command(code=202, fields=asked | {"lo": "false"}, language="JAVA", version=JAVA_4))
 
-    ends = {queue.queue_id: ends for queue, ends in java_json.decode(old.body, QueueEnds).rows()}
+    ends = {queue.queue_id: ends for queue, ends in java_json.decode(old.body, TopicOffsetTable).rows()}
     assert {number: (told.min_offset, told.max_offset) for number, told in ends.items()} == {
         0: (0, 3),
         1: (0, 0),
@@ -295,17 +295,17 @@ def test_an_old_tool_is_told_of_all_logical_queues_by_the_broker_that_it_sees(de
     assert MOCK.encode() not in java.body
 
 
-def test_the_time_span_of_a_group_is_told(desks: StaticDesks):
+def test_the_time_span_of_a_group_is_told(desks: StaticBrokers):
     """Of the queues that are led here."""
-    (answer,) = desks["b"].ask(Command(code=303, fields={"group": "G", "topic": TOPIC}))
+    (answer,) = desks["b"].call(Command(code=303, fields={"group": "G", "topic": TOPIC}))
 
     assert answer.code == 0
     assert answer.body.count(MOCK.encode()) == 2
 
 
-def test_the_number_of_queues_is_not_changed_by_an_update_of_the_topic(desks: StaticDesks):
+def test_the_number_of_queues_is_not_changed_by_an_update_of_the_topic(desks: StaticBrokers):
     """They belong to logical queues; other settings may change."""
-    config = desks["b"].rooms.topics.find(TOPIC)
+    config = desks["b"].components.topics.find(TOPIC)
     assert config is not None
     fields = {
         "topic": TOPIC,
@@ -314,40 +314,40 @@ def test_the_number_of_queues_is_not_changed_by_an_update_of_the_topic(desks: St
         "perm": "4",
     }
 
-    (same,) = desks["b"].ask(Command(code=17, fields=fields))
-    (more,) = desks["b"].ask(Command(code=17, fields=fields | {"writeQueueNums": "50"}))
+    (same,) = desks["b"].call(Command(code=17, fields=fields))
+    (more,) = desks["b"].call(Command(code=17, fields=fields | {"writeQueueNums": "50"}))
 
     assert (same.code, more.code) == (0, 29)
     assert "static" in (more.remark or "")
-    changed = desks["b"].rooms.topics.find(TOPIC)
+    changed = desks["b"].components.topics.find(TOPIC)
     assert changed == msgspec.structs.replace(config, permission=4)
 
 
-def test_a_deleted_topic_leaves_nothing_behind(desks: StaticDesks):
+def test_a_deleted_topic_leaves_nothing_behind(desks: StaticBrokers):
     """Neither its record nor its offsets; a normal topic of the name may be made then, also after a restart."""
-    desks["b"].rooms.offsets.commit("G", TOPIC, 0, 1)
+    desks["b"].components.offsets.commit("G", TOPIC, 0, 1)
 
-    (answer,) = desks["b"].ask(Command(code=215, fields={"topic": TOPIC}))
+    (answer,) = desks["b"].call(Command(code=215, fields={"topic": TOPIC}))
 
     assert answer.code == 0
     again = desks.restart("b")
-    assert again.rooms.mappings.find(TOPIC) is None
-    assert again.rooms.topics.find(TOPIC) is None
-    assert desks["b"].rooms.offsets.queues_of("G", TOPIC) == {}
+    assert again.components.mappings.find(TOPIC) is None
+    assert again.components.topics.find(TOPIC) is None
+    assert desks["b"].components.offsets.queues_of("G", TOPIC) == {}
     again.make_topic(TOPIC, 4)
-    (sent,) = again.ask(a_send(TOPIC, queue=3))
+    (sent,) = again.call(a_send(TOPIC, queue=3))
     assert (sent.code, sent.fields["queueOffset"]) == (0, "0")
 
 
 def test_name_servers_are_told_the_record_with_everything_we_know():
     """The Info that Java reads, and ours beside it; without static topics the body is what it always was."""
-    desks = StaticDesks("a", "b")
-    plain = desks["a"].rooms.registration._encode_body()
+    desks = StaticBrokers("a", "b")
+    plain = desks["a"].components.registration._encode_body()
     desks.create("a", "b")
     desks["a"].pass_time(500, "flush")
-    desks.settle()
+    desks.deliver_all()
 
-    body = desks["a"].rooms.registration._encode_body()
+    body = desks["a"].components.registration._encode_body()
 
     told = decode_registration(body, version=479).topic_config_serialize_wrapper
     assert told.topic_queue_mapping_info_map[TOPIC]["currIdMap"] == {"0": 0}
@@ -359,13 +359,13 @@ def test_name_servers_are_told_the_record_with_everything_we_know():
 
 def test_a_topic_that_becomes_static_is_not_told_of_before_its_record_is_on_disk():
     """Least of all as a normal topic: clients would send to its physical queues."""
-    desks = StaticDesks("a")
-    desks.record(first_home(0, "a", 0))
-    registration = desks["a"].rooms.registration
+    desks = StaticBrokers("a")
+    desks.record(new_logical_queue(0, "a", 0))
+    registration = desks["a"].components.registration
 
     before = decode_registration(registration._encode_body(), version=479).topic_config_serialize_wrapper
     desks["a"].pass_time(500, "flush")
-    desks.settle()
+    desks.deliver_all()
     after = decode_registration(registration._encode_body(), version=479).topic_config_serialize_wrapper
 
     assert (TOPIC in before.topic_config_table, TOPIC in before.topic_queue_mapping_info_map) == (False, False)
@@ -374,17 +374,17 @@ def test_a_topic_that_becomes_static_is_not_told_of_before_its_record_is_on_disk
 
 def test_offsets_follow_when_a_normal_topic_becomes_static():
     """Its physical queue 1 becomes logical queue 5: groups stand where they stood, and messages keep their offsets."""
-    desks = StaticDesks("a")
+    desks = StaticBrokers("a")
     desk = desks["a"]
     desk.make_topic(TOPIC, 2)
-    desk.ask(*[a_send(TOPIC, queue=1, body=b"%d" % at) for at in range(4)])
-    desk.rooms.offsets.commit("G", TOPIC, 1, 3)
-    record = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=6, queues={5: first_home(5, "a", 1)})
+    desk.call(*[a_send(TOPIC, queue=1, body=b"%d" % at) for at in range(4)])
+    desk.components.offsets.commit("G", TOPIC, 1, 3)
+    record = TopicMapping(topic=TOPIC, broker="a", epoch=EPOCH, total=6, queues={5: new_logical_queue(5, "a", 1)})
     fields = {"topic": TOPIC, "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
 
-    (answer,) = desk.ask(Command(code=513, fields=fields, body=encode(to_detail(record))))
+    (answer,) = desk.call(Command(code=513, fields=fields, body=encode(to_detail(record))))
 
     assert answer.code == 0
-    assert desk.rooms.offsets.queues_of("G", TOPIC) == {5: 3}
+    assert desk.components.offsets.queues_of("G", TOPIC) == {5: 3}
     assert desks.read_all(5) == [(at, b"%d" % at) for at in range(4)]
     assert desks.send(5, b"4") == [4]

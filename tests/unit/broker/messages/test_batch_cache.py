@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from tests.support.inner_batches import Item, items
+from tests.support.inner_batches import Item, make_items
 from tests.support.stores import HOST
 
-from holdfast.broker.messages.batch_cache import OpenedBatches, Reason, split
+from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason, unpack_batch
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.compression import Codec
 from holdfast.wire.records.inner_batch import wrap_items
@@ -25,17 +25,17 @@ def a_batch(batch: list[Item], *, codec: Codec | None = None, **changes: object)
 
 def record_at(number: int, *, codec: Codec | None = None, size: int = 3) -> StoredRecord:
     """Return a batch of ten messages."""
-    return a_batch(items(0, 10, size=size), codec=codec, position=4096 * number)
+    return a_batch(make_items(0, 10, size=size), codec=codec, position=4096 * number)
 
 
 @pytest.mark.parametrize("host", [HOST, V6])
 @pytest.mark.parametrize("topic", ["T", "t" * 200])
 def test_a_single_record_has_all_but_its_message_from_the_batch(host: bytes, topic: str) -> None:
     """Whatever the layout of the batch's record."""
-    record = a_batch(items(0, 3), born_host=host, topic=topic)
+    record = a_batch(make_items(0, 3), born_host=host, topic=topic)
     record = next(decode_records(encode_record(record)))
 
-    opened = split(record)
+    opened = unpack_batch(record)
 
     singles = list(decode_records(opened.data(0, 3)))
     own = {"size", "offset", "flag", "sys_flag", "body", "body_crc", "properties"}
@@ -49,7 +49,7 @@ def test_a_single_record_has_all_but_its_message_from_the_batch(host: bytes, top
 
 def test_single_records_are_counted_by_what_they_take() -> None:
     """As many as fit, by the sizes that they will have; they are made only when they are asked for."""
-    opened = split(a_batch([Item(b"x" * size, f"U{size}") for size in (1, 50, 3, 700, 2)]))
+    opened = unpack_batch(a_batch([Item(b"x" * size, f"U{size}") for size in (1, 50, 3, 700, 2)]))
     sizes = [len(opened.data(index)) for index in range(5)]
 
     for index in range(5):
@@ -62,8 +62,8 @@ def test_single_records_are_counted_by_what_they_take() -> None:
 
 def test_what_was_asked_for_last_is_made_once() -> None:
     """Whoever waited for a batch wants the same of it as all the others."""
-    opened = OpenedBatches()
-    batch, other = split(record_at(0)), split(record_at(1))
+    opened = BatchCache()
+    batch, other = unpack_batch(record_at(0)), unpack_batch(record_at(1))
 
     first = opened.data(batch, 2, 5)
 
@@ -76,7 +76,7 @@ def test_what_was_asked_for_last_is_made_once() -> None:
 def test_messages_are_found_by_id_key_and_tag() -> None:
     """By whole texts, and never by a part of one."""
     batch = [Item(b"1", "U1", "a", "k1 k2"), Item(b"2", "U12", None, "k2"), Item(b"3", "U3", "a")]
-    opened = split(a_batch(batch))
+    opened = unpack_batch(a_batch(batch))
 
     assert [opened.find_id(message_id) for message_id in ("U12", "U1", "U2", "", "k1")] == [1, 0, None, None, None]
     assert [opened.find_keyed(key) for key in ("k2", "k1", "k", "U3", "k1 k2")] == [[0, 1], [0], [], [2], []]
@@ -86,43 +86,43 @@ def test_messages_are_found_by_id_key_and_tag() -> None:
 
 def test_what_was_opened_is_kept_as_long_as_there_is_room() -> None:
     """What was used last stays; the newest does in any case."""
-    opened = OpenedBatches(kept_size_max=2 * split(record_at(0)).size)
+    opened = BatchCache(cached_size_max=2 * unpack_batch(record_at(0)).size)
     records = [record_at(number, codec=Codec.LZ4) for number in range(3)]
     for record in (*records[:2], records[0], records[2]):
-        opened.open_own(record, Reason.SPLIT)
-    assert (opened.opened[Reason.SPLIT], opened.inflated[Reason.SPLIT]) == (3, 3)
+        opened.unpack_cached(record, UnpackReason.SPLIT)
+    assert (opened.unpacked[UnpackReason.SPLIT], opened.inflated[UnpackReason.SPLIT]) == (3, 3)
 
-    opened.open_own(records[0], Reason.SPLIT)
-    assert opened.opened[Reason.SPLIT] == 3
-    opened.open_own(records[1], Reason.SPLIT)
-    assert opened.opened[Reason.SPLIT] == 4
+    opened.unpack_cached(records[0], UnpackReason.SPLIT)
+    assert opened.unpacked[UnpackReason.SPLIT] == 3
+    opened.unpack_cached(records[1], UnpackReason.SPLIT)
+    assert opened.unpacked[UnpackReason.SPLIT] == 4
 
     large = record_at(9, size=1000)
-    opened.open_own(large, Reason.SPLIT)
-    opened.open_own(large, Reason.SPLIT)
-    assert opened.opened[Reason.SPLIT] == 5
+    opened.unpack_cached(large, UnpackReason.SPLIT)
+    opened.unpack_cached(large, UnpackReason.SPLIT)
+    assert opened.unpacked[UnpackReason.SPLIT] == 5
 
 
 def test_openings_are_counted_by_reason_and_only_what_was_compressed_as_inflated() -> None:
     """What is kept counts as neither."""
-    opened = OpenedBatches()
+    opened = BatchCache()
 
-    opened.open_own(record_at(1, codec=Codec.ZSTD), Reason.RETRY)
-    opened.open_own(record_at(2), Reason.QUERY)
-    opened.open_own(record_at(1, codec=Codec.ZSTD), Reason.SPLIT)
+    opened.unpack_cached(record_at(1, codec=Codec.ZSTD), UnpackReason.RETRY)
+    opened.unpack_cached(record_at(2), UnpackReason.QUERY)
+    opened.unpack_cached(record_at(1, codec=Codec.ZSTD), UnpackReason.SPLIT)
 
-    assert opened.opened == {"split": 0, "retry": 1, "query": 1}
+    assert opened.unpacked == {"split": 0, "retry": 1, "query": 1}
     assert opened.inflated == {"split": 0, "retry": 1, "query": 0}
 
 
 def test_a_batch_of_another_broker_is_not_taken_for_one_of_this_log() -> None:
     """A position means something in one log only."""
-    opened = OpenedBatches()
+    opened = BatchCache()
     own = record_at(1)
-    opened.open_own(own, Reason.RETRY)
+    opened.unpack_cached(own, UnpackReason.RETRY)
 
-    far = opened.open(a_batch(items(50, 2), position=own.position), Reason.RETRY)
+    far = opened.unpack(a_batch(make_items(50, 2), position=own.position), UnpackReason.RETRY)
 
     assert far is not None
     assert far.find_id("U50") == 0
-    assert opened.open_own(own, Reason.RETRY) is not far
+    assert opened.unpack_cached(own, UnpackReason.RETRY) is not far

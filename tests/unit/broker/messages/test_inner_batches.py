@@ -1,10 +1,10 @@
 """Batches that stay one record, from the request to the store; and those that cannot."""
 
 import pytest
-from tests.support.broker_desk import BrokerDesk, a_send, codes
+from tests.support.broker_desk import BrokerHarness, a_send, codes
 
 from holdfast.model.java_hash import java_hash
-from holdfast.store.queues.batch_consume_queue import BatchQueue
+from holdfast.store.queues.batch_consume_queue import RecordIndex
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import BINARY, ONE_WAY, Command
 from holdfast.wire.records.batch import encode_items, split_items
@@ -19,8 +19,8 @@ ID = "0A000001000000000001000000010007"
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("B", attributes=BATCHES)
     desk.make_topic("T")
     return desk
@@ -43,19 +43,19 @@ def javas(body: bytes | None = None, *, topic: str = "B", **fields: str) -> Comm
     return a_send(topic, code=320, body=the_items(3) if body is None else body, **named)
 
 
-def record_of(desk: BrokerDesk, answer: Command) -> StoredRecord:
+def record_of(desk: BrokerHarness, answer: Command) -> StoredRecord:
     record = desk.store.read_record(parse_message_id(answer.fields["msgId"]).position)
     assert record is not None
     return record
 
 
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
-def test_a_batch_that_its_sender_closed_is_one_record(desk: BrokerDesk, codec: Codec | None) -> None:
+def test_a_batch_that_its_sender_closed_is_one_record(desk: BrokerHarness, codec: Codec | None) -> None:
     """Its body is stored as it came, its messages have an offset each, and its answer names the first."""
     request = ours(3, codec=codec)
-    desk.ask(a_send("B", opaque=1))
+    desk.call(a_send("B", opaque=1))
 
-    (answer,) = desk.ask(request)
+    (answer,) = desk.call(request)
 
     record = record_of(desk, answer)
     properties = parse_properties(bytes(record.properties).decode())
@@ -73,11 +73,11 @@ def test_a_batch_that_its_sender_closed_is_one_record(desk: BrokerDesk, codec: C
     assert code == java_hash("TagA")
 
 
-def test_a_batch_of_java_is_counted_by_the_broker(desk: BrokerDesk) -> None:
+def test_a_batch_of_java_is_counted_by_the_broker(desk: BrokerHarness) -> None:
     """Its items are not touched; the count is put outside, with both bits of the sys flag."""
     items = the_items(2) + the_items(1, size=99)
 
-    (answer,) = desk.ask(javas(items))
+    (answer,) = desk.call(javas(items))
 
     record = record_of(desk, answer)
     assert answer.fields["batchUniqId"] == ID
@@ -92,9 +92,9 @@ def test_a_batch_of_java_is_counted_by_the_broker(desk: BrokerDesk) -> None:
     [javas(topic="T"), javas(i="WAIT\x01true\x02"), javas(i="")],
     ids=["a topic that is indexed by message", "no id outside", "no properties"],
 )
-def test_other_batches_are_split(desk: BrokerDesk, request_: Command) -> None:
+def test_other_batches_are_split(desk: BrokerHarness, request_: Command) -> None:
     """A record for each message, and its id in the answer."""
-    (answer,) = desk.ask(request_)
+    (answer,) = desk.call(request_)
 
     queue = desk.store.queue(request_.fields["b"], 0)
     assert "batchUniqId" not in answer.fields
@@ -102,28 +102,28 @@ def test_other_batches_are_split(desk: BrokerDesk, request_: Command) -> None:
     assert len(set(queue.entries(0, 3))) == 3
 
 
-def test_neighbours_of_a_batch_keep_their_order(desk: BrokerDesk) -> None:
+def test_neighbours_of_a_batch_keep_their_order(desk: BrokerHarness) -> None:
     """Single messages and batches of one read are stored as they came, whichever path they take."""
     silent = ours(2)
     silent.flag = ONE_WAY
     binary = ours(4)
     binary.serializer = BINARY
 
-    answers = desk.ask(a_send("B", opaque=1), ours(5), silent, a_send("B", opaque=2), javas())
-    (last,) = desk.ask(binary)
+    answers = desk.call(a_send("B", opaque=1), ours(5), silent, a_send("B", opaque=2), javas())
+    (last,) = desk.call(binary)
 
     assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "8", "9"]
     assert (last.fields["queueOffset"], last.fields["batchUniqId"], last.serializer) == ("12", ID, BINARY)
     queue = desk.store.queue("B", 0)
-    assert isinstance(queue, BatchQueue)
+    assert isinstance(queue, RecordIndex)
     assert (queue.offset_max, queue.entry_end) == (16, 6)
 
 
-def test_messages_of_batches_are_counted_one_by_one(desk: BrokerDesk) -> None:
+def test_messages_of_batches_are_counted_one_by_one(desk: BrokerHarness) -> None:
     """By the statistics that tools show."""
-    desk.ask(ours(5), javas(), a_send("B"))
+    desk.call(ours(5), javas(), a_send("B"))
 
-    assert desk.rooms.stats.puts.value == 9
+    assert desk.components.stats.puts.value == 9
 
 
 @pytest.mark.parametrize(
@@ -150,55 +150,55 @@ def test_messages_of_batches_are_counted_one_by_one(desk: BrokerDesk) -> None:
         (javas(encode_items([(0, b"", b"")]) * 32768), "more than 32767"),
     ],
 )
-def test_what_cannot_be_an_inner_batch_is_refused(desk: BrokerDesk, request_: Command, part: str) -> None:
+def test_what_cannot_be_an_inner_batch_is_refused(desk: BrokerHarness, request_: Command, part: str) -> None:
     """With a text that says what to do; nothing is stored, and its neighbours are."""
-    answers = desk.ask(a_send("B", opaque=1), request_, a_send("B", opaque=2))
+    answers = desk.call(a_send("B", opaque=1), request_, a_send("B", opaque=2))
 
     assert codes(answers) == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
     assert part in (answers[1].remark or "")
     assert sum(queue.next_offset for queue in desk.store.list_queues()) == 2
 
 
-def test_a_count_that_cannot_be_seen_is_believed(desk: BrokerDesk) -> None:
+def test_a_count_that_cannot_be_seen_is_believed(desk: BrokerHarness) -> None:
     """What is compressed is not opened to count it: whoever opens it will see."""
     lie = ours(3, codec=Codec.LZ4)
     lie.fields["i"] = lie.fields["i"].replace("INNER_NUM\x013", "INNER_NUM\x019")
 
-    (answer,) = desk.ask(lie)
+    (answer,) = desk.call(lie)
 
     assert answer.code == 0
     assert desk.store.queue("B", 0).offset_max == 9
 
 
-def test_a_batch_without_an_id_gets_one(desk: BrokerDesk) -> None:
+def test_a_batch_without_an_id_gets_one(desk: BrokerHarness) -> None:
     """As a single message does."""
-    (answer,) = desk.ask(ours(i="INNER_NUM\x013\x02"))
+    (answer,) = desk.call(ours(i="INNER_NUM\x013\x02"))
 
     properties = parse_properties(bytes(record_of(desk, answer).properties).decode())
     assert properties["UNIQ_KEY"] == answer.fields["batchUniqId"] == answer.fields["transactionId"]
 
 
-def test_an_id_that_json_would_spell_otherwise_is_answered_all_the_same(desk: BrokerDesk) -> None:
+def test_an_id_that_json_would_spell_otherwise_is_answered_all_the_same(desk: BrokerHarness) -> None:
     """Nobody's id breaks an answer."""
-    (answer,) = desk.ask(ours(i='UNIQ_KEY\x01say "hé"\x02INNER_NUM\x013\x02'))
+    (answer,) = desk.call(ours(i='UNIQ_KEY\x01say "hé"\x02INNER_NUM\x013\x02'))
 
     assert answer.fields["batchUniqId"] == 'say "hé"'
 
 
 def test_a_batch_that_is_too_large_is_refused() -> None:
     """As a whole: what is larger than a message may be does not fit into a record."""
-    desk = BrokerDesk(message_size_max=1000)
+    desk = BrokerHarness(message_size_max=1000)
     desk.make_topic("B", attributes=BATCHES)
 
-    answers = desk.ask(ours(3), ours(9))
+    answers = desk.call(ours(3), ours(9))
 
     assert codes(answers) == [0, ResponseCode.MESSAGE_ILLEGAL]
     assert "smaller" in (answers[1].remark or "")
 
 
-def test_single_messages_of_every_kind_go_to_such_topics(desk: BrokerDesk) -> None:
+def test_single_messages_of_every_kind_go_to_such_topics(desk: BrokerHarness) -> None:
     """Delayed ones too: they come to their queue when they are due."""
-    answers = desk.ask(a_send("B"), a_send("B", i="UNIQ_KEY\x01U\x02DELAY\x011\x02"))
+    answers = desk.call(a_send("B"), a_send("B", i="UNIQ_KEY\x01U\x02DELAY\x011\x02"))
 
     assert codes(answers) == [0, 0]
     assert desk.store.queue("B", 0).offset_max == 1
@@ -206,15 +206,15 @@ def test_single_messages_of_every_kind_go_to_such_topics(desk: BrokerDesk) -> No
     assert desk.store.queue("B", 0).offset_max == 2
 
 
-def test_batches_are_there_after_a_restart(desk: BrokerDesk) -> None:
+def test_batches_are_there_after_a_restart(desk: BrokerHarness) -> None:
     """Also after a crash: the index is made again from the log, with the counts that it says."""
-    desk.ask(ours(3), a_send("B"), javas())
+    desk.call(ours(3), a_send("B"), javas())
 
-    again = BrokerDesk(disk=desk.disk)
+    again = BrokerHarness(disk=desk.disk)
 
     queue = again.store.queue("B", 0)
     assert queue.is_batched
     assert (queue.offset_min, queue.offset_max, queue.next_offset) == (0, 7, 7)
-    (answer,) = again.ask(ours(2))
+    (answer,) = again.call(ours(2))
     assert answer.fields["queueOffset"] == "7"
     assert len(split_items(record_of(again, answer).body)) == 2

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.broker.messages.record_lookup import properties_of, read_scheduled, to_draft
+from holdfast.broker.messages.record_lookup import properties_of, to_draft, try_read_record
 from holdfast.model.errors import CorruptRecord
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.record import StoredRecord, decode_record, encode_record
@@ -14,7 +14,7 @@ BYTES = encode_record(RECORD)
 
 def test_work_that_nobody_waits_for_passes_over_a_damaged_record() -> None:
     """It gets an error where a handler would, and goes on."""
-    steps = read_scheduled(40, len(BYTES))
+    steps = try_read_record(40, len(BYTES))
     next(steps)
 
     with pytest.raises(StopIteration) as stop:

@@ -6,12 +6,12 @@ import pytest
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.mapping.mapping_table import Mappings
-from holdfast.broker.move.move_target import Takeover
+from holdfast.broker.move.move_target import MoveTarget
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode
-from holdfast.wire.requests.moves import ForceOrder, Opening, QueueHomes, read_copied
+from holdfast.wire.requests.moves import ForceRequest, OpenQueues, QueueSegments, read_copied_bytes
 
 BODY = b"0-0"
 
@@ -40,7 +40,7 @@ def move(cluster: MovingCluster) -> int | None:
     """Move the queue to b under load; return how many bytes of messages that copied."""
     name = cluster.move("a", "b", 0).id
     done = cluster.produce(0, 20, "a", "b")
-    assert cluster.run(20_000, lambda: cluster.is_settled() and done())
+    assert cluster.run(20_000, lambda: cluster.are_moves_finished() and done())
     assert cluster.leader(0) == "b"
     return cluster.moves("a")[name].copied
 
@@ -73,9 +73,9 @@ def test_a_copy_that_is_made_while_the_target_prepares_is_counted(flush: str, mo
 def test_a_copy_that_is_made_with_the_opening_is_counted(*, is_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before or after the opening is recorded: no send can come between."""
     cluster = a_cluster()
-    apply: Callable[[Takeover, Opening], int] = Takeover._apply
+    apply: Callable[[MoveTarget, OpenQueues], int] = MoveTarget._apply
 
-    def copy(self: Takeover, opening: Opening) -> int:
+    def copy(self: MoveTarget, opening: OpenQueues) -> int:
         physical = opening.queues[0].homes[-1].queue_id
         if not is_late:
             append_copy(cluster.stores["b"], physical, cluster.world.now_ms)
@@ -85,7 +85,7 @@ def test_a_copy_that_is_made_with_the_opening_is_counted(*, is_late: bool, monke
             position = cluster.stores["b"].written
         return position
 
-    monkeypatch.setattr(Takeover, "_apply", copy)
+    monkeypatch.setattr(MoveTarget, "_apply", copy)
 
     copied = move(cluster)
 
@@ -108,15 +108,15 @@ def test_a_forced_move_counts_too(*, is_planted: bool, monkeypatch: pytest.Monke
     if is_planted:
         monkeypatch.setattr(Mappings, "allocate", copy)
 
-    copied = read_copied(cluster.ask("b", RequestCode.FORCE_QUEUES, force_order(cluster, known)))
+    copied = read_copied_bytes(cluster.call("b", RequestCode.FORCE_QUEUES, force_order(cluster, known)))
 
     assert copied is not None
     assert (copied > 0) == is_planted
 
 
-def force_order(cluster: MovingCluster, queue: LogicalQueue) -> ForceOrder:
-    record, config = cluster.rooms["b"].mappings.find(TOPIC), cluster.rooms["b"].topics.find(TOPIC)
+def force_order(cluster: MovingCluster, queue: LogicalQueue) -> ForceRequest:
+    record, config = cluster.components["b"].mappings.find(TOPIC), cluster.components["b"].topics.find(TOPIC)
     assert record is not None
     assert config is not None
-    homes = QueueHomes(queue=0, homes=[to_home(segment) for segment in queue.segments])
-    return ForceOrder(topic=config, scope=record.scope, epoch=record.epoch + 1, total=record.total, queues=[homes])
+    homes = QueueSegments(queue=0, homes=[to_wire_segment(segment) for segment in queue.segments])
+    return ForceRequest(topic=config, scope=record.scope, epoch=record.epoch + 1, total=record.total, queues=[homes])

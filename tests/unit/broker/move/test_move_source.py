@@ -7,7 +7,7 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import MoveName, MoveOrder, MoveQuestion, MoveVerdict, decode_body, encode_body
+from holdfast.wire.requests.moves import MoveId, MoveQuery, MoveQueryAnswer, MoveRequest, decode_body, encode_body
 
 
 def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluster:
@@ -17,7 +17,7 @@ def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluste
 
 
 def order(cluster: MovingCluster, target: str, *queues: int, topic: str = TOPIC) -> Command:
-    return cluster.ask("a", RequestCode.MOVE_QUEUES, MoveOrder(topic=topic, queues=list(queues), target=target))
+    return cluster.call("a", RequestCode.MOVE_QUEUES, MoveRequest(topic=topic, queues=list(queues), target=target))
 
 
 @pytest.mark.parametrize("by_way_of", [("a",), ("b",), ("a", "b")])
@@ -32,10 +32,10 @@ def test_a_queue_moves_under_load_and_no_sender_notices(by_way_of: tuple[str, ..
     assert cluster.run(20_000, done)
     assert cluster.moves("a")[move.id].state == "done"
     assert cluster.leader(0) == "b"
-    assert (cluster.refused, cluster.unsure, len(cluster.acked)) == ([], [], 80)
+    assert (cluster.refused, cluster.unknown_outcomes, len(cluster.acked)) == ([], [], 80)
     cluster.check_ledger(0)
     sealed, opened = cluster.logical_queue(0).segments
-    assert (sealed.broker, opened.broker, opened.first) == ("a", "b", sealed.last)
+    assert (sealed.broker, opened.broker, opened.first) == ("a", "b", sealed.logical_end)
     assert 0 < sealed.end < 80
 
 
@@ -46,12 +46,17 @@ def test_there_and_back_again_keeps_every_offset() -> None:
     for source, target in (("a", "b"), ("b", "a"), ("a", "b")):
         cluster.run(100)
         cluster.move(source, target, 0)
-        cluster.run(5_000, cluster.is_settled)
+        cluster.run(5_000, cluster.are_moves_finished)
 
     assert cluster.run(20_000, done)
-    assert (cluster.refused, cluster.unsure) == ([], [])
+    assert (cluster.refused, cluster.unknown_outcomes) == ([], [])
     cluster.check_ledger(0)
-    assert [segment.place for segment in cluster.logical_queue(0).segments] == [("a", 0), ("b", 0), ("a", 2), ("b", 1)]
+    assert [segment.physical_queue for segment in cluster.logical_queue(0).segments] == [
+        ("a", 0),
+        ("b", 0),
+        ("a", 2),
+        ("b", 1),
+    ]
     assert cluster.consume("a", 0) == cluster.consume("b", 0) == cluster.read(0)
 
 
@@ -60,7 +65,7 @@ def test_an_empty_queue_moves_too() -> None:
     cluster = a_cluster()
 
     cluster.move("a", "b", 1)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
     done = cluster.produce(1, 3, "a")
     cluster.run(5_000, done)
 
@@ -75,7 +80,7 @@ def test_a_thousand_queues_move_in_a_handful_of_round_trips() -> None:
     before = dict(cluster.steps)
 
     cluster.move("a", "b", *range(1_000))
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
 
     assert {cluster.leader(queue) for queue in range(1_000)} == {"b"}
     assert cluster.steps["a"] - before["a"] < 20
@@ -85,7 +90,7 @@ def test_a_thousand_queues_move_in_a_handful_of_round_trips() -> None:
 def test_the_second_of_two_operators_is_told_who_came_first() -> None:
     """One wins; the other hears where the queue goes, and by which move."""
     cluster = a_cluster("a", "b", "c")
-    cluster.network.cut("10.0.1.1", "10.0.1.2")
+    cluster.network.cut_link("10.0.1.1", "10.0.1.2")
     first = cluster.move("a", "b", 0)
 
     answer = order(cluster, "c", 0, 1)
@@ -95,7 +100,7 @@ def test_the_second_of_two_operators_is_told_who_came_first() -> None:
     assert first.id in answer.remark
     assert "to b already" in answer.remark
     cluster.network.mend()
-    cluster.run(30_000, cluster.is_settled)
+    cluster.run(30_000, cluster.are_moves_finished)
     assert cluster.leader(0) == "b"
     assert cluster.leader(1) == "a"
 
@@ -122,7 +127,7 @@ def test_a_move_is_cancelled_before_the_grant_and_leaves_nothing_behind() -> Non
     move = cluster.move("a", "b", 0)
     cluster.run(500)
 
-    answer = cluster.ask("a", RequestCode.CANCEL_MOVE, MoveName(id=move.id))
+    answer = cluster.call("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
     cluster.brokers["b"].start()
     done = cluster.produce(0, 5, "a")
 
@@ -131,7 +136,7 @@ def test_a_move_is_cancelled_before_the_grant_and_leaves_nothing_behind() -> Non
     cluster.run(20_000)
     assert cluster.moves("a")[move.id].state == "cancelled"
     assert cluster.leader(0) == "a"
-    mapping = cluster.rooms["b"].mappings.find(TOPIC)
+    mapping = cluster.components["b"].mappings.find(TOPIC)
     assert mapping is not None
     assert 0 not in mapping.queues
 
@@ -140,15 +145,15 @@ def test_a_move_that_was_granted_cannot_be_cancelled() -> None:
     """From then on only the new leader may write: it has to open first."""
     cluster = a_cluster()
     move = cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
     cluster.brokers["b"].kill()
     cluster.run(500)
 
-    answer = cluster.ask("a", RequestCode.CANCEL_MOVE, MoveName(id=move.id))
+    answer = cluster.call("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     cluster.brokers["b"].start()
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
     assert cluster.leader(0) == "b"
 
 
@@ -159,17 +164,17 @@ def test_a_target_that_stays_away_lets_the_move_fail_and_the_queue_stay() -> Non
     done = cluster.produce(0, 20, "a", pause_ms=500)
 
     move = cluster.move("a", "b", 0)
-    cluster.run(30_000, cluster.is_settled)
+    cluster.run(30_000, cluster.are_moves_finished)
 
     failed = cluster.moves("a")[move.id]
     assert failed.state == "failed"
     assert "10.0.1.2" in failed.reason or "b is not known" in failed.reason
     assert cluster.run(20_000, done)
-    assert (len(cluster.acked), cluster.unsure) == (20, [])
+    assert (len(cluster.acked), cluster.unknown_outcomes) == (20, [])
     cluster.brokers["b"].start()
     cluster.run(3_000)
-    cluster.ask("a", RequestCode.RESUME_MOVE, MoveName(id=move.id))
-    cluster.run(10_000, cluster.is_settled)
+    cluster.call("a", RequestCode.RESUME_MOVE, MoveId(id=move.id))
+    cluster.run(10_000, cluster.are_moves_finished)
     assert cluster.leader(0) == "b"
     cluster.check_ledger(0)
 
@@ -178,11 +183,11 @@ def test_a_target_that_does_not_host_the_topic_as_static_refuses() -> None:
     """A normal topic of that name is in its way; the operator reads why."""
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a"})
-    cluster.rooms["b"].mappings.delete(TOPIC, cluster.world.now_ms)
-    cluster.ask("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
+    cluster.components["b"].mappings.delete(TOPIC, cluster.world.now_ms)
+    cluster.call("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
 
     move = cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
 
     assert cluster.moves("a")[move.id].state == "failed"
     assert "normal topic" in cluster.moves("a")[move.id].reason
@@ -198,7 +203,7 @@ def test_committed_offsets_and_locks_move_with_their_queue() -> None:
     assert cluster.lock("a", "one", 0, 1) == [0, 1]
 
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
 
     assert [cluster.committed(name, 0).fields["offset"] for name in ("a", "b")] == ["7", "7"]
     assert cluster.lock("a", "two", 0, 1) == []
@@ -211,7 +216,7 @@ def test_committed_offsets_and_locks_move_with_their_queue() -> None:
 
 def reset(cluster: MovingCluster, name: str, queue: int, offset: int) -> Command:
     fields = {"topic": TOPIC, "group": "consumers", "queueId": str(queue), "offset": str(offset)}
-    return cluster.ask(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp="-1", isForce="true", **fields)
+    return cluster.call(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp="-1", isForce="true", **fields)
 
 
 def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
@@ -222,7 +227,7 @@ def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
     cluster.commit("a", 0, 7)
     assert reset(cluster, "a", 0, 2).code == ResponseCode.SUCCESS
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
 
     cluster.commit("b", 0, 8)
     assert cluster.committed("b", 0).fields["offset"] == "2"
@@ -231,8 +236,8 @@ def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
     assert cluster.pull("b", 0, 2).code == ResponseCode.SUCCESS
     cluster.commit("b", 0, 5)
 
-    cluster.ask("b", RequestCode.MOVE_QUEUES, MoveOrder(topic=TOPIC, queues=[0], target="a"))
-    cluster.run(5_000, cluster.is_settled)
+    cluster.call("b", RequestCode.MOVE_QUEUES, MoveRequest(topic=TOPIC, queues=[0], target="a"))
+    cluster.run(5_000, cluster.are_moves_finished)
     assert cluster.pull("a", 0, 5).code == ResponseCode.SUCCESS
     cluster.commit("a", 0, 6)
     assert cluster.committed("a", 0).fields["offset"] == "6"
@@ -245,7 +250,7 @@ def test_a_queue_that_is_being_handed_over_sends_nobody_elsewhere() -> None:
     cluster.pull("a", 0, 0)
     reset(cluster, "a", 0, 2)
     cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
     cluster.brokers["b"].kill()
     cluster.run(1_000)
 
@@ -253,7 +258,7 @@ def test_a_queue_that_is_being_handed_over_sends_nobody_elsewhere() -> None:
     refused = reset(cluster, "a", 0, 1)
     assert (refused.code, "try again" in (refused.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
     cluster.brokers["b"].start()
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
 
     assert cluster.leader(0) == "b"
     moved = cluster.pull("b", 0, 5)
@@ -269,13 +274,13 @@ def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> N
     cluster.run(5_000, cluster.produce(1, 10, "a"))
     reset(cluster, "a", 1, 0)
     cluster.move("a", "b", 0, 1)
-    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+    assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["b"])
     cluster.run(20)
 
     cluster.brokers["b"].power_off()
     cluster.run(1_000)
     cluster.brokers["b"].start()
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
 
     assert cluster.committed("b", 0).fields["offset"] == "7"
     assert cluster.pull("b", 0, 9).code == ResponseCode.SUCCESS
@@ -285,7 +290,7 @@ def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> N
 def test_a_waiting_pull_is_told_at_once_to_ask_again() -> None:
     """It would have waited in vain for its whole time: what comes now comes elsewhere."""
     cluster = a_cluster()
-    waiting = cluster.begin("a", a_pull(TOPIC, queue=0, offset=0, sysFlag="6", suspendTimeoutMillis="20000"))
+    waiting = cluster.send("a", a_pull(TOPIC, queue=0, offset=0, sysFlag="6", suspendTimeoutMillis="20000"))
     cluster.run(200)
     assert waiting == []
 
@@ -304,7 +309,7 @@ def test_reads_of_old_records_go_on_while_nobody_knows_how_the_move_ends() -> No
     cluster = a_cluster()
     cluster.run(5_000, cluster.produce(0, 10, "a"))
     cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
     cluster.brokers["b"].kill()
     cluster.run(1_000)
 
@@ -316,10 +321,10 @@ def test_the_epoch_reaches_brokers_that_have_nothing_to_do_with_the_queue() -> N
     cluster = a_cluster("a", "b", "c")
 
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
     cluster.run(3_000)
 
-    epochs = {found.epoch for rooms in cluster.rooms.values() if (found := rooms.mappings.find(TOPIC))}
+    epochs = {found.epoch for rooms in cluster.components.values() if (found := rooms.mappings.find(TOPIC))}
     assert len(epochs) == 1
     assert epochs != {1}
 
@@ -327,18 +332,18 @@ def test_the_epoch_reaches_brokers_that_have_nothing_to_do_with_the_queue() -> N
 def test_the_target_is_asked_to_open_only_when_the_grant_is_on_disk() -> None:
     """Power may fail: an old leader that forgot its grant would go on, beside the new one."""
     cluster = a_cluster()
-    cluster.brokers["a"].around.pace.sync_ms = (500, 500)
-    cluster.begin("a", _to_command(0))
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["a"].environment.disk_latency.sync_ms = (500, 500)
+    cluster.send("a", _to_command(0))
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
 
     cluster.run(400)
-    assert cluster.open_on(0) == []
+    assert cluster.open_brokers(0) == []
     cluster.brokers["a"].power_off()
     cluster.run(500)
     cluster.brokers["a"].start()
-    cluster.run(30_000, cluster.is_settled)
+    cluster.run(30_000, cluster.are_moves_finished)
 
-    assert len(cluster.open_on(0)) == 1
+    assert len(cluster.open_brokers(0)) == 1
 
 
 def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
@@ -346,15 +351,15 @@ def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
     cluster = a_cluster()
     cluster.run(5_000, cluster.produce(0, 3, "a"))
     move = cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
-    mappings = cluster.rooms["a"].mappings
+    cluster.run(5_000, cluster.are_moves_finished)
+    mappings = cluster.components["a"].mappings
     record = mappings.find(TOPIC)
     assert record is not None
-    mappings.change(record.put(record.queues[0].prepare("a", 7)), now_ms=cluster.world.now_ms)
+    mappings.change(record.with_queues(record.queues[0].prepare("a", 7)), now_ms=cluster.world.now_ms)
 
-    answer = cluster.ask("a", RequestCode.ASK_MOVE, MoveQuestion(move=move.id, topic=TOPIC, queues=[0]))
+    answer = cluster.call("a", RequestCode.QUERY_MOVE, MoveQuery(move=move.id, topic=TOPIC, queues=[0]))
 
-    opening = decode_body(answer.body, MoveVerdict).opening
+    opening = decode_body(answer.body, MoveQueryAnswer).opening
     assert opening is not None
     assert [(home.broker, home.first) for home in opening.queues[0].homes] == [("a", 0), ("b", 3), ("a", -1)]
 
@@ -362,17 +367,17 @@ def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
 def test_the_old_leader_hears_of_the_opening_only_when_that_is_on_disk() -> None:
     """Also where messages are acknowledged before: a leader that forgets that it leads is none."""
     cluster = a_cluster(flush="async")
-    cluster.brokers["b"].around.pace.sync_ms = (500, 500)
+    cluster.brokers["b"].environment.disk_latency.sync_ms = (500, 500)
     move = cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+    assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["b"])
 
     cluster.run(400)
     assert cluster.moves("a")[move.id].state == "granted"
-    cluster.run(5_000, cluster.is_settled)
+    cluster.run(5_000, cluster.are_moves_finished)
 
     assert cluster.moves("a")[move.id].state == "done"
 
 
 def _to_command(queue: int) -> Command:
-    order = MoveOrder(topic=TOPIC, queues=[queue], target="b")
+    order = MoveRequest(topic=TOPIC, queues=[queue], target="b")
     return Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))

@@ -1,23 +1,23 @@
 """A target prepares without taking writes, opens exactly where it is told, and decides nothing by itself."""
 
 import pytest
-from tests.support.forced_moves import force
+from tests.support.forced_moves import force_queue
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.failover.forced_open import CHECK_MS
-from holdfast.broker.move.move_target import ASK_AFTER_MS
+from holdfast.broker.move.move_target import QUERY_AFTER_MS
 from holdfast.model.mapping import LogicalQueue, TopicMapping
-from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.mapping import to_wire_segment
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.moves import (
     Move,
-    MoveQuestion,
-    Opening,
-    Prepare,
-    Prepared,
-    QueueHomes,
-    Stamp,
+    MoveQuery,
+    OpenQueues,
+    PreparedQueues,
+    PrepareQueues,
+    QueueSegments,
+    QueueTotal,
     decode_body,
     encode_body,
 )
@@ -32,19 +32,19 @@ def a_cluster() -> MovingCluster:
 
 
 def record(cluster: MovingCluster, name: str) -> TopicMapping:
-    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    mapping = cluster.components[name].mappings.find(TOPIC)
     assert mapping is not None
     return mapping
 
 
-def homes(queue: LogicalQueue) -> QueueHomes:
-    return QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])
+def homes(queue: LogicalQueue) -> QueueSegments:
+    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
 
 
 def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
-    mapping, config = record(cluster, "a"), cluster.rooms["a"].topics.find(TOPIC)
+    mapping, config = record(cluster, "a"), cluster.components["a"].topics.find(TOPIC)
     assert config is not None
-    order = Prepare(
+    order = PrepareQueues(
         move=move,
         source="a",
         topic=config,
@@ -53,17 +53,17 @@ def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
         total=mapping.total,
         queues=[homes(mapping.queues[queue]) for queue in queues],
     )
-    return cluster.ask("b", RequestCode.PREPARE_QUEUES, order)
+    return cluster.call("b", RequestCode.PREPARE_QUEUES, order)
 
 
 def open_queue(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Command:
-    return cluster.ask("b", RequestCode.OPEN_QUEUES, an_opening(cluster, physical, end, move))
+    return cluster.call("b", RequestCode.OPEN_QUEUES, an_opening(cluster, physical, end, move))
 
 
-def an_opening(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Opening:
+def an_opening(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> OpenQueues:
     mapping = record(cluster, "a")
     queue = mapping.queues[0].prepare("b", physical).seal(end).open_next()
-    return Opening(
+    return OpenQueues(
         move=move,
         source="a",
         topic=TOPIC,
@@ -76,7 +76,7 @@ def an_opening(cluster: MovingCluster, physical: int, end: int = 5, move: str = 
 
 
 def state(cluster: MovingCluster, queue: int = 0) -> str:
-    return cluster.rooms["b"].mappings.place(TOPIC, queue).state
+    return cluster.components["b"].mappings.placement(TOPIC, queue).state
 
 
 def test_what_is_prepared_takes_no_writes_and_passes_them_on() -> None:
@@ -87,7 +87,7 @@ def test_what_is_prepared_takes_no_writes_and_passes_them_on() -> None:
     cluster.acked.clear()
     cluster.run(5_000, cluster.produce(1, 2, "b"))
 
-    assert decode_body(answer.body, Prepared).physical == {0: 0, 1: 1}
+    assert decode_body(answer.body, PreparedQueues).physical == {0: 0, 1: 1}
     assert state(cluster) == "prepared"
     assert cluster.stores["a"].queue(TOPIC, 1).next_offset == 2
 
@@ -99,7 +99,7 @@ def test_preparing_again_is_preparing_once() -> None:
 
     answer = prepare(cluster, 0, 1)
 
-    assert decode_body(answer.body, Prepared).physical == {0: 0, 1: 1}
+    assert decode_body(answer.body, PreparedQueues).physical == {0: 0, 1: 1}
 
 
 def test_it_opens_exactly_where_the_old_leader_ended_and_knows_its_groups() -> None:
@@ -111,9 +111,9 @@ def test_it_opens_exactly_where_the_old_leader_ended_and_knows_its_groups() -> N
     answer = open_queue(cluster, 0)
 
     assert answer.code == ResponseCode.SUCCESS
-    place = cluster.rooms["b"].mappings.place(TOPIC, 0)
+    place = cluster.components["b"].mappings.placement(TOPIC, 0)
     assert (place.state, place.delta) == ("open", 5)
-    offsets = cluster.rooms["b"].offsets
+    offsets = cluster.components["b"].offsets
     assert (offsets.find("g", TOPIC, 0), offsets.find("g", TOPIC, 1)) == (3, None)
 
 
@@ -130,7 +130,7 @@ def test_opening_again_changes_nothing() -> None:
 
     assert answer.code == ResponseCode.SUCCESS
     assert record(cluster, "b") == before
-    assert cluster.rooms["b"].offsets.find("g", TOPIC, 0) == 4
+    assert cluster.components["b"].offsets.find("g", TOPIC, 0) == 4
 
 
 def test_a_queue_that_was_not_prepared_opens_only_if_it_is_empty() -> None:
@@ -148,12 +148,14 @@ def test_what_is_older_than_what_is_recorded_is_refused() -> None:
     cluster = a_cluster()
     old = record(cluster, "a").queues[0]
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
-    mapping, config = record(cluster, "a"), cluster.rooms["a"].topics.find(TOPIC)
+    cluster.run(5_000, cluster.are_moves_finished)
+    mapping, config = record(cluster, "a"), cluster.components["a"].topics.find(TOPIC)
     assert config is not None
-    order = Prepare(move="late", source="a", topic=config, scope=mapping.scope, epoch=1, total=2, queues=[homes(old)])
+    order = PrepareQueues(
+        move="late", source="a", topic=config, scope=mapping.scope, epoch=1, total=2, queues=[homes(old)]
+    )
 
-    answer = cluster.ask("b", RequestCode.PREPARE_QUEUES, order)
+    answer = cluster.call("b", RequestCode.PREPARE_QUEUES, order)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert cluster.leader(0) == "b"
@@ -164,7 +166,7 @@ def test_what_is_older_than_what_others_lead_is_refused() -> None:
     cluster = MovingCluster("a", "b", "c")
     cluster.make_topic({0: "a", 1: "a"})
     cluster.brokers["a"].kill()
-    force(cluster, "c")
+    force_queue(cluster, "c")
     cluster.brokers["b"].kill()
     cluster.run(100)
     cluster.brokers["b"].start()
@@ -180,9 +182,9 @@ def test_what_was_prepared_is_forgotten_when_the_old_leader_takes_it_back() -> N
     """Also when it is told twice, or of a move that never was."""
     cluster = a_cluster()
     prepare(cluster, 0)
-    question = MoveQuestion(move="m", topic=TOPIC, queues=[0])
+    question = MoveQuery(move="m", topic=TOPIC, queues=[0])
 
-    answers = [cluster.ask("b", RequestCode.ABORT_MOVE, question) for _ in range(2)]
+    answers = [cluster.call("b", RequestCode.ABORT_MOVE, question) for _ in range(2)]
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
     assert 0 not in record(cluster, "b").queues
@@ -195,7 +197,7 @@ def test_what_is_open_is_not_taken_back() -> None:
     prepare(cluster, 0)
     open_queue(cluster, 0)
 
-    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert state(cluster) == "open"
 
@@ -204,7 +206,7 @@ def test_the_old_leader_is_asked_when_no_opening_comes() -> None:
     """It knows of no such move: what was prepared is forgotten, at once after a restart, otherwise after a while."""
     cluster = a_cluster()
     prepare(cluster, 0)
-    cluster.run(ASK_AFTER_MS - 1_000)
+    cluster.run(QUERY_AFTER_MS - 1_000)
     assert state(cluster) == "prepared"
 
     cluster.run(5_000)
@@ -220,7 +222,7 @@ def test_nothing_is_decided_while_the_old_leader_cannot_be_asked() -> None:
     cluster.brokers["b"].kill()
     cluster.brokers["b"].start()
 
-    cluster.run(5 * ASK_AFTER_MS)
+    cluster.run(5 * QUERY_AFTER_MS)
     assert state(cluster) == "prepared"
     cluster.brokers["a"].start()
     cluster.run(5_000)
@@ -232,7 +234,7 @@ def pass_over(cluster: MovingCluster, *, is_restarted: bool) -> None:
     """Make c the leader in place of b, which was about to be it; b may have been away meanwhile."""
     if is_restarted:
         cluster.brokers["b"].kill()
-    force(cluster, "c")
+    force_queue(cluster, "c")
     cluster.run(12_000)
     if is_restarted:
         cluster.brokers["b"].start()
@@ -249,7 +251,7 @@ def test_a_grant_that_was_passed_over_by_force_opens_nothing(is_restarted: bool)
 
     assert cluster.leader(0) == "c"
     assert cluster.moves("a")[move.id].state == "failed"
-    assert cluster.rooms["b"].mappings.moves()[move.id].move.state == "cancelled"
+    assert cluster.components["b"].mappings.moves()[move.id].move.state == "cancelled"
     assert 0 not in record(cluster, "b").queues
     assert len(cluster.consume("c", 0)) == 5, "nobody waits for the end of what was never opened"
 
@@ -288,7 +290,7 @@ def test_what_was_passed_over_is_not_said_to_be_open_though_the_queue_came_here_
 def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
     """Neither the one that grants nor the one that opens knows what happened since."""
     cluster = a_cluster()
-    (physical,) = decode_body(prepare(cluster, 0).body, Prepared).physical.values()
+    (physical,) = decode_body(prepare(cluster, 0).body, PreparedQueues).physical.values()
     for node in (cluster.name_server, cluster.brokers["a"], cluster.brokers["b"]):
         node.kill()
     cluster.run(100)
@@ -307,15 +309,15 @@ def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
 def test_what_is_taken_back_while_others_are_asked_is_not_opened() -> None:
     """The old leader heard of the newer one first."""
     cluster = a_cluster()
-    (physical,) = decode_body(prepare(cluster, 0).body, Prepared).physical.values()
+    (physical,) = decode_body(prepare(cluster, 0).body, PreparedQueues).physical.values()
     cluster.brokers["a"].power_off()  # Whoever asks it waits for its answer in vain.
     cluster.brokers["b"].kill()
     cluster.run(100)
     cluster.brokers["b"].start()
 
     opening = Command(code=RequestCode.OPEN_QUEUES, body=encode_body(an_opening(cluster, physical)))
-    opened = cluster.begin("b", opening)
-    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+    opened = cluster.send("b", opening)
+    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert cluster.run(10_000, lambda: bool(opened))
     assert isinstance(opened[0], Command)
@@ -327,7 +329,7 @@ def test_what_is_left_of_a_move_opens_without_the_queue_that_was_passed_over() -
     """Its place is free again."""
     cluster, move = a_lost_grant(0, 1)
     cluster.brokers["b"].kill()
-    force(cluster, "c")
+    force_queue(cluster, "c")
     cluster.run(12_000)
 
     cluster.brokers["a"].start()
@@ -346,7 +348,7 @@ def test_what_one_move_takes_back_another_keeps() -> None:
     prepare(cluster, 0, move="m")
     prepare(cluster, 0, move="n")
 
-    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert state(cluster) == "prepared"
 
@@ -357,7 +359,7 @@ def a_lost_grant(*queues: int, total: int = 2) -> tuple[MovingCluster, Move]:
     cluster.make_topic(dict.fromkeys(range(total), "a"))
     cluster.run(5_000, cluster.produce(0, 5, "a"))
     move = cluster.move("a", "b", *(queues or (0,)))
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
     cluster.brokers["a"].kill()
     cluster.run(100)
     assert state(cluster) == "prepared"
@@ -367,12 +369,12 @@ def a_lost_grant(*queues: int, total: int = 2) -> tuple[MovingCluster, Move]:
 def test_a_stamp_makes_a_broker_know_of_a_topic() -> None:
     """Its epoch and its number of queues; an older one is refused."""
     cluster = a_cluster()
-    config = cluster.rooms["a"].topics.find(TOPIC)
+    config = cluster.components["a"].topics.find(TOPIC)
     assert config is not None
 
     def stamp(epoch: int, total: int) -> int:
-        return cluster.ask(
-            "b", RequestCode.PUT_STAMP, Stamp(topic=config, scope="__global__", epoch=epoch, total=total)
+        return cluster.call(
+            "b", RequestCode.PUT_QUEUE_TOTAL, QueueTotal(topic=config, scope="__global__", epoch=epoch, total=total)
         ).code
 
     assert stamp(5, 3) == ResponseCode.SUCCESS
@@ -386,8 +388,13 @@ def test_nonsense_is_answered() -> None:
     cluster = a_cluster()
 
     answers = [
-        cluster.ask_command("b", Command(code=code, body=b'{"move":'))
-        for code in (RequestCode.PREPARE_QUEUES, RequestCode.OPEN_QUEUES, RequestCode.ABORT_MOVE, RequestCode.PUT_STAMP)
+        cluster.call_command("b", Command(code=code, body=b'{"move":'))
+        for code in (
+            RequestCode.PREPARE_QUEUES,
+            RequestCode.OPEN_QUEUES,
+            RequestCode.ABORT_MOVE,
+            RequestCode.PUT_QUEUE_TOTAL,
+        )
     ]
 
     assert {answer.code for answer in answers} == {ResponseCode.INVALID_PARAMETER}
@@ -407,7 +414,7 @@ def test_a_queue_moves_inside_its_scope_only() -> None:
     assert moves[outside.id].state == "failed"
     assert "T is fixed in east, and c belongs to cluster west" in (moves[outside.id].reason or "")
     for name, expected in (("a", {1: 1}), ("b", {0: 0}), ("c", {0: 0})):
-        record = cluster.rooms[name].mappings.find(TOPIC)
+        record = cluster.components[name].mappings.find(TOPIC)
         assert record is not None
-        assert record.led == expected
+        assert record.led_queues == expected
         assert record.scope == ("west" if name == "c" else "east")

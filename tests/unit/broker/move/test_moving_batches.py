@@ -3,18 +3,18 @@
 import msgspec
 import pytest
 from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force
+from tests.support.forced_moves import force_queue
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.errors import ConnectionLost
-from holdfast.model.mapping import FORCED_GAP, TopicMapping, first_home
+from holdfast.model.mapping import FORCED_GAP, TopicMapping, new_logical_queue
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster import mapping as wire
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.batch import encode_items
 from holdfast.wire.records.inner_batch import unwrap_items, wrap_items
-from holdfast.wire.requests.moves import Stamp
+from holdfast.wire.requests.moves import QueueTotal
 
 ID = "0A000001000000000001000000010007"
 
@@ -31,9 +31,9 @@ def send(cluster: MovingCluster, broker: str, count: int, queue: int = 0) -> int
     fields = {"f": str(whole.sys_flag), "i": whole.properties, "m": "true"}
     request = a_send(TOPIC, queue=queue, code=320, body=whole.body, **fields)
     try:
-        answer = cluster.ask_command(broker, request)
+        answer = cluster.call_command(broker, request)
     except ConnectionLost:  # Half open, since somebody lost power.
-        answer = cluster.ask_command(broker, request)
+        answer = cluster.call_command(broker, request)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert answer.fields["batchUniqId"] == ID
     return int(answer.fields["queueOffset"])
@@ -54,7 +54,7 @@ def counts(cluster: MovingCluster, queue: int = 0) -> list[int]:
 
 
 def kind(cluster: MovingCluster, broker: str) -> bool:
-    config = cluster.rooms[broker].topics.find(TOPIC)
+    config = cluster.components[broker].topics.find(TOPIC)
     assert config is not None
     return config.has_batch_index
 
@@ -77,14 +77,14 @@ def test_who_never_heard_of_the_topic_takes_it_over_with_its_index() -> None:
     """How it is indexed comes with what is handed over, and is on disk before anything else is."""
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a"}, queue_type="BatchCQ")
-    late = cluster.brokers["late"] = cluster.put_broker("late", "10.0.1.9:10911")
+    late = cluster.brokers["late"] = cluster.create_broker("late", "10.0.1.9:10911")
     cluster.steps["late"] = 0
     late.start()
     cluster.run(5_000)
     send(cluster, "a", 5)
 
     cluster.move("a", "late", 0)
-    assert cluster.run(20_000, lambda: cluster.open_on(0) == ["late"])
+    assert cluster.run(20_000, lambda: cluster.open_brokers(0) == ["late"])
     first = send(cluster, "late", 2)
     late.kill()
     late.start()
@@ -102,7 +102,7 @@ def test_a_forced_move_brings_the_index_along() -> None:
     send(cluster, "a", 5)
     cluster.brokers["a"].kill()
 
-    assert force(cluster, "b").code == ResponseCode.SUCCESS
+    assert force_queue(cluster, "b").code == ResponseCode.SUCCESS
     assert send(cluster, "b", 3) == FORCED_GAP
     cluster.brokers["a"].start()
     cluster.run(30_000)
@@ -131,7 +131,7 @@ def tell(cluster: MovingCluster, broker: str, mapping: TopicMapping, **fields: s
     named = {"topic": mapping.topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
     named |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"} | fields
     body = wire.encode(wire.to_detail(mapping))
-    return cluster.ask_command(
+    return cluster.call_command(
         broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=named, body=body)
     )
 
@@ -140,13 +140,13 @@ def test_a_static_topic_is_made_and_grown_with_its_attributes() -> None:
     """Every broker that is told has them. Java's tool says nothing of attributes: what is known stays."""
     cluster = MovingCluster("a", "b")
     epoch = cluster.world.now_ms
-    parts = {"a": first_home(0, "a", 0), "b": first_home(1, "b", 0)}
+    parts = {"a": new_logical_queue(0, "a", 0), "b": new_logical_queue(1, "b", 0)}
     records = {
         name: TopicMapping(topic=TOPIC, broker=name, epoch=epoch, total=2, queues={home.queue: home})
         for name, home in parts.items()
     }
     made = [tell(cluster, name, record, attributes="+queue.type=BatchCQ") for name, record in records.items()]
-    grown = msgspec.structs.replace(records["a"].put(first_home(2, "a", 1)), epoch=epoch + 1, total=3)
+    grown = msgspec.structs.replace(records["a"].with_queues(new_logical_queue(2, "a", 1)), epoch=epoch + 1, total=3)
 
     told = tell(cluster, "a", grown)
     other = tell(cluster, "a", msgspec.structs.replace(grown, epoch=epoch + 2), attributes="+queue.type=SimpleCQ")
@@ -164,9 +164,9 @@ def test_a_static_topic_is_made_and_grown_with_its_attributes() -> None:
 def test_a_record_that_is_newer_than_the_file_of_topics_says_how_it_is_indexed() -> None:
     """A crash between the two left the topic in the log only."""
     cluster = MovingCluster("a")
-    rooms = cluster.rooms["a"]
+    rooms = cluster.components["a"]
     config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
-    record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+    record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
     rooms.mappings.change(record, now_ms=cluster.world.now_ms, config=config)
     cluster.brokers["a"].kill()
     cluster.brokers["a"].start()
@@ -180,9 +180,9 @@ def test_a_topic_that_is_indexed_otherwise_here_is_not_taken_over() -> None:
     """It says so, instead of mixing two kinds of index."""
     cluster = a_cluster("a", "b")
     config = TopicConfig(name=TOPIC)
-    stamp = Stamp(topic=config, scope="__global__", epoch=cluster.world.now_ms, total=2)
+    stamp = QueueTotal(topic=config, scope="__global__", epoch=cluster.world.now_ms, total=2)
 
-    answer = cluster.ask("b", RequestCode.PUT_STAMP, stamp)
+    answer = cluster.call("b", RequestCode.PUT_QUEUE_TOTAL, stamp)
 
     assert answer.code != ResponseCode.SUCCESS
     assert "queue.type" in (answer.remark or "")
@@ -192,9 +192,9 @@ def test_a_normal_topic_of_batches_becomes_static_as_it_is() -> None:
     """Its batches stay where they are, and the next one follows them."""
     cluster = MovingCluster("a")
     config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
-    cluster.rooms["a"].topics.put(config, cluster.world.now_ms)
+    cluster.components["a"].topics.put(config, cluster.world.now_ms)
     assert send(cluster, "a", 5) == 0
-    record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+    record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
 
     told = tell(cluster, "a", record, attributes="+queue.type=BatchCQ")
     cluster.run(5_000)

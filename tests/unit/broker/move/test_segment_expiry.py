@@ -5,10 +5,10 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.move.segment_expiry import CHECK_MS, QUIET_MS
 from holdfast.model.errors import ConnectionLost
-from holdfast.model.mapping import LogicalQueue, TopicMapping, table
+from holdfast.model.mapping import LogicalQueue, TopicMapping, mapping_rows
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
-from holdfast.wire.requests.moves import DrainOrder, Mappings, decode_body
+from holdfast.wire.requests.moves import DrainRequest, MappingsAnswer, decode_body
 
 RETENTION_MS = 120_000
 FILE_SIZE = 16_384
@@ -29,7 +29,7 @@ def produce(cluster: MovingCluster, queue: int, count: int, by: str) -> None:
 
 def move(cluster: MovingCluster, source: str, target: str, *queues: int) -> None:
     cluster.move(source, target, *queues)
-    assert cluster.run(10_000, cluster.is_settled)
+    assert cluster.run(10_000, cluster.are_moves_finished)
 
 
 def fill_files(cluster: MovingCluster, queue: int, by: str) -> None:
@@ -49,12 +49,12 @@ def a_queue_of_three_homes() -> MovingCluster:
 
 
 def rows(cluster: MovingCluster) -> list[tuple[str, int, str, str]]:
-    found = table(cluster.logical_queue(queue) for queue in range(4))
+    found = mapping_rows(cluster.logical_queue(queue) for queue in range(4))
     return [(row.broker, row.queue_id, row.label, row.status.value) for row in found]
 
 
 def record(cluster: MovingCluster, name: str) -> TopicMapping:
-    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    mapping = cluster.components[name].mappings.find(TOPIC)
     assert mapping is not None
     return mapping
 
@@ -127,7 +127,7 @@ def test_an_expired_queue_is_used_again_after_a_leader_without_messages() -> Non
     move(cluster, "c", "b", 0)
 
     produce(cluster, 0, 3, "b")
-    assert cluster.open_on(0) == ["b"]
+    assert cluster.open_brokers(0) == ["b"]
     assert cluster.leader(0) == "b"
 
 
@@ -144,7 +144,7 @@ def test_all_homes_expire_in_one_look_whether_here_or_elsewhere() -> None:
     cluster.run(RETENTION_MS + 2 * CHECK_MS)
 
     assert [home.expired for home in cluster.logical_queue(0).segments] == [True, True, False]
-    answer = cluster.ask("a", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.call("a", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == "10"
 
 
@@ -159,7 +159,7 @@ def test_a_reader_in_an_expired_home_goes_on_behind_it() -> None:
     assert cluster.consume("c", 0) == [b"0-0", b"0-1", b"0-2", b"0-3", b"0-4"] * 2
     inside = cluster.pull("c", 0, 7)
     assert inside.fields["nextBeginOffset"] in {"10", "15"}
-    answer = cluster.ask("c", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.call("c", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == "10"
 
 
@@ -209,7 +209,7 @@ def test_a_home_of_which_something_is_left_stays_readable() -> None:
     assert 0 < log.offset_min < log.offset_max
     assert not is_expired(cluster.logical_queue(0), 0)
     assert not is_expired(record(cluster, "a").queues[0], 0)
-    answer = cluster.ask("b", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.call("b", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == str(log.offset_min)
 
 
@@ -261,14 +261,14 @@ def test_a_broker_that_is_not_drained_keeps_its_file_for_normal_topics() -> None
     """It only never had a queue of the static topic: its other messages make no file end."""
     cluster = a_cluster("a", "b", leaders={0: "a", 1: "a"})
     normal = TopicConfig(name="N", read_queues=1, write_queues=1)
-    cluster.rooms["b"].topics.put(normal, cluster.world.now_ms)
+    cluster.components["b"].topics.put(normal, cluster.world.now_ms)
     store = cluster.stores["b"]
     store.stage(store.queue("N", 0), b"x", b"", 0, 0, 0, bytes(8), 0, cluster.world.now_ms)
 
     cluster.run(QUIET_MS + 3 * CHECK_MS)
     assert store.written < FILE_SIZE
 
-    cluster.ask("b", RequestCode.SET_DRAINING, DrainOrder(draining=True))
+    cluster.call("b", RequestCode.SET_DRAINING, DrainRequest(draining=True))
     cluster.run(QUIET_MS + 3 * CHECK_MS)
     assert store.written > FILE_SIZE
 
@@ -279,7 +279,7 @@ def test_a_drained_broker_stays_marked_until_told_otherwise(how: str) -> None:
     cluster = a_cluster()
     marked = []
     for draining in (True, False):
-        answer = cluster.ask("a", RequestCode.SET_DRAINING, DrainOrder(draining=draining))
+        answer = cluster.call("a", RequestCode.SET_DRAINING, DrainRequest(draining=draining))
         assert answer.code == ResponseCode.SUCCESS
         for wait_ms in (0, 10_000):
             cluster.run(wait_ms)
@@ -287,9 +287,9 @@ def test_a_drained_broker_stays_marked_until_told_otherwise(how: str) -> None:
             cluster.brokers["a"].start()
             cluster.run(3_000)
             try:
-                told = cluster.ask("a", RequestCode.GET_MAPPINGS)
+                told = cluster.call("a", RequestCode.GET_MAPPINGS)
             except ConnectionLost:  # Half open, since somebody died.
-                told = cluster.ask("a", RequestCode.GET_MAPPINGS)
-            marked.append(decode_body(told.body, Mappings).draining)
+                told = cluster.call("a", RequestCode.GET_MAPPINGS)
+            marked.append(decode_body(told.body, MappingsAnswer).draining)
 
     assert marked == [True, True, False, False]

@@ -4,31 +4,31 @@ import msgspec
 from tests.support.moving_cluster import MovingCluster
 
 from holdfast.broker.naming.dr_switch_sync import NAME
-from holdfast.model.dr_switch import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening
 from holdfast.nameserver.core import NameServer
 from holdfast.store.base.config_files import config_path
 from holdfast.wire.cluster.units import UnitState, encode_switch
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
-EAST = Switch(10, (Opening("east"),))
-SHUT = Switch(20, ())
+EAST = DrSwitch(10, (UnitOpening("east"),))
+SHUT = DrSwitch(20, ())
 
 
-def set_switch(cluster: MovingCluster, broker: str, switch: Switch) -> Command:
-    return cluster.ask_command(broker, Command(code=RequestCode.SET_SWITCH, body=encode_switch(switch)))
+def set_switch(cluster: MovingCluster, broker: str, switch: DrSwitch) -> Command:
+    return cluster.call_command(broker, Command(code=RequestCode.SET_DR_SWITCH, body=encode_switch(switch)))
 
 
-def known_by(cluster: MovingCluster, broker: str) -> Switch:
-    answer = cluster.ask_command(broker, Command(code=RequestCode.GET_SWITCH))
+def known_by(cluster: MovingCluster, broker: str) -> DrSwitch:
+    answer = cluster.call_command(broker, Command(code=RequestCode.GET_DR_SWITCH))
     return msgspec.json.decode(answer.body, type=UnitState).switch
 
 
-def known_at(cluster: MovingCluster, number: int) -> Switch:
+def known_at(cluster: MovingCluster, number: int) -> DrSwitch:
     shell = cluster.name_servers[number].shell
     assert shell is not None
     assert isinstance(shell.machine, NameServer)
-    return shell.machine.units.switch
+    return shell.machine.unit_requests.switch
 
 
 def test_a_name_server_that_was_down_is_told_by_the_first_broker():
@@ -88,7 +88,7 @@ def test_one_that_was_never_used_leaves_no_trace():
     cluster.run(5_000)
 
     assert known_by(cluster, "a") == CLOSED
-    assert cluster.rooms["a"].units.text is None
+    assert cluster.components["a"].dr_switch.text is None
     disk = cluster.brokers["a"].disk
     assert disk is not None
     assert disk.find_size(config_path(NAME)) is None
@@ -98,12 +98,12 @@ def test_members_have_to_be_heard_of_again_when_something_is_closed():
     """Not when it is opened, and not when more is."""
     cluster = MovingCluster("a")
     doubts: list[int] = []
-    cluster.rooms["a"].units.on_close = lambda: doubts.append(1)
+    cluster.components["a"].dr_switch.on_close = lambda: doubts.append(1)
 
     for switch, expected in (
         (EAST, 0),
-        (Switch(11, (Opening("east"), Opening("west"))), 0),
-        (Switch(12, (Opening("west"),)), 1),
+        (DrSwitch(11, (UnitOpening("east"), UnitOpening("west"))), 0),
+        (DrSwitch(12, (UnitOpening("west"),)), 1),
         (SHUT, 2),
     ):
         set_switch(cluster, "a", switch)

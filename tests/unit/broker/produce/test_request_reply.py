@@ -1,6 +1,6 @@
 import pytest
-from tests.support.broker_clients import a_heartbeat, join, told
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send
 
 from holdfast.broker.tables.client_calls import TIMER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -12,8 +12,8 @@ REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    return BrokerDesk()
+def desk() -> BrokerHarness:
+    return BrokerHarness()
 
 
 def a_reply(receiver: str = "asker") -> Command:
@@ -21,38 +21,38 @@ def a_reply(receiver: str = "asker") -> Command:
     return a_send(REPLY_TOPIC, code=RequestCode.SEND_REPLY_MESSAGE_V2, body=b"the answer", i=properties, opaque=5)
 
 
-def test_a_reply_reaches_the_client_that_waits_for_it(desk: BrokerDesk) -> None:
+def test_a_reply_reaches_the_client_that_waits_for_it(desk: BrokerHarness) -> None:
     """With everything that lets it find its question; it is stored as well."""
-    join(desk, 2, a_heartbeat("asker", produces="p"))
+    connect_client(desk, 2, a_heartbeat("asker", producer_group="p"))
 
-    assert desk.ask(a_reply()) == []
+    assert desk.call(a_reply()) == []
 
-    (push,) = told(desk, 2)
+    (push,) = pop_requests(desk, 2)
     properties = parse_properties(push.fields["properties"])
     assert (push.code, push.is_one_way, push.body) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, False, b"the answer")
     assert (properties["CORRELATION_ID"], properties["MSG_TYPE"]) == ("c-1", "reply")
     assert properties["PUSH_REPLY_TIME"] == push.fields["storeTimestamp"] == str(desk.now_ms)
     assert (push.fields["bornHost"], push.fields["storeHost"]) == ("10.0.0.1:5000", desk.options.address)
-    (stored,) = desk.ask(a_pull(REPLY_TOPIC))
+    (stored,) = desk.call(a_pull(REPLY_TOPIC))
     assert [bytes(record.body) for record in decode_records(stored.body)] == [b"the answer"]
 
 
-def test_the_sender_hears_when_the_reply_was_taken(desk: BrokerDesk) -> None:
+def test_the_sender_hears_when_the_reply_was_taken(desk: BrokerHarness) -> None:
     """Not before, and where it is stored."""
-    join(desk, 2, a_heartbeat("asker", produces="p"))
-    desk.ask(a_reply())
-    (push,) = told(desk, 2)
+    connect_client(desk, 2, a_heartbeat("asker", producer_group="p"))
+    desk.call(a_reply())
+    (push,) = pop_requests(desk, 2)
 
-    desk.ask(Command(code=0, opaque=push.opaque, flag=RESPONSE), channel=2)
+    desk.call(Command(code=0, opaque=push.opaque, flag=RESPONSE), channel=2)
 
     (answer,) = desk.answers[1]
     assert (answer.code, answer.opaque) == (0, 5)
     assert (answer.fields["queueId"], answer.fields["queueOffset"]) == ("0", "0")
 
 
-def test_a_reply_for_somebody_who_is_not_here_is_refused(desk: BrokerDesk) -> None:
+def test_a_reply_for_somebody_who_is_not_here_is_refused(desk: BrokerHarness) -> None:
     """The sender tries another broker; the fields are there all the same, clients read them."""
-    (answer,) = desk.ask(a_reply("stranger"))
+    (answer,) = desk.call(a_reply("stranger"))
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "push reply message fail, channel of <stranger> not found."
@@ -60,14 +60,14 @@ def test_a_reply_for_somebody_who_is_not_here_is_refused(desk: BrokerDesk) -> No
 
 
 @pytest.mark.parametrize("how", ["refuses", "goes away", "says nothing"])
-def test_a_reply_that_was_not_taken_failed(desk: BrokerDesk, how: str) -> None:
+def test_a_reply_that_was_not_taken_failed(desk: BrokerHarness, how: str) -> None:
     """Whatever the reason, the sender hears of it once."""
-    join(desk, 2, a_heartbeat("asker", produces="p"))
-    desk.ask(a_reply())
-    (push,) = told(desk, 2)
+    connect_client(desk, 2, a_heartbeat("asker", producer_group="p"))
+    desk.call(a_reply())
+    (push,) = pop_requests(desk, 2)
 
     if how == "refuses":
-        desk.ask(Command(code=1, opaque=push.opaque, flag=RESPONSE), channel=2)
+        desk.call(Command(code=1, opaque=push.opaque, flag=RESPONSE), channel=2)
     elif how == "goes away":
         desk.disconnect(2)
     else:

@@ -1,10 +1,10 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send
-from tests.support.inner_batches import a_desk, items, put_batch, put_record
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.inner_batches import a_batch_harness, make_items, put_batch, put_record
 
 from holdfast.broker.deferred.scheduled_messages import TIMER
-from holdfast.broker.messages.batch_cache import Reason
+from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.model.group import GroupConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
@@ -18,28 +18,28 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
 
-def send_one(desk: BrokerDesk, **fields: str) -> int:
-    (answer,) = desk.ask(a_send(**fields))
+def send_one(desk: BrokerHarness, **fields: str) -> int:
+    (answer,) = desk.call(a_send(**fields))
     return parse_message_id(answer.fields["msgId"]).position
 
 
-def give_back(desk: BrokerDesk, position: int, **fields: object) -> Command:
-    (answer,) = desk.ask(
+def give_back(desk: BrokerHarness, position: int, **fields: object) -> Command:
+    (answer,) = desk.call(
         a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **({"offset": position, "group": "g", "delayLevel": 0} | fields))
     )
     return answer
 
 
-def records(desk: BrokerDesk, topic: str) -> list[StoredRecord]:
-    if desk.rooms.topics.find(topic) is None:
+def records(desk: BrokerHarness, topic: str) -> list[StoredRecord]:
+    if desk.components.topics.find(topic) is None:
         return []
-    (answer,) = desk.ask(a_pull(topic))
+    (answer,) = desk.call(a_pull(topic))
     return list(decode_records(answer.body))
 
 
@@ -47,7 +47,7 @@ def properties(record: StoredRecord) -> dict[str, str]:
     return parse_properties(record.properties.decode())
 
 
-def test_a_returned_message_comes_again_after_its_delay(desk: BrokerDesk) -> None:
+def test_a_returned_message_comes_again_after_its_delay(desk: BrokerHarness) -> None:
     """The first time after ten seconds (level 3), from the group's retry topic, with everything it had."""
     position = send_one(desk, body=b"payload", h="5")  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ def test_a_returned_message_comes_again_after_its_delay(desk: BrokerDesk) -> Non
     assert parse_message_id(properties(again)["ORIGIN_MESSAGE_ID"]).position == position
 
 
-def test_each_return_waits_longer(desk: BrokerDesk) -> None:
+def test_each_return_waits_longer(desk: BrokerHarness) -> None:
     """Level 3 + the number of earlier returns; topic and origin stay those of the first."""
     position = send_one(desk)
     give_back(desk, position)
@@ -81,7 +81,7 @@ def test_each_return_waits_longer(desk: BrokerDesk) -> None:
     assert parse_message_id(properties(second)["ORIGIN_MESSAGE_ID"]).position == position
 
 
-def test_a_client_may_choose_the_delay(desk: BrokerDesk) -> None:
+def test_a_client_may_choose_the_delay(desk: BrokerHarness) -> None:
     """Level 1 is a second."""
     give_back(desk, send_one(desk), delayLevel=1)
 
@@ -95,7 +95,7 @@ def test_a_client_may_choose_the_delay(desk: BrokerDesk) -> None:
     [{"maxReconsumeTimes": 0}, {"delayLevel": -1}],
     ids=["returned too often", "the consumer gave up"],
 )
-def test_a_hopeless_message_goes_to_the_dead_letters(desk: BrokerDesk, fields: dict[str, object]) -> None:
+def test_a_hopeless_message_goes_to_the_dead_letters(desk: BrokerHarness, fields: dict[str, object]) -> None:
     """At once and for good; the topic is made for it."""
     give_back(desk, send_one(desk, body=b"dead"), **fields)  # type: ignore[arg-type]
 
@@ -106,20 +106,20 @@ def test_a_hopeless_message_goes_to_the_dead_letters(desk: BrokerDesk, fields: d
     assert records(desk, "%RETRY%g") == []
 
 
-def test_the_groups_own_maximum_counts_for_clients_that_name_none(desk: BrokerDesk) -> None:
+def test_the_groups_own_maximum_counts_for_clients_that_name_none(desk: BrokerHarness) -> None:
     """Very old clients send a number that they do not mean."""
-    desk.rooms.groups.put(GroupConfig(group_name="g", retry_max_times=0), desk.now_ms)
+    desk.components.groups.put(GroupConfig(group_name="g", retry_max_times=0), desk.now_ms)
     old = a_request(RequestCode.CONSUMER_SEND_MSG_BACK, version=100, group="g", maxReconsumeTimes=9)
 
     old.fields["offset"] = str(send_one(desk))
-    desk.ask(old)
+    desk.call(old)
 
     assert len(records(desk, "%DLQ%g")) == 1
 
 
-def test_a_group_without_retry_queues_drops_what_is_returned(desk: BrokerDesk) -> None:
+def test_a_group_without_retry_queues_drops_what_is_returned(desk: BrokerHarness) -> None:
     """The client is told that all is well, as upstream does."""
-    desk.rooms.groups.put(GroupConfig(group_name="g", retry_queue_nums=0), desk.now_ms)
+    desk.components.groups.put(GroupConfig(group_name="g", retry_queue_nums=0), desk.now_ms)
     written = desk.store.written
 
     position = send_one(desk)
@@ -130,7 +130,7 @@ def test_a_group_without_retry_queues_drops_what_is_returned(desk: BrokerDesk) -
     assert desk.store.written == before > written
 
 
-def test_a_message_of_a_transaction_is_delayed_like_any_other(desk: BrokerDesk) -> None:
+def test_a_message_of_a_transaction_is_delayed_like_any_other(desk: BrokerHarness) -> None:
     """Once delivered it is an ordinary message."""
     position = send_one(desk, f="8")
 
@@ -143,7 +143,7 @@ def test_a_message_of_a_transaction_is_delayed_like_any_other(desk: BrokerDesk) 
 
 
 @pytest.mark.parametrize("position", [10**9, -5, 17])
-def test_a_position_where_no_message_begins_is_refused(desk: BrokerDesk, position: int) -> None:
+def test_a_position_where_no_message_begins_is_refused(desk: BrokerHarness, position: int) -> None:
     """Beyond the log, before it, and in the middle of a record."""
     send_one(desk)
 
@@ -155,7 +155,7 @@ def test_a_position_where_no_message_begins_is_refused(desk: BrokerDesk, positio
 
 def test_where_groups_are_not_created_a_stranger_is_refused() -> None:
     """Its retry topic would belong to nobody."""
-    desk = BrokerDesk(auto_create_groups=False)
+    desk = BrokerHarness(auto_create_groups=False)
     desk.make_topic("T")
 
     assert give_back(desk, send_one(desk)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -163,12 +163,12 @@ def test_where_groups_are_not_created_a_stranger_is_refused() -> None:
 
 def test_under_sync_flush_the_answer_waits_for_the_disk() -> None:
     """The consumer forgets a message that it has given back."""
-    desk = BrokerDesk(flush="sync")
+    desk = BrokerHarness(flush="sync")
     desk.make_topic("T")
-    desk.ask(a_send())
+    desk.call(a_send())
     desk.sync()
 
-    assert desk.ask(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, offset=0, group="g", delayLevel=0)) == []
+    assert desk.call(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, offset=0, group="g", delayLevel=0)) == []
 
     desk.sync()
     assert [answer.code for answer in desk.answers[1]] == [0]
@@ -177,8 +177,8 @@ def test_under_sync_flush_the_answer_waits_for_the_disk() -> None:
 @pytest.mark.parametrize("codec", [None, *Codec])
 def test_of_a_batch_one_message_is_returned(codec: Codec | None) -> None:
     """With its own content; the others are not tried again, and the batch is opened once for all that are."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 10, tags=("a", "b"), size=200), codec=codec)
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 10, tags=("a", "b"), size=200), codec=codec)
 
     assert give_back(desk, position, originMsgId="U7", originTopic="T").code == 0
     assert give_back(desk, position, originMsgId="U3").code == 0
@@ -194,14 +194,14 @@ def test_of_a_batch_one_message_is_returned(codec: Codec | None) -> None:
     assert (seven["UNIQ_KEY"], seven["TAGS"], seven["KEYS"]) == ("U7", "b", "k7")
     assert (seven["RETRY_TOPIC"], seven["ORIGIN_MESSAGE_ID"]) == ("T", "U7")
     assert "INNER_NUM" not in seven
-    assert desk.rooms.opened.opened[Reason.RETRY] == 1
-    assert desk.rooms.opened.inflated[Reason.RETRY] == (codec is not None)
+    assert desk.components.batch_cache.unpacked[UnpackReason.RETRY] == 1
+    assert desk.components.batch_cache.inflated[UnpackReason.RETRY] == (codec is not None)
 
 
 def test_a_message_of_a_batch_that_fails_too_often_is_a_dead_letter() -> None:
     """Alone: it is an ordinary message from the first return on."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 3))
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 3))
     give_back(desk, position, originMsgId="U1")
     desk.pass_time(10_000, TIMER)
     (again,) = records(desk, "%RETRY%g")
@@ -215,8 +215,8 @@ def test_a_message_of_a_batch_that_fails_too_often_is_a_dead_letter() -> None:
 @pytest.mark.parametrize("message_id", [None, "", "BU0", "U99", "0A0000010000138900000000000000"])
 def test_a_batch_is_not_returned_without_a_word_which_message_is_meant(message_id: str | None) -> None:
     """All of it would be the wrong ones; the answer tells what is missing."""
-    desk = a_desk()
-    position = put_batch(desk, items(0, 3))
+    desk = a_batch_harness()
+    position = put_batch(desk, make_items(0, 3))
 
     answer = give_back(desk, position, **({} if message_id is None else {"originMsgId": message_id}))
 
@@ -226,8 +226,8 @@ def test_a_batch_is_not_returned_without_a_word_which_message_is_meant(message_i
 
 def test_a_message_of_a_batch_that_cannot_be_opened_is_refused() -> None:
     """Nobody can have got it from there."""
-    desk = a_desk()
+    desk = a_batch_harness()
     position = put_record(desk, b"nonsense", b"INNER_NUM\x012\x02", INNER_BATCH)
 
     assert give_back(desk, position, originMsgId="U0").code == ResponseCode.INVALID_PARAMETER
-    assert desk.rooms.opened.unreadable[Reason.RETRY] == 1
+    assert desk.components.batch_cache.unreadable[UnpackReason.RETRY] == 1

@@ -1,18 +1,18 @@
 """Names of forwarded messages: taken once, remembered over restarts, forgotten when they cannot come again."""
 
 import pytest
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.broker.messages.writer import Draft
 from holdfast.broker.relay import forward_dedup as module
-from holdfast.broker.relay.forward_dedup import Forwarded
+from holdfast.broker.relay.forward_dedup import ForwardedNames
 from holdfast.model.topic import FORWARD_TOPIC
-from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
+from holdfast.wire.requests.forward import AcceptedForward, ForwardFields, ForwardName
 
 
 @pytest.fixture
-def desk() -> BrokerDesk:
-    desk = BrokerDesk()
+def desk() -> BrokerHarness:
+    desk = BrokerHarness()
     desk.make_topic("T")
     return desk
 
@@ -21,17 +21,17 @@ def a_name(position: int, stream: str = "level 1", source: str = "a") -> Forward
     return ForwardName(source=source, stream=stream, position=position)
 
 
-def note(desk: BrokerDesk, forwarded: Forwarded, position: int, *, settled: int = 0, queue: int = 0) -> None:
+def note(desk: BrokerHarness, forwarded: ForwardedNames, position: int, *, settled: int = 0, queue: int = 0) -> None:
     """Take a message."""
     draft = Draft(topic="T", queue_id=0, body=b"x", properties={}, born_ms=1, born_host=bytes(8))
-    stored = desk.rooms.writer.append(draft, desk.now_ms)
+    stored = desk.components.writer.append(draft, desk.now_ms)
     fields = ForwardFields(source="a", stream="level 1", position=position, settled=settled, topic="T", queue_id=queue)
-    forwarded.note(fields, stored.position, desk.now_ms)  # type: ignore[union-attr]
+    forwarded.add(fields, stored.position, desk.now_ms)  # type: ignore[union-attr]
 
 
-def test_a_name_is_known_once_its_message_was_taken(desk: BrokerDesk) -> None:
+def test_a_name_is_known_once_its_message_was_taken(desk: BrokerHarness) -> None:
     """By broker, stream and position: all of them."""
-    forwarded = Forwarded(desk.store)
+    forwarded = ForwardedNames(desk.store)
 
     note(desk, forwarded, 7)
 
@@ -39,38 +39,38 @@ def test_a_name_is_known_once_its_message_was_taken(desk: BrokerDesk) -> None:
     assert not any(other in forwarded for other in (a_name(8), a_name(7, "level 2"), a_name(7, source="b")))
 
 
-def test_names_are_known_after_a_restart(desk: BrokerDesk) -> None:
+def test_names_are_known_after_a_restart(desk: BrokerHarness) -> None:
     """They are in the log, beside their messages."""
-    note(desk, Forwarded(desk.store), 7)
+    note(desk, ForwardedNames(desk.store), 7)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) in Forwarded(BrokerDesk(disk=desk.disk).store)
+    assert a_name(7) in ForwardedNames(BrokerHarness(disk=desk.disk).store)
 
 
-def test_a_name_without_its_message_counts_for_nothing(desk: BrokerDesk) -> None:
+def test_a_name_without_its_message_counts_for_nothing(desk: BrokerHarness) -> None:
     """When power was lost the one may be gone and the other not: then the message is taken, not missed."""
-    forwarded = Forwarded(desk.store)
+    forwarded = ForwardedNames(desk.store)
     fields = ForwardFields(source="a", stream="level 1", position=7, settled=0, topic="T", queue_id=0)
-    forwarded.note(fields, 12_345, desk.now_ms)
+    forwarded.add(fields, 12_345, desk.now_ms)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) not in Forwarded(BrokerDesk(disk=desk.disk).store)
+    assert a_name(7) not in ForwardedNames(BrokerHarness(disk=desk.disk).store)
 
 
-def test_records_of_nobody_know_what_are_passed_over(desk: BrokerDesk) -> None:
+def test_records_of_nobody_know_what_are_passed_over(desk: BrokerHarness) -> None:
     """Bytes on disk are never trusted."""
     queue = desk.store.queue(FORWARD_TOPIC, 0)
     desk.store.stage(queue, b"{nonsense", b"", 0, 0, 1, bytes(8), 0, desk.now_ms)
     desk.store.write()
-    note(desk, Forwarded(desk.store), 7)
+    note(desk, ForwardedNames(desk.store), 7)
     desk.store.close(desk.now_ms)
 
-    assert a_name(7) in Forwarded(BrokerDesk(disk=desk.disk).store)
+    assert a_name(7) in ForwardedNames(BrokerHarness(disk=desk.disk).store)
 
 
-def test_what_will_not_come_again_is_forgotten(desk: BrokerDesk) -> None:
+def test_what_will_not_come_again_is_forgotten(desk: BrokerHarness) -> None:
     """By the sender's word; otherwise the oldest goes when there are too many."""
-    forwarded = Forwarded(desk.store)
+    forwarded = ForwardedNames(desk.store)
     note(desk, forwarded, 7)
     note(desk, forwarded, 8)
 
@@ -79,30 +79,30 @@ def test_what_will_not_come_again_is_forgotten(desk: BrokerDesk) -> None:
     assert [a_name(position) in forwarded for position in (7, 8, 9)] == [False, True, True]
 
 
-def test_memory_is_bounded(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(desk: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also against senders that settle nothing, or invent streams."""
-    monkeypatch.setattr(module, "KEPT_MAX", 3)
+    monkeypatch.setattr(module, "NAMES_MAX", 3)
     monkeypatch.setattr(module, "STREAMS_MAX", 2)
-    forwarded = Forwarded(desk.store)
+    forwarded = ForwardedNames(desk.store)
 
     for position in range(5):
         note(desk, forwarded, position)
-    of_one = forwarded.of("T", [0])
+    of_one = forwarded.names_of("T", [0])
     forwarded.adopt(
-        ForwardMark(source="a", stream=f"invented {number}", position=1, topic="T", queue=0) for number in range(5)
+        AcceptedForward(source="a", stream=f"invented {number}", position=1, topic="T", queue=0) for number in range(5)
     )
 
     assert [mark.position for mark in of_one] == [2, 3, 4]
-    assert len(forwarded.of("T", [0])) == 2
+    assert len(forwarded.names_of("T", [0])) == 2
 
 
-def test_names_go_along_with_their_queues_only(desk: BrokerDesk) -> None:
+def test_names_go_along_with_their_queues_only(desk: BrokerHarness) -> None:
     """Other queues and topics stay."""
-    here, there = Forwarded(desk.store), Forwarded(BrokerDesk().store)
+    here, there = ForwardedNames(desk.store), ForwardedNames(BrokerHarness().store)
     note(desk, here, 7, queue=0)
     note(desk, here, 8, queue=1)
 
-    there.adopt(here.of("T", [1]))
+    there.adopt(here.names_of("T", [1]))
 
     assert (a_name(7) in there, a_name(8) in there) == (False, True)
-    assert here.of("other", [0, 1]) == []
+    assert here.names_of("other", [0, 1]) == []

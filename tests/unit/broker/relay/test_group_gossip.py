@@ -1,13 +1,13 @@
 """Asked at any broker, a group of static topics has the same members, and hears of every change."""
 
 from tests.support.broker_clients import a_heartbeat, a_subscription
-from tests.support.moving_cluster import TOPIC, Hand, MovingCluster
+from tests.support.moving_cluster import TOPIC, ManualClient, MovingCluster
 
 from holdfast.broker.relay.group_gossip import LIFE_MS, ROUND_MS
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import Members
+from holdfast.wire.requests.moves import GroupMemberList
 
 T = a_subscription(TOPIC)
 GROUP = "g"
@@ -21,14 +21,14 @@ def a_cluster(*, static: bool = True) -> MovingCluster:
     return cluster
 
 
-def join(cluster: MovingCluster, name: str, broker: str) -> Hand:
-    hand = cluster.add_hand(name)
-    cluster.ask_command(broker, a_heartbeat(name, consumes=GROUP, topics=(T,)), by=hand)
+def join(cluster: MovingCluster, name: str, broker: str) -> ManualClient:
+    hand = cluster.add_client(name)
+    cluster.call_command(broker, a_heartbeat(name, consumer_group=GROUP, topics=(T,)), by=hand)
     return hand
 
 
 def members(cluster: MovingCluster, broker: str) -> list[str]:
-    answer = cluster.ask(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, None, consumerGroup=GROUP)
+    answer = cluster.call(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, None, consumerGroup=GROUP)
     return sorted(java_json.loads(answer.body)["consumerIdList"]) if answer.code == ResponseCode.SUCCESS else []
 
 
@@ -38,7 +38,7 @@ def test_every_broker_answers_the_members_of_all() -> None:
     join(cluster, "one", "a")
     join(cluster, "two", "b")
     both = join(cluster, "three", "a")
-    cluster.ask_command("b", a_heartbeat("three", consumes=GROUP, topics=(T,)), by=both)
+    cluster.call_command("b", a_heartbeat("three", consumer_group=GROUP, topics=(T,)), by=both)
     cluster.run(100)
 
     assert members(cluster, "a") == members(cluster, "b") == ["one", "three", "two"]
@@ -49,17 +49,17 @@ def test_members_elsewhere_are_told_when_one_comes_and_when_one_goes() -> None:
     cluster = a_cluster()
     one = join(cluster, "one", "a")
     cluster.run(100)
-    one.told.clear()
+    one.received.clear()
 
     two = join(cluster, "two", "b")
     cluster.run(100)
 
-    assert [command.code for _, command in one.told] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
-    one.told.clear()
+    assert [command.code for _, command in one.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    one.received.clear()
     assert two.node is not None
     two.node.kill()
     cluster.run(200)
-    assert [command.code for _, command in one.told] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert [command.code for _, command in one.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
     assert members(cluster, "a") == ["one"]
 
 
@@ -69,11 +69,11 @@ def test_nobody_is_told_when_the_same_is_said_again() -> None:
     one = join(cluster, "one", "a")
     join(cluster, "two", "b")
     cluster.run(500)
-    one.told.clear()
+    one.received.clear()
 
     cluster.run(3 * ROUND_MS)
 
-    assert one.told == []
+    assert one.received == []
     assert members(cluster, "a") == ["one", "two"]
 
 
@@ -83,13 +83,13 @@ def test_a_broker_that_stops_takes_its_members_along_at_once() -> None:
     one = join(cluster, "one", "a")
     join(cluster, "two", "b")
     cluster.run(500)
-    one.told.clear()
+    one.received.clear()
 
     cluster.brokers["b"].stop(lambda: None)
     cluster.run(500)
 
     assert members(cluster, "a") == ["one"]
-    assert one.told
+    assert one.received
 
 
 def test_the_members_of_a_broker_that_died_are_dropped_after_a_while() -> None:
@@ -112,9 +112,9 @@ def test_a_list_of_before_a_restart_changes_nothing() -> None:
     cluster = a_cluster()
     join(cluster, "one", "b")
     cluster.run(500)
-    old = Members(broker="b", boot_ms=1, version=9_999, groups={GROUP: ["ghost"]})
+    old = GroupMemberList(broker="b", boot_ms=1, version=9_999, groups={GROUP: ["ghost"]})
 
-    assert cluster.ask("a", RequestCode.SHARE_MEMBERS, old).code == ResponseCode.SUCCESS
+    assert cluster.call("a", RequestCode.SHARE_MEMBERS, old).code == ResponseCode.SUCCESS
 
     assert members(cluster, "a") == ["one"]
 
@@ -139,7 +139,7 @@ def test_a_pull_that_is_passed_on_goes_by_the_subscription_told_elsewhere() -> N
         },
     )
 
-    answer = cluster.ask_command("a", pull, by=one)
+    answer = cluster.call_command("a", pull, by=one)
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert answer.fields["nextBeginOffset"] == "3"
@@ -152,7 +152,7 @@ def test_without_static_topics_nothing_is_said() -> None:
     cluster.run(3 * ROUND_MS)
 
     assert members(cluster, "b") == []
-    assert not cluster.rooms["a"].calls._links
+    assert not cluster.components["a"].peer_calls._connections
 
 
 def test_members_of_another_cluster_count_only_where_a_topic_is_fixed_in_both() -> None:

@@ -49,7 +49,7 @@ def test_a_lock_asked_for_during_a_move_is_decided_by_the_new_leader() -> None:
     cluster = a_cluster()
     cluster.lock("a", "one", 0)
     cluster.move("a", "b", 0, 1)
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
 
     assert cluster.lock("a", "two", 0, 1) == [1]
     assert cluster.leader(0) == "b"
@@ -71,12 +71,12 @@ def test_a_queue_has_one_lock_whatever_broker_name_clients_use(first: str, secon
     """Refused to another client at the leader and at another broker; released under any of its names."""
     cluster = a_cluster()
 
-    assert cluster.lock("a", "one", 0, 2, named=first) == [0, 2]
-    assert cluster.lock("a", "two", 0, 2, named=second) == []
-    assert cluster.lock("b", "two", 0, 2, named=second) == []
-    assert cluster.lock("c", "one", 0, 2, named=second) == [0, 2]
-    cluster.lock("b", "one", 0, 2, named=second, code=RequestCode.UNLOCK_BATCH_MQ)
-    assert cluster.lock("a", "two", 0, 2, named=first) == [0, 2]
+    assert cluster.lock("a", "one", 0, 2, broker_name=first) == [0, 2]
+    assert cluster.lock("a", "two", 0, 2, broker_name=second) == []
+    assert cluster.lock("b", "two", 0, 2, broker_name=second) == []
+    assert cluster.lock("c", "one", 0, 2, broker_name=second) == [0, 2]
+    cluster.lock("b", "one", 0, 2, broker_name=second, code=RequestCode.UNLOCK_BATCH_MQ)
+    assert cluster.lock("a", "two", 0, 2, broker_name=first) == [0, 2]
 
 
 @pytest.mark.parametrize("first", NAMES)
@@ -84,13 +84,13 @@ def test_a_queue_has_one_lock_whatever_broker_name_clients_use(first: str, secon
 def test_a_lock_that_moved_with_its_queue_holds_whatever_broker_name_clients_use(first: str, second: str) -> None:
     """At the new leader; and the old one keeps none, should the queue come back."""
     cluster = a_cluster()
-    assert cluster.lock("a", "one", 0, named=first) == [0]
+    assert cluster.lock("a", "one", 0, broker_name=first) == [0]
     cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+    assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["b"])
 
-    assert cluster.lock("b", "two", 0, named=second) == []
-    cluster.lock("b", "one", 0, named=second, code=RequestCode.UNLOCK_BATCH_MQ)
+    assert cluster.lock("b", "two", 0, broker_name=second) == []
+    cluster.lock("b", "one", 0, broker_name=second, code=RequestCode.UNLOCK_BATCH_MQ)
     cluster.move("b", "a", 0)
-    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["a"])
+    assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["a"])
 
-    assert cluster.lock("a", "two", 0, named=first) == [0]
+    assert cluster.lock("a", "two", 0, broker_name=first) == [0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.broker_clients import a_heartbeat, join, told
+from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
 from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticDesks
+from tests.support.static_desks import TOPIC, StaticBrokers
 from tests.unit.broker.deferred.test_remote_transactions import decide, send_half
 
 from holdfast.broker.flow.awaitables import Procedure
@@ -20,34 +20,34 @@ from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.requests.forward import ForwardFields
 
 
-def let_time_pass(desks: StaticDesks, milliseconds: int, *timers: str) -> None:
+def let_time_pass(desks: StaticBrokers, milliseconds: int, *timers: str) -> None:
     """Let time pass everywhere, in steps that let calls and pauses go on."""
     for _ in range(8):
-        for desk in desks.desks.values():
+        for desk in desks.brokers.values():
             desk.pass_time(milliseconds // 8, *timers, "pauses", "calls")
-        desks.settle()
+        desks.deliver_all()
 
 
 def a_delayed(body: bytes) -> Command:
     return a_send(TOPIC, queue=0, body=body, i="UNIQ_KEY\x01k\x02DELAY\x011\x02")
 
 
-def bodies(desks: StaticDesks) -> list[bytes]:
+def bodies(desks: StaticBrokers) -> list[bytes]:
     return [body for _, body in desks.read_all(0)]
 
 
 @pytest.fixture
-def desks() -> StaticDesks:
-    desks = StaticDesks("a", "b")
+def desks() -> StaticBrokers:
+    desks = StaticBrokers("a", "b")
     desks.create("a", "b")
     return desks
 
 
-def test_a_delayed_message_carries_its_logical_queue(desks: StaticDesks):
+def test_a_delayed_message_carries_its_logical_queue(desks: StaticBrokers):
     """At the leader it is delivered there, with the next logical offset."""
     desks.send(0, b"first")
     desks.move(0, "b")
-    (answer,) = desks["b"].ask(a_delayed(b"later"))
+    (answer,) = desks["b"].call(a_delayed(b"later"))
     before = bodies(desks)
 
     let_time_pass(desks, 2_000, "delays")
@@ -56,9 +56,9 @@ def test_a_delayed_message_carries_its_logical_queue(desks: StaticDesks):
     assert (before, bodies(desks)) == ([b"first"], [b"first", b"later"])
 
 
-def test_a_delayed_message_follows_its_queue(desks: StaticDesks):
+def test_a_delayed_message_follows_its_queue(desks: StaticBrokers):
     """It is sent to the new leader when it is due, and is not delayed again."""
-    desks["a"].ask(a_delayed(b"later"))
+    desks["a"].call(a_delayed(b"later"))
     desks.move(0, "b")
     desks.send(0, b"first")
 
@@ -69,15 +69,15 @@ def test_a_delayed_message_follows_its_queue(desks: StaticDesks):
     assert bodies(desks) == [b"first", b"later"]
 
 
-def test_a_delayed_message_waits_for_a_leader_that_is_away(desks: StaticDesks):
+def test_a_delayed_message_waits_for_a_leader_that_is_away(desks: StaticBrokers):
     """It is neither lost nor put where it does not belong."""
-    desks["a"].ask(a_delayed(b"later"))
+    desks["a"].call(a_delayed(b"later"))
     desks.move(0, "b")
-    desks.go_down("b")
+    desks.disconnect("b")
     let_time_pass(desks, 4_000, "delays")
     lost = [effect for effect in desks["a"].effects if "lost" in str(effect)]
     desks["b"].is_up = True
-    desks.introduce(desks["a"])
+    desks.announce_addresses(desks["a"])
 
     let_time_pass(desks, 8_000, "delays")
 
@@ -85,15 +85,15 @@ def test_a_delayed_message_waits_for_a_leader_that_is_away(desks: StaticDesks):
     assert bodies(desks) == [b"later"]
 
 
-def test_a_committed_message_follows_its_queue(desks: StaticDesks):
+def test_a_committed_message_follows_its_queue(desks: StaticBrokers):
     """The half message stays where it was taken; what it becomes goes to whoever leads."""
     let_time_pass(desks, 800, "transactions")
     half = a_send(TOPIC, queue=0, body=b"half", f="4", i="UNIQ_KEY\x01k\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
-    (sent,) = desks["a"].ask(half)
+    (sent,) = desks["a"].call(half)
     desks.move(0, "b")
 
     position = int(sent.fields["msgId"][-16:], 16)
-    (*answers,) = desks["a"].ask(
+    (*answers,) = desks["a"].call(
         Command(
             code=37,
             fields={
@@ -121,9 +121,9 @@ def a_forward(position: int, body: bytes = b"later") -> Command:
     return Command(code=RequestCode.FORWARD_MESSAGE, fields=to_fields(fields), body=body)
 
 
-def test_a_forwarded_message_is_taken_once(desks: StaticDesks):
+def test_a_forwarded_message_is_taken_once(desks: StaticBrokers):
     """However often it is sent: its sender may not have heard the answer."""
-    answers = [desks["a"].ask(a_forward(position))[-1].code for position in (7, 7, 8, 7)]
+    answers = [desks["a"].call(a_forward(position))[-1].code for position in (7, 7, 8, 7)]
 
     assert answers == [0, 0, 0, 0]
     assert bodies(desks) == [b"later", b"later"]
@@ -131,7 +131,7 @@ def test_a_forwarded_message_is_taken_once(desks: StaticDesks):
 
 def test_a_forwarded_message_is_not_known_before_it_is_on_disk():
     """Its sender, who did not hear the answer and asks again, would forget it, and a power cut take it."""
-    desks = StaticDesks("a", flush="sync")
+    desks = StaticBrokers("a", flush="sync")
     desks.create("a")
     desk = desks["a"]
     data = encode_command(a_forward(7))
@@ -145,33 +145,33 @@ def test_a_forwarded_message_is_not_known_before_it_is_on_disk():
     assert bodies(desks) == [b"later"]
 
 
-def test_a_forwarded_message_goes_to_the_leader_by_way_of_others(desks: StaticDesks):
+def test_a_forwarded_message_goes_to_the_leader_by_way_of_others(desks: StaticBrokers):
     """As any request does; the one that passes it on stores nothing, and knows no name."""
     desks.move(0, "b")
 
-    (answer,) = desks["a"].ask(a_forward(7))
+    (answer,) = desks["a"].call(a_forward(7))
 
     assert answer.code == 0
     assert bodies(desks) == [b"later"]
     assert desks["a"].store.find_queue(FORWARD_TOPIC, 0) is None
 
 
-def test_a_forwarded_message_that_cannot_be_stored_has_no_name_yet(desks: StaticDesks):
+def test_a_forwarded_message_that_cannot_be_stored_has_no_name_yet(desks: StaticBrokers):
     """It is refused as any message is, and taken when it comes again."""
     desks["a"].pressure.is_high = True
-    (refused,) = desks["a"].ask(a_forward(7))
+    (refused,) = desks["a"].call(a_forward(7))
     desks["a"].pressure.is_high = False
     desks["a"].answers[1].clear()
 
-    (taken,) = desks["a"].ask(a_forward(7))
+    (taken,) = desks["a"].call(a_forward(7))
 
     assert (refused.code, taken.code) == (ResponseCode.SYSTEM_BUSY, 0)
     assert bodies(desks) == [b"later"]
 
 
-def test_a_forwarded_message_looks_as_if_it_had_been_delivered_here(desks: StaticDesks):
+def test_a_forwarded_message_looks_as_if_it_had_been_delivered_here(desks: StaticBrokers):
     """Its properties, its sender and its time are those of the message that was sent."""
-    desks["a"].ask(a_delayed(b"later"))
+    desks["a"].call(a_delayed(b"later"))
     desks.move(0, "b")
     let_time_pass(desks, 2_000, "delays")
 
@@ -184,12 +184,12 @@ def test_a_forwarded_message_looks_as_if_it_had_been_delivered_here(desks: Stati
     assert format_host(record.born_host) == "10.0.0.1:5000"
 
 
-def test_a_half_message_keeps_its_name_when_its_sender_is_asked(desks: StaticDesks, monkeypatch: pytest.MonkeyPatch):
+def test_a_half_message_keeps_its_name_when_its_sender_is_asked(desks: StaticBrokers, monkeypatch: pytest.MonkeyPatch):
     """It is stored anew for that. Whoever has it, of which nobody was told, recognises it all the same."""
     monkeypatch.setattr("holdfast.broker.deferred.transactions._FORWARD_PAUSES_MS", (10,))
     let_time_pass(desks, 800, "transactions")
-    join(desks["b"], 7, a_heartbeat("producer", produces="p"))
-    sent, forwards = send_half(desks, "b", "K1"), desks["b"].rooms.forwards
+    connect_client(desks["b"], 7, a_heartbeat("producer", producer_group="p"))
+    sent, forwards = send_half(desks, "b", "K1"), desks["b"].components.forwarder
     send = forwards.send
 
     def send_unheard(draft: Draft, origin: Origin) -> Procedure[bool]:
@@ -202,11 +202,11 @@ def test_a_half_message_keeps_its_name_when_its_sender_is_asked(desks: StaticDes
         let_time_pass(desks, 800, "transactions")
     stored = bodies(desks)
     let_time_pass(desks, 16_000, "transactions")
-    question = told(desks["b"], 7)[-1]
+    question = pop_requests(desks["b"], 7)[-1]
     again = {name: question.fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
     decide(desks, "b", sent, "K1", **again)
     let_time_pass(desks, 800, "transactions")
 
     assert again["tranStateTableOffset"] != sent.fields["queueOffset"], "a copy"
     assert stored == bodies(desks) == [b"K1"]
-    assert desks["b"].rooms.transactions.undecided_count == 0
+    assert desks["b"].components.transaction_handler.undecided_count == 0

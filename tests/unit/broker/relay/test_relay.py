@@ -7,10 +7,10 @@ import pytest
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS
+from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
 from holdfast.broker.relay import relay as relaying
 from holdfast.broker.relay.group_gossip import ROUND_MS
-from holdfast.broker.relay.relay import PATIENCE_MS
+from holdfast.broker.relay.relay import LEADER_WAIT_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
@@ -19,7 +19,7 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.record import decode_records
-from holdfast.wire.requests.moves import MoveOrder, encode_body
+from holdfast.wire.requests.moves import MoveRequest, encode_body
 from holdfast.wire.requests.relay import RelayFields
 
 Answers = list[list[Command | HoldfastError]]
@@ -35,7 +35,7 @@ def a_cluster(*names: str) -> MovingCluster:
 def send_at_once(cluster: MovingCluster, name: str, count: int, queue: int = 0) -> Answers:
     """Send many messages without waiting for any answer."""
     bodies = [f"{queue}-{at}".encode() for at in range(count)]
-    return [cluster.begin(name, a_send(TOPIC, queue=queue, body=body)) for body in bodies]
+    return [cluster.send(name, a_send(TOPIC, queue=queue, body=body)) for body in bodies]
 
 
 def offsets(answers: Answers) -> list[str]:
@@ -45,7 +45,7 @@ def offsets(answers: Answers) -> list[str]:
 def seal(cluster: MovingCluster) -> None:
     """Bring queue 0 to the point where its new leader was granted it and died."""
     cluster.move("a", "b", 0)
-    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
     cluster.brokers["b"].kill()
 
 
@@ -54,7 +54,7 @@ def relay_link(cluster: MovingCluster) -> Socket:
     (link,) = [
         socket
         for socket in cluster.network.connections()
-        if socket.owner.host == "10.0.1.2" and socket.shown == cluster.address("a")
+        if socket.owner.host == "10.0.1.2" and socket.remote_address == cluster.address("a")
     ]
     return link
 
@@ -77,14 +77,14 @@ def test_what_is_passed_on_is_counted() -> None:
     answers = [*send_at_once(cluster, "b", 7), *send_at_once(cluster, "a", 5)]
     cluster.run(5_000, lambda: all(answers))
 
-    assert [cluster.rooms[name].relaying.sends_passed_on for name in ("a", "b")] == [0, 7]
+    assert [cluster.components[name].relay.relayed_sends for name in ("a", "b")] == [0, 7]
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_sends_in_flight_keep_their_order_through_a_move(name: str) -> None:
     """Taken, held, passed on, and taken by the new leader itself: nobody overtakes anybody."""
     cluster = a_cluster()
-    cluster.begin("a", _order())
+    cluster.send("a", _order())
 
     answers: Answers = []
     for _ in range(60):
@@ -97,7 +97,7 @@ def test_sends_in_flight_keep_their_order_through_a_move(name: str) -> None:
 
 
 def _order() -> Command:
-    order = MoveOrder(topic=TOPIC, queues=[0], target="b")
+    order = MoveRequest(topic=TOPIC, queues=[0], target="b")
     return Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))
 
 
@@ -106,12 +106,12 @@ def test_a_send_whose_leader_stays_away_is_refused_and_never_stored() -> None:
     cluster = a_cluster()
     seal(cluster)
     (waiting,) = send_at_once(cluster, "a", 1)
-    cluster.run(PATIENCE_MS - 100)
+    cluster.run(LEADER_WAIT_MS - 100)
     assert waiting == []
 
     cluster.run(300)
     cluster.brokers["b"].start()
-    cluster.run(20_000, cluster.is_settled)
+    cluster.run(20_000, cluster.are_moves_finished)
 
     (answer,) = waiting
     assert isinstance(answer, Command)
@@ -125,12 +125,12 @@ def test_a_send_that_waited_too_long_for_who_leads_is_refused_and_never_stored()
     cluster.run(5_000, cluster.produce(0, 1, "b"))
     links = [("10.0.1.2", node.host) for node in (cluster.brokers["a"], cluster.name_server)]
     for source, target in links:
-        cluster.network.cut(source, target)
-    cluster.begin("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_hand("other"))
-    cluster.run(ASK_TIMEOUT_MS // 2)
+        cluster.network.cut_link(source, target)
+    cluster.send("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_client("other"))
+    cluster.run(QUERY_TIMEOUT_MS // 2)
 
-    waiting = cluster.begin("b", a_send(TOPIC, queue=0, body=b"behind"))
-    cluster.run(PATIENCE_MS + 100)
+    waiting = cluster.send("b", a_send(TOPIC, queue=0, body=b"behind"))
+    cluster.run(LEADER_WAIT_MS + 100)
     cluster.network.mend(links)
     cluster.run(10_000)
 
@@ -157,17 +157,17 @@ def test_requests_of_a_client_that_is_gone_are_dropped() -> None:
     """Nobody waits for the answer, and the room is others'."""
     cluster = a_cluster()
     seal(cluster)
-    hand = cluster.add_hand("gone")
-    cluster.begin("a", a_send(TOPIC), by=hand)
+    hand = cluster.add_client("gone")
+    cluster.send("a", a_send(TOPIC), by=hand)
     cluster.run(100)
-    assert cluster.rooms["a"].relaying._size > 0
+    assert cluster.components["a"].relay._held_size > 0
 
     assert hand.node is not None
     hand.node.kill()
     cluster.run(500)
 
-    assert cluster.rooms["a"].relaying._size == 0
-    assert not any(cluster.rooms["a"].relaying.moving.values())
+    assert cluster.components["a"].relay._held_size == 0
+    assert not any(cluster.components["a"].relay.moving.values())
 
 
 def test_a_send_whose_relay_lost_its_connection_is_repeated_and_stored_once() -> None:
@@ -197,11 +197,11 @@ def test_a_send_that_was_given_up_before_there_was_a_connection_is_stored_once(m
 
     monkeypatch.setattr(cluster.network, "connect", dial_late)
     cluster.network.break_connection(relay_link(cluster), is_seen_by_both=True)
-    cluster.network.cut("10.0.1.2", cluster.name_server.host)  # Until it answers, both wait in line.
-    cluster.rooms["b"].view.doubt()
-    late = cluster.begin("b", a_send(TOPIC, queue=0, body=b"late"))
+    cluster.network.cut_link("10.0.1.2", cluster.name_server.host)  # Until it answers, both wait in line.
+    cluster.components["b"].view.suspect_addresses()
+    late = cluster.send("b", a_send(TOPIC, queue=0, body=b"late"))
     cluster.run(1_000)
-    later = cluster.begin("b", a_send(TOPIC, queue=0, body=b"later"))
+    later = cluster.send("b", a_send(TOPIC, queue=0, body=b"later"))
     cluster.run(900)
 
     cluster.network.mend()
@@ -231,7 +231,7 @@ def test_when_nobody_can_know_whether_a_send_was_stored_the_client_is_not_told_a
 def test_a_pull_waits_at_the_leader_and_is_answered_when_something_comes() -> None:
     """Asked of either broker, a message is delivered at once."""
     cluster = a_cluster()
-    waiting = cluster.begin("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="15000"))
+    waiting = cluster.send("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="15000"))
     cluster.run(3_000)
     assert waiting == []
 
@@ -246,7 +246,7 @@ def test_a_pull_waits_at_the_leader_and_is_answered_when_something_comes() -> No
 def test_a_pull_is_answered_as_late_as_it_wants_and_not_later() -> None:
     """Nothing came."""
     cluster = a_cluster()
-    waiting = cluster.begin("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="10000"))
+    waiting = cluster.send("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="10000"))
 
     cluster.run(9_500)
     assert waiting == []
@@ -283,10 +283,10 @@ def test_questions_about_a_queue_are_answered_the_same_everywhere(code: RequestC
     cluster.run(5_000, cluster.produce(0, 4, "a"))
     asked = {"topic": TOPIC, "queueId": "0", "timestamp": "1"}
 
-    before = [cluster.ask(name, code, None, **asked).fields[field] for name in ("a", "b")]
+    before = [cluster.call(name, code, None, **asked).fields[field] for name in ("a", "b")]
     cluster.move("a", "b", 0)
-    cluster.run(5_000, cluster.is_settled)
-    after = [cluster.ask(name, code, None, **asked).fields[field] for name in ("a", "b")]
+    cluster.run(5_000, cluster.are_moves_finished)
+    after = [cluster.call(name, code, None, **asked).fields[field] for name in ("a", "b")]
 
     assert before == after == [expected] * 2
 
@@ -299,7 +299,7 @@ def test_an_offset_is_asked_for_while_the_queue_moves_and_answered_when_it_has()
     cluster.commit("a", 0, 3)
     seal(cluster)
     fields = {"consumerGroup": "consumers", "topic": TOPIC, "queueId": "0", "setZeroIfNotFound": "false"}
-    waiting = cluster.begin("a", Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
+    waiting = cluster.send("a", Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
     cluster.run(500)
     assert waiting == []
 
@@ -319,7 +319,7 @@ def test_two_brokers_that_pass_on_to_each_other_do_not_wait_for_each_other() -> 
     by_way = send_at_once(cluster, "b", 3)
     cluster.run(100)
     cluster.move("a", "b", 0)
-    assert cluster.run(300, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    assert cluster.run(300, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
 
     held = send_at_once(cluster, "a", 3)
     is_answered = cluster.run(1_000, lambda: all(by_way + held))
@@ -336,11 +336,11 @@ def test_what_waits_at_a_leader_that_leads_no_more_goes_back_to_who_brought_it()
     first = send_at_once(cluster, "b", 1)
     cluster.run(10)
     cluster.move("a", "b", 0)
-    assert cluster.run(300, cluster.is_settled)
+    assert cluster.run(300, cluster.are_moves_finished)
     second = send_at_once(cluster, "c", 1)
     cluster.run(50)
     cluster.move("b", "c", 0)
-    assert cluster.run(300, cluster.is_settled)
+    assert cluster.run(300, cluster.are_moves_finished)
 
     is_answered = cluster.run(1_000, lambda: all(first + second))
 
@@ -354,9 +354,9 @@ def test_a_request_goes_no_further_than_two_brokers() -> None:
     cluster = a_cluster("a", "b", "c")
     for name, other in (("b", "c"), ("c", "b")):
         place = MessageQueue(TOPIC, "__syslo__global__", 0)
-        cluster.rooms[name].view.teach_leader(place, Leader(other, 99, 99))
+        cluster.components[name].view.record_leader(place, Leader(other, 99, 99))
 
-    answer = cluster.ask_command("b", a_send(TOPIC, queue=0))
+    answer = cluster.call_command("b", a_send(TOPIC, queue=0))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert cluster.read(0) == []
@@ -382,9 +382,9 @@ def test_a_broker_that_stops_refuses_unsent_sends_after_a_client_with_sends_in_f
     cluster = a_cluster()
     cluster.run(5_000, cluster.produce(0, 1, "b"))  # The two know each other.
     cluster.network.delay(relay_link(cluster), 5_000)
-    hand = cluster.add_hand("gone")
+    hand = cluster.add_client("gone")
     for body in (b"one", b"two"):
-        cluster.begin("b", a_send(TOPIC, queue=0, body=body), by=hand)
+        cluster.send("b", a_send(TOPIC, queue=0, body=body), by=hand)
     cluster.run(100)
     answers = send_at_once(cluster, "b", 2)
     cluster.run(100)
@@ -424,15 +424,15 @@ def test_a_broker_that_missed_two_moves_is_told_where_the_queue_is() -> None:
     cluster.name_server.kill()
     for source, target in (("a", "b"), ("b", "c")):
         cluster.move(source, target, 0)
-        assert cluster.run(5_000, cluster.is_settled)
-    before = cluster.rooms["d"].relaying.find_belief((TOPIC, 0))
+        assert cluster.run(5_000, cluster.are_moves_finished)
+    before = cluster.components["d"].relay.find_leader_name((TOPIC, 0))
 
     answers = send_at_once(cluster, "d", 3)
 
     assert cluster.run(200, lambda: all(answers)), "long before its sender gives up"
     assert offsets(answers) == ["1", "2", "3"]
     assert before == "a"
-    assert cluster.rooms["d"].relaying.find_belief((TOPIC, 0)) == "c"
+    assert cluster.components["d"].relay.find_leader_name((TOPIC, 0)) == "c"
 
 
 def test_other_requests_find_the_queue_after_two_moves_too() -> None:
@@ -444,14 +444,14 @@ def test_other_requests_find_the_queue_after_two_moves_too() -> None:
     cluster.name_server.kill()
     for source, target in (("a", "b"), ("b", "c")):
         cluster.move(source, target, 0)
-        assert cluster.run(5_000, cluster.is_settled)
+        assert cluster.run(5_000, cluster.are_moves_finished)
 
     began_ms = cluster.world.now_ms
     answer = cluster.commit("d", 0, 2)
 
     assert answer.code == ResponseCode.SUCCESS
     assert cluster.world.now_ms - began_ms < 200
-    assert cluster.rooms["c"].offsets.find("consumers", TOPIC, 0) == 2
+    assert cluster.components["c"].offsets.find("consumers", TOPIC, 0) == 2
 
 
 def test_a_leader_that_is_behind_takes_nothing_from_who_knows_better() -> None:
@@ -461,7 +461,7 @@ def test_a_leader_that_is_behind_takes_nothing_from_who_knows_better() -> None:
 
     def relay(number: int, generation: int) -> Command:
         fields = RelayFields(source="b", boot=1, number=number, topic=TOPIC, queue=0, generation=generation)
-        return cluster.ask_command("a", Command(code=RequestCode.RELAY, fields=to_fields(fields), body=send))
+        return cluster.call_command("a", Command(code=RequestCode.RELAY, fields=to_fields(fields), body=send))
 
     newer, equal = relay(1, generation=5), relay(2, generation=0)
 
@@ -475,7 +475,7 @@ def test_who_believed_in_too_new_a_generation_asks_again() -> None:
     """The topic was deleted and made anew: its generations began again, and nobody waits for the old ones."""
     cluster = a_cluster()
     queue = MessageQueue(TOPIC, "__syslo__global__", 0)
-    cluster.rooms["b"].view.teach_leader(queue, Leader("a", generation=9))
+    cluster.components["b"].view.record_leader(queue, Leader("a", generation=9))
 
     answers = send_at_once(cluster, "b", 1)
 
@@ -490,8 +490,8 @@ def test_a_client_that_reads_mappings_is_told_who_leads(ask: Callable[..., Comma
     curious, plain = ask(TOPIC, queue=0), ask(TOPIC, queue=0)
     curious.fields["hf.mapping"] = "1"
 
-    by_way, at_leader = cluster.ask_command("b", curious), cluster.ask_command("a", curious)
-    other = cluster.ask_command("b", plain)
+    by_way, at_leader = cluster.call_command("b", curious), cluster.call_command("a", curious)
+    other = cluster.call_command("b", plain)
 
     assert (by_way.fields["hf.leader"], by_way.fields["hf.generation"]) == ("a", "0")
     assert "hf.leader" not in {**at_leader.fields, **other.fields}
@@ -508,7 +508,7 @@ def test_a_leader_that_has_sealed_a_queue_takes_no_word_of_progress_with_a_pull(
     answer = cluster.pull("a", 0, 0, sysFlag="5", commitOffset="2")
 
     assert len(list(decode_records(answer.body))) == 3
-    assert cluster.rooms["a"].offsets.find("consumers", TOPIC, 0) == 1
+    assert cluster.components["a"].offsets.find("consumers", TOPIC, 0) == 1
 
 
 @pytest.mark.parametrize("asked", ["a", "b", "c"])
@@ -517,9 +517,9 @@ def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: st
     cluster = a_cluster("a", "b", "c")
     cluster.run(5_000, cluster.produce(0, 1, "b"))
 
-    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
     cluster.run(1_000)
-    answer = cluster.ask_command(asked, a_send(TOPIC, queue=0, body=b"x"))
+    answer = cluster.call_command(asked, a_send(TOPIC, queue=0, body=b"x"))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert answer.remark is not None
@@ -532,11 +532,11 @@ def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: st
 def test_readers_of_a_queue_without_a_leader_are_refused_as_senders_are(asked: str, code: RequestCode) -> None:
     """They learn which queue it is, and what gives it a leader."""
     cluster = a_cluster("a", "b", "c")
-    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
     cluster.run(1_000)
 
     question = msgspec.structs.replace(a_pull(TOPIC, queue=0), code=code)
-    answer = cluster.ask_command(asked, question)
+    answer = cluster.call_command(asked, question)
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert answer.remark is not None
@@ -548,7 +548,7 @@ def test_a_queue_whose_leader_is_down_is_not_taken_for_one_without_a_leader() ->
     cluster = a_cluster()
     cluster.brokers["a"].kill()
 
-    answer = cluster.ask_command("b", a_send(TOPIC, queue=0, body=b"x"))
+    answer = cluster.call_command("b", a_send(TOPIC, queue=0, body=b"x"))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert "hf.leader" not in answer.fields

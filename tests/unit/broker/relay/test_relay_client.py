@@ -4,8 +4,8 @@ import pytest
 from tests.support.broker_desk import a_send
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
-from holdfast.broker.flow.turn import Errands
-from holdfast.broker.relay.relay_client import Envelopes, Target, Waiting, answers_in, choose_batch, is_not_led
+from holdfast.broker.flow.turn import Turn
+from holdfast.broker.relay.relay_client import RelayClient, Target, WaitingRequest, answers_in, choose_batch, is_not_led
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed
 from holdfast.wire.frames.codes import ResponseCode
@@ -18,14 +18,14 @@ TARGET = Target(("T", 3), ADDRESS, generation=7)
 ANSWER = Command(code=0, fields=to_fields(RelayAnswer(boot=77)))
 
 
-def a_request(opaque: int = 1, *, channel: int = 1, hops: int = 0, body: bytes = b"x") -> Waiting:
+def a_request(opaque: int = 1, *, channel: int = 1, hops: int = 0, body: bytes = b"x") -> WaitingRequest:
     command = a_send(opaque=opaque, body=body)
-    return Waiting(ChannelId(channel), "1.2.3.4:5", encode_command(command), command, hops, deadline_ms=2_500)
+    return WaitingRequest(ChannelId(channel), "1.2.3.4:5", encode_command(command), command, hops, deadline_ms=2_500)
 
 
-def some_envelopes(now_ms: int = 0) -> tuple[Envelopes, Errands]:
-    errands = Errands(now_ms)
-    return Envelopes("a", 5, errands), errands
+def some_envelopes(now_ms: int = 0) -> tuple[RelayClient, Turn]:
+    errands = Turn(now_ms)
+    return RelayClient("a", 5, errands), errands
 
 
 def asked(wait: object) -> RelayFields:
@@ -35,9 +35,9 @@ def asked(wait: object) -> RelayFields:
     return from_fields(RelayFields, wait.command.fields)
 
 
-def acquaint(envelopes: Envelopes) -> None:
+def acquaint(envelopes: RelayClient) -> None:
     """Let the other process be known."""
-    end(envelopes.ask_surely([a_request()], TARGET))
+    end(envelopes.send_reliably([a_request()], TARGET))
 
 
 def end(steps: Procedure[Command]) -> None:
@@ -51,21 +51,21 @@ def test_it_says_whose_request_it_is_and_numbers_rise() -> None:
     envelopes, _ = some_envelopes()
     batch = [a_request(1, hops=1), a_request(2, hops=1)]
 
-    wait = next(envelopes.ask_surely(batch, TARGET))
+    wait = next(envelopes.send_reliably(batch, TARGET))
 
     assert asked(wait) == RelayFields(
         source="a", boot=5, number=1, settled=1, hops=2, client="1.2.3.4:5", topic="T", queue=3, generation=7
     )
     assert isinstance(wait, PeerCall)
     assert wait.command.body == batch[0].frame + batch[1].frame
-    assert asked(next(envelopes.ask_surely([a_request()], TARGET))).number == 2
+    assert asked(next(envelopes.send_reliably([a_request()], TARGET))).number == 2
 
 
 def test_what_is_not_answered_is_repeated_under_its_number_to_the_same_process() -> None:
     """The other side then knows that it has it."""
     envelopes, _ = some_envelopes()
     acquaint(envelopes)
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     first = asked(next(steps))
 
     assert isinstance(steps.throw(PeerFailed("lost")), Pause)
@@ -80,7 +80,7 @@ def test_what_is_not_answered_is_repeated_under_its_number_to_the_same_process()
 def test_a_process_that_never_answered_before_is_not_asked_twice() -> None:
     """It cannot be told apart from its successor: nobody knows, and that is what is said."""
     envelopes, _ = some_envelopes()
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     next(steps)
 
     with pytest.raises(PeerFailed) as failed:
@@ -93,13 +93,13 @@ def test_what_never_left_is_said_to_be_unsent() -> None:
     """It may be sent to anybody else. But not once it was sent before."""
     envelopes, _ = some_envelopes()
     acquaint(envelopes)
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     next(steps)
     with pytest.raises(PeerFailed) as failed:
         steps.throw(PeerFailed("no connection", is_unsent=True))
     assert failed.value.is_unsent
 
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     next(steps)
     steps.throw(PeerFailed("lost"))
     steps.send(b"")
@@ -110,7 +110,7 @@ def test_nobody_is_asked_again_when_the_sender_has_given_up() -> None:
     """It sends again itself."""
     envelopes, errands = some_envelopes()
     acquaint(envelopes)
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     next(steps)
     errands.now_ms = 2_500
 
@@ -132,7 +132,7 @@ def test_nobody_is_asked_again_when_the_sender_has_given_up() -> None:
 def test_a_refused_envelope_was_taken_or_not_by_its_reason(code: int, is_unsent: bool) -> None:  # noqa: FBT001
     """What could not be read was not stored; what could not be answered may have been."""
     envelopes, _ = some_envelopes()
-    steps = envelopes.ask_surely([a_request()], TARGET)
+    steps = envelopes.send_reliably([a_request()], TARGET)
     next(steps)
 
     with pytest.raises(PeerFailed) as failed:
@@ -144,15 +144,15 @@ def test_a_refused_envelope_was_taken_or_not_by_its_reason(code: int, is_unsent:
 def test_what_is_settled_is_below_everything_that_still_waits() -> None:
     """The other side may forget only what nobody will ask again."""
     envelopes, _ = some_envelopes()
-    slow = envelopes.ask_surely([a_request()], TARGET)
+    slow = envelopes.send_reliably([a_request()], TARGET)
     next(slow)
-    end(envelopes.ask_surely([a_request()], TARGET))
+    end(envelopes.send_reliably([a_request()], TARGET))
 
-    other = envelopes.ask_surely([a_request()], TARGET)
+    other = envelopes.send_reliably([a_request()], TARGET)
     assert asked(next(other)).settled == 1
     with pytest.raises(StopIteration):
         slow.send(ANSWER)
-    assert asked(next(envelopes.ask_surely([a_request()], TARGET))).settled == 3
+    assert asked(next(envelopes.send_reliably([a_request()], TARGET))).settled == 3
 
 
 def test_one_envelope_is_of_one_client_and_bounded() -> None:

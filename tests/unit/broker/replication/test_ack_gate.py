@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
-from tests.support.replicas import Pair, make_static
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
+from tests.support.replicas import ReplicaPair, make_static
 
 from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.replication.ack_gate import TIMER
@@ -22,8 +22,8 @@ from holdfast.wire.requests.relay import RelayFields
 from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
 
 
-def a_pair(flush: str = "async", **options: object) -> Pair:
-    pair = Pair(BrokerDesk(flush=flush, replication="sync", **options), flush=flush)
+def a_pair(flush: str = "async", **options: object) -> ReplicaPair:
+    pair = ReplicaPair(BrokerHarness(flush=flush, replication="sync", **options), flush=flush)
     pair.master.make_topic("T")
     pair.replica.make_topic("T")
     return pair
@@ -33,9 +33,9 @@ def a_pair(flush: str = "async", **options: object) -> Pair:
 def test_a_message_is_acknowledged_when_a_replica_has_it(flush: str) -> None:
     """Not before, though it is safe here."""
     pair = a_pair(flush)
-    pair.follow()
+    pair.connect_and_catch_up()
 
-    assert pair.master.ask(a_send()) == []
+    assert pair.master.call(a_send()) == []
     pair.master.sync()
     assert pair.master.answers[1] == []
     pair.exchange()
@@ -46,11 +46,11 @@ def test_a_message_is_acknowledged_when_a_replica_has_it(flush: str) -> None:
 def test_a_replica_that_is_ahead_acknowledges_nothing() -> None:
     """It copied another log: beside one that is in sync, and a little late, its word counts for nobody."""
     pair = a_pair()
-    pair.follow()
+    pair.connect_and_catch_up()
     stranger = ChannelId(77)
     pair.master.streams[stranger] = bytearray()
     pair.master.feed(ChannelOpened(stranger, "10.0.0.7:4711", pair.master.now_ms, None, PURPOSE))
-    pair.master.ask(a_send())
+    pair.master.call(a_send())
 
     pair.master.feed(StreamReceived(stranger, encode_report(1 << 40), pair.master.now_ms))
 
@@ -62,9 +62,9 @@ def test_a_replica_that_is_ahead_acknowledges_nothing() -> None:
 def test_under_sync_flush_the_replicas_disk_is_waited_for() -> None:
     """What is only in its memory is not safe from a power cut there."""
     pair = a_pair("sync")
-    pair.follow()
-    pair.holds_syncs = True
-    pair.master.ask(a_send())
+    pair.connect_and_catch_up()
+    pair.is_sync_paused = True
+    pair.master.call(a_send())
     pair.master.sync()
 
     pair.exchange()
@@ -78,9 +78,9 @@ def test_under_sync_flush_the_replicas_disk_is_waited_for() -> None:
 def test_what_is_not_on_this_disk_is_not_even_shipped() -> None:
     """A replica must not have what a crash could take back here."""
     pair = a_pair("sync")
-    pair.follow()
+    pair.connect_and_catch_up()
 
-    pair.master.ask(a_send())
+    pair.master.call(a_send())
 
     assert pair.master.streams[pair._channel] == b""
     pair.master.sync()
@@ -91,20 +91,20 @@ def test_without_a_replica_the_sender_is_told_so_and_the_message_is_stored() -> 
     """As upstream: an answer with everything in it, and another code."""
     pair = a_pair()
 
-    (answer,) = pair.master.ask(a_send())
+    (answer,) = pair.master.call(a_send())
 
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (answer.fields["queueOffset"], "msgId" in answer.fields) == ("0", True)
     assert "no replica" in (answer.remark or "")
-    assert codes(pair.master.ask(a_pull())) == [0]
-    assert pair.master.rooms.replica_gate.unsafe == 1
+    assert codes(pair.master.call(a_pull())) == [0]
+    assert pair.master.components.ack_gate.unreplicated == 1
 
 
 def test_a_replica_that_does_not_answer_in_time_is_not_waited_for() -> None:
     """Nor does its late word answer twice."""
     pair = a_pair()
-    pair.follow()
-    pair.master.ask(a_send())
+    pair.connect_and_catch_up()
+    pair.master.call(a_send())
 
     pair.master.pass_time(2_999, TIMER)
     assert pair.master.answers[1] == []
@@ -123,12 +123,12 @@ def test_a_replica_that_is_far_behind_is_not_waited_for() -> None:
     channel = ChannelId(pair._channel)
     pair.master.feed(StreamReceived(channel, encode_report(0), pair.master.now_ms))
 
-    (answer,) = pair.master.ask(a_send())
+    (answer,) = pair.master.call(a_send())
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
     end = int(pair.master.store.written)
     pair.master.feed(StreamReceived(channel, encode_report(end), pair.master.now_ms))
 
-    assert pair.master.ask(a_send()) == []
+    assert pair.master.call(a_send()) == []
 
 
 def test_every_answer_waits_for_its_own_message() -> None:
@@ -137,9 +137,9 @@ def test_every_answer_waits_for_its_own_message() -> None:
     assert pair.connect()
     channel = ChannelId(pair._channel)
     pair.master.feed(StreamReceived(channel, encode_report(0), pair.master.now_ms))
-    pair.master.ask(a_send(opaque=1))
+    pair.master.call(a_send(opaque=1))
     middle = int(pair.master.store.written)
-    pair.master.ask(a_send(opaque=2))
+    pair.master.call(a_send(opaque=2))
     pair.master.answers[1].clear()
 
     pair.master.feed(StreamReceived(channel, encode_report(middle), pair.master.now_ms))
@@ -150,9 +150,9 @@ def test_every_answer_waits_for_its_own_message() -> None:
 def test_what_promises_no_message_does_not_wait() -> None:
     """A pull is answered though no replica is there, and as ever."""
     pair = a_pair()
-    pair.master.ask(a_send())
+    pair.master.call(a_send())
 
-    (pulled,) = pair.master.ask(a_pull())
+    (pulled,) = pair.master.call(a_pull())
 
     assert pulled.code == 0
 
@@ -160,9 +160,9 @@ def test_what_promises_no_message_does_not_wait() -> None:
 def test_a_pull_in_the_same_read_as_a_send_keeps_its_code() -> None:
     """Only what promises a message promises less."""
     pair = a_pair()
-    pair.master.ask(a_send())
+    pair.master.call(a_send())
 
-    answers = pair.master.ask(a_send(opaque=5), a_pull(opaque=6))
+    answers = pair.master.call(a_send(opaque=5), a_pull(opaque=6))
 
     assert {answer.opaque: answer.code for answer in answers} == {5: ResponseCode.SLAVE_NOT_AVAILABLE, 6: 0}
 
@@ -185,13 +185,15 @@ def an_envelope() -> Command:
 def some_rows() -> Command:
     """Return rows of a sink that wants them exactly once."""
     text = f"{SINK}\x01{record_texts('q', 7, 0, 0, [1], is_last=False)[0]}\x02".encode()
-    stamp = SinkStamp(query="q", batch=7, partition=0, first=0, count=1, before=0, after=1, is_last=False)
+    stamp = SinkStamp(
+        query="q", batch=7, partition=0, first=0, count=1, checksum_before=0, checksum_after=1, is_last=False
+    )
     return a_send("S", code=320, m="true", i=f"{SINK}\x01{stamp.to_text()}\x02", body=encode_items([(0, b"row", text)]))
 
 
-def what_appends(pair: Pair) -> dict[str, Command]:
+def what_appends(pair: ReplicaPair) -> dict[str, Command]:
     """Return a request of every kind that puts something into the log, and is answered for that."""
-    pair.master.ask(a_send(), a_half())
+    pair.master.call(a_send(), a_half())
     pair.master.sync()
     sent, half = pair.master.answers[1]
     position, half_at = (parse_message_id(answer.fields["msgId"]).position for answer in (sent, half))
@@ -217,7 +219,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def a_pair_with_everything(flush: str = "async") -> Pair:
+def a_pair_with_everything(flush: str = "async") -> ReplicaPair:
     pair = a_pair(flush)
     make_static(pair.master)
     pair.master.pass_time(1_000, TRANSACTIONS_TIMER)  # Before it takes decisions it looks what is undecided.
@@ -231,9 +233,9 @@ def test_whatever_is_appended_and_acknowledged_is_at_a_replica_then(flush: str, 
     """However it comes into the log, and whether its answer names a message or not."""
     pair = a_pair_with_everything(flush)
     request = what_appends(pair)[kind]
-    pair.follow()
+    pair.connect_and_catch_up()
 
-    assert pair.master.ask(request) == []
+    assert pair.master.call(request) == []
     pair.master.sync()
     assert pair.master.answers[1] == []
     pair.exchange()
@@ -246,21 +248,21 @@ def test_what_is_brought_again_is_not_known_before_a_replica_has_it(kind: str) -
     """Whoever did not hear the answer in time and asks again would believe what the first answer could not say yet."""
     pair = a_pair_with_everything()
     request = what_appends(pair)[kind]
-    pair.follow()
-    pair.master.ask(request)
+    pair.connect_and_catch_up()
+    pair.master.call(request)
 
-    (too_early,) = pair.master.ask(request)
+    (too_early,) = pair.master.call(request)
     pair.exchange()
-    (again,) = pair.master.ask(request)
+    (again,) = pair.master.call(request)
 
     assert too_early.code == ResponseCode.SYSTEM_BUSY
-    assert again.code == {"forwarded": 0, "rows of a sink": ResponseCode.SINK_BEHIND}[kind]
+    assert again.code == {"forwarded": 0, "rows of a sink": ResponseCode.SINK_OUT_OF_SEQUENCE}[kind]
 
 
 def test_giving_back_does_not_fail_for_want_of_a_replica() -> None:
     """A client that is told so sends the message once more, and both come again, and both again."""
     pair = a_pair_with_everything()
 
-    (answer,) = pair.master.ask(what_appends(pair)["given back"])
+    (answer,) = pair.master.call(what_appends(pair)["given back"])
 
     assert answer.code == 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerDesk
-from tests.support.replicas import Pair
+from tests.support.broker_desk import BrokerHarness
+from tests.support.replicas import ReplicaPair
 
 from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
-from holdfast.broker.replication.ha_master import SEEN_PATH
+from holdfast.broker.replication.ha_master import HAD_REPLICA_PATH
 from holdfast.machine.effects import OpenChannel
 from holdfast.machine.events import ChannelFailed, ChannelId, ChannelOpened, FramesReceived
 from holdfast.model.topic import TopicConfig
@@ -30,7 +30,7 @@ INFO = msgspec.json.encode(
 )
 
 
-class Returning(BrokerDesk):
+class Returning(BrokerHarness):
     """A broker with one name server, whose calls are answered by hand."""
 
     def __init__(self, disk: SimDisk) -> None:
@@ -61,12 +61,12 @@ class Returning(BrokerDesk):
 def desk() -> Returning:
     """A broker that once had a replica, and has just started."""
     disk = SimDisk()
-    disk.replace(SEEN_PATH, b"")
+    disk.replace(HAD_REPLICA_PATH, b"")
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:5,1:5}}}')
     disk.replace("config/topics.json", b'{"topicConfigTable":{}}')
     returning = Returning(disk)
-    returning.rooms.topics.put(TopicConfig(name="T"), 0)
-    returning.rooms.topics.changed.clear()
+    returning.components.topics.put(TopicConfig(name="T"), 0)
+    returning.components.topics.changed.clear()
     return returning
 
 
@@ -82,7 +82,7 @@ def test_what_was_committed_at_the_replica_is_known_before_the_broker_registers(
 
     assert asked is not None
     assert asked.code == RequestCode.GET_REPLICA_COMMITS
-    offsets = desk.rooms.offsets
+    offsets = desk.components.offsets
     assert [offsets.find("g", "T", 0), offsets.find("g", "T", 1), offsets.find("new", "T", 0)] == [9, 5, 1]
     assert offsets.find("g", "deleted", 0) is None, "the replica was away when the topic was deleted"
     assert desk.dialed("") == [NAME_SERVER]
@@ -95,7 +95,7 @@ def test_a_replica_that_does_not_answer_is_not_waited_for(desk: Returning, answe
     desk.take_call(REPLICA, 9, answer)
 
     assert desk.dialed("") == [NAME_SERVER]
-    assert desk.rooms.offsets.find("g", "T", 0) == 5
+    assert desk.components.offsets.find("g", "T", 0) == 5
 
 
 def test_a_name_server_that_is_down_does_not_keep_the_broker_from_trying(desk: Returning) -> None:
@@ -107,13 +107,13 @@ def test_a_name_server_that_is_down_does_not_keep_the_broker_from_trying(desk: R
 
 def test_a_master_remembers_that_it_had_a_replica() -> None:
     """And a replica tells what was committed at it."""
-    pair = Pair()
-    pair.copy_tables()
-    assert pair.master.disk.read_file(SEEN_PATH) is None
-    pair.follow()
-    assert pair.master.disk.read_file(SEEN_PATH) == b""
+    pair = ReplicaPair()
+    pair.sync_tables()
+    assert pair.master.disk.read_file(HAD_REPLICA_PATH) is None
+    pair.connect_and_catch_up()
+    assert pair.master.disk.read_file(HAD_REPLICA_PATH) == b""
 
-    pair.replica.rooms.offsets.commit("g", "T", 0, 3)
-    (answer,) = pair.replica.ask(Command(code=RequestCode.GET_REPLICA_COMMITS))
+    pair.replica.components.offsets.commit("g", "T", 0, 3)
+    (answer,) = pair.replica.call(Command(code=RequestCode.GET_REPLICA_COMMITS))
 
     assert msgspec.json.decode(answer.body) == {"offsetTable": {"T@g": {"0": 3}}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
-from tests.support.replicas import CALL_CHANNEL, Pair, log_bytes, logs, make_static
+from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
+from tests.support.replicas import CALL_CHANNEL, ReplicaPair, log_bytes, logs, make_static
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.failover.offset_backup import _newest
@@ -17,113 +17,119 @@ from holdfast.model.errors import PeerFailed
 from holdfast.model.group import GroupConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
-from holdfast.wire.requests.moves import CopiedOffsets, OffsetCopy, OffsetQuestion, decode_body, encode_body
+from holdfast.wire.requests.moves import (
+    OffsetBackupList,
+    OffsetBackupQuery,
+    QueueOffsetBackup,
+    decode_body,
+    encode_body,
+)
 
 GROUP = "consumers"
 
 
 @pytest.fixture
-def pair() -> Pair:
-    pair = Pair()
+def pair() -> ReplicaPair:
+    pair = ReplicaPair()
     pair.master.make_topic("T")
-    pair.master.rooms.groups.put(GroupConfig(group_name=GROUP), pair.master.now_ms)
+    pair.master.components.groups.put(GroupConfig(group_name=GROUP), pair.master.now_ms)
     pair.send(10)
     return pair
 
 
-def commit(desk: BrokerDesk, offset: int, *, queue: int = 0, group: str = GROUP, topic: str = "T") -> None:
+def commit(desk: BrokerHarness, offset: int, *, queue: int = 0, group: str = GROUP, topic: str = "T") -> None:
     """Let a group commit."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": offset}
-    (answer,) = desk.ask(a_request(RequestCode.UPDATE_CONSUMER_OFFSET, **fields))
+    (answer,) = desk.call(a_request(RequestCode.UPDATE_CONSUMER_OFFSET, **fields))
     assert answer.code == 0, answer.remark
 
 
-def committed(desk: BrokerDesk, *, queue: int = 0, group: str = GROUP, topic: str = "T") -> int | None:
+def committed(desk: BrokerHarness, *, queue: int = 0, group: str = GROUP, topic: str = "T") -> int | None:
     """Return where a group stands."""
-    return desk.rooms.offsets.find(group, topic, queue)
+    return desk.components.offsets.find(group, topic, queue)
 
 
-def test_topics_groups_and_offsets_follow(pair: Pair) -> None:
+def test_topics_groups_and_offsets_follow(pair: ReplicaPair) -> None:
     """What the master knows, the replica knows; also what changes later, and what goes."""
     commit(pair.master, 4)
-    pair.copy_tables()
-    pair.follow()
-    pair.copy_tables()
-    assert pair.replica.rooms.topics.find("T") == pair.master.rooms.topics.find("T")
-    assert pair.replica.rooms.groups.find(GROUP) == GroupConfig(group_name=GROUP)
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.sync_tables()
+    assert pair.replica.components.topics.find("T") == pair.master.components.topics.find("T")
+    assert pair.replica.components.groups.find(GROUP) == GroupConfig(group_name=GROUP)
     assert committed(pair.replica) == 4
 
     pair.master.make_topic("U", 2)
     commit(pair.master, 6)
-    pair.master.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
-    pair.copy_tables()
+    pair.master.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+    pair.sync_tables()
 
-    assert pair.replica.rooms.topics.find("U") == pair.master.rooms.topics.find("U")
-    assert pair.replica.rooms.topics.find("T") is None
+    assert pair.replica.components.topics.find("U") == pair.master.components.topics.find("U")
+    assert pair.replica.components.topics.find("T") is None
     assert pair.replica.store.find_queue("T", 0) is None
     assert committed(pair.replica) is None
 
 
-def test_delay_offsets_follow_and_are_on_disk(pair: Pair) -> None:
+def test_delay_offsets_follow_and_are_on_disk(pair: ReplicaPair) -> None:
     """The replica delivers nothing, and knows what was."""
-    pair.master.ask(a_send(i="UNIQ_KEY\x01A\x02DELAY\x011\x02"))
+    pair.master.call(a_send(i="UNIQ_KEY\x01A\x02DELAY\x011\x02"))
     pair.master.pass_time(2_000, "delays")
-    assert pair.master.rooms.delays.to_wire().offset_table == {1: 1}
-    pair.copy_tables()
+    assert pair.master.components.delayed_delivery.to_wire().offset_table == {1: 1}
+    pair.sync_tables()
 
-    pair.follow()
-    pair.copy_tables()
+    pair.connect_and_catch_up()
+    pair.sync_tables()
 
-    assert pair.replica.rooms.delays.to_wire().offset_table == {1: 1}
+    assert pair.replica.components.delayed_delivery.to_wire().offset_table == {1: 1}
     assert b'"1":1' in (pair.replica.disk.read_file("config/delayOffset.json") or b"").replace(b" ", b"")
     before = log_bytes(pair.replica)
     pair.replica.pass_time(5_000, TIMER)
     assert log_bytes(pair.replica) == before
 
 
-def test_offsets_are_not_believed_before_the_log_is_as_far(pair: Pair) -> None:
+def test_offsets_are_not_believed_before_the_log_is_as_far(pair: ReplicaPair) -> None:
     """A group would skip what the replica does not have yet."""
     commit(pair.master, 10)
 
-    pair.copy_tables()
+    pair.sync_tables()
     assert committed(pair.replica) is None
-    pair.follow()
+    pair.connect_and_catch_up()
     pair.replica.pass_time(1, TIMER)
 
     assert committed(pair.replica) == 10
 
 
-def test_nothing_is_copied_before_the_topics_are_known(pair: Pair) -> None:
+def test_nothing_is_copied_before_the_topics_are_known(pair: ReplicaPair) -> None:
     """How they are indexed is not in the log."""
-    pair.replica.rooms.replica_sync.learn("10.0.0.9:10911")
+    pair.replica.components.table_sync.set_master("10.0.0.9:10911")
     assert not pair.connect()
 
-    pair.copy_tables()
+    pair.sync_tables()
 
     assert pair.connect()
 
 
-def test_a_topic_that_is_made_while_the_replica_follows_is_asked_for(pair: Pair) -> None:
+def test_a_topic_that_is_made_while_the_replica_follows_is_asked_for(pair: ReplicaPair) -> None:
     """Its records wait until it is known that batches are kept whole."""
-    pair.copy_tables()
-    pair.follow()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
     pair.master.make_topic("B", 1, attributes={"queue.type": "BatchCQ"})
-    pair.master.ask(a_send("B"))
-    pair.master.ask(a_send("T", body=b"behind"))
+    pair.master.call(a_send("B"))
+    pair.master.call(a_send("T", body=b"behind"))
     pair.exchange()
-    assert pair.replica.store.replica.waits_for == "B"
+    assert pair.replica.store.replica.awaited_topic == "B"
     assert pair.replica.store.queue("T", 0).offset_max == 10
 
-    pair.copy_tables(milliseconds=1)
+    pair.sync_tables(milliseconds=1)
 
-    assert pair.replica.store.replica.waits_for is None
+    assert pair.replica.store.replica.awaited_topic is None
     assert pair.replica.store.queue("B", 0).is_batched
     assert pair.replica.store.queue("B", 0).offset_max == 1
-    assert codes(pair.replica.ask(a_pull(offset=10))) == [0]
+    assert codes(pair.replica.call(a_pull(offset=10))) == [0]
 
 
 def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tells_the_rest(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: ReplicaPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their topic is known by then, and no later sync may ever come."""
 
@@ -131,143 +137,143 @@ def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tel
         raise PeerFailed("the connection was closed")
         yield
 
-    pair.copy_tables()
-    pair.follow()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
     pair.master.make_topic("new")
-    pair.master.ask(a_send("new"))
+    pair.master.call(a_send("new"))
     pair.exchange()
-    monkeypatch.setattr(pair.replica.rooms.replica_sync, "_carry_back", die)
+    monkeypatch.setattr(pair.replica.components.table_sync, "_send_commits", die)
 
-    pair.copy_tables(milliseconds=1)
+    pair.sync_tables(milliseconds=1)
 
-    assert codes(pair.replica.ask(a_pull("new"))) == [0]
+    assert codes(pair.replica.call(a_pull("new"))) == [0]
 
 
-def test_records_of_a_topic_that_nobody_has_any_more_do_not_wait_for_ever(pair: Pair) -> None:
+def test_records_of_a_topic_that_nobody_has_any_more_do_not_wait_for_ever(pair: ReplicaPair) -> None:
     """It was deleted before the replica came."""
     pair.master.make_topic("gone")
-    pair.master.ask(a_send("gone"))
-    pair.master.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="gone"))
+    pair.master.call(a_send("gone"))
+    pair.master.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="gone"))
     pair.send(1)
-    pair.copy_tables()
-    pair.follow()
-    assert pair.replica.store.replica.waits_for == "gone"
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    assert pair.replica.store.replica.awaited_topic == "gone"
 
-    pair.copy_tables(milliseconds=1)
+    pair.sync_tables(milliseconds=1)
 
     assert pair.replica.store.queue("T", 0).offset_max == 11
     assert pair.replica.store.find_queue("gone", 0) is None
     pair.master.make_topic("gone", 1, attributes={"queue.type": "BatchCQ"})  # how it is indexed is its own affair
-    pair.master.ask(a_send("gone"))
+    pair.master.call(a_send("gone"))
     pair.exchange()
-    pair.copy_tables(milliseconds=1)
+    pair.sync_tables(milliseconds=1)
     assert pair.replica.store.queue("gone", 0).is_batched
     assert pair.replica.store.queue("gone", 0).offset_max == 1
 
 
-def test_a_replica_refuses_what_changes_tables(pair: Pair) -> None:
+def test_a_replica_refuses_what_changes_tables(pair: ReplicaPair) -> None:
     """It has its master's, and would have them again in a moment."""
-    pair.copy_tables()
+    pair.sync_tables()
 
-    (answer,) = pair.replica.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+    (answer,) = pair.replica.call(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
 
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert pair.replica.rooms.topics.find("T") is not None
+    assert pair.replica.components.topics.find("T") is not None
 
 
-def test_what_was_committed_at_the_replica_is_carried_back_first_of_all(pair: Pair) -> None:
+def test_what_was_committed_at_the_replica_is_carried_back_first_of_all(pair: ReplicaPair) -> None:
     """The master's older offsets do not take it back here."""
     commit(pair.master, 2)
-    pair.copy_tables()
-    pair.follow()
-    pair.copy_tables()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.sync_tables()
 
     commit(pair.replica, 7)
     commit(pair.replica, 1, queue=1)
-    pair.copy_tables()
+    pair.sync_tables()
 
     assert (committed(pair.master), committed(pair.master, queue=1)) == (7, 1)
     assert (committed(pair.replica), committed(pair.replica, queue=1)) == (7, 1)
-    assert pair.replica.rooms.offsets.own == {}
+    assert pair.replica.components.offsets.unsent_commits == {}
     (line,) = logs(pair.replica.effects, "offsets carried back")
     assert line.fields["queues"] == 2
 
 
-def test_an_offset_that_is_older_than_the_masters_is_not_carried_back(pair: Pair) -> None:
+def test_an_offset_that_is_older_than_the_masters_is_not_carried_back(pair: ReplicaPair) -> None:
     """The group went on there."""
-    pair.copy_tables()
-    pair.follow()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
     commit(pair.replica, 3)
     commit(pair.master, 5)
 
-    pair.copy_tables()
+    pair.sync_tables()
 
     assert (committed(pair.master), committed(pair.replica)) == (5, 5)
 
 
-def test_a_group_that_came_into_being_at_the_replica_is_carried_back_with_its_offsets(pair: Pair) -> None:
+def test_a_group_that_came_into_being_at_the_replica_is_carried_back_with_its_offsets(pair: ReplicaPair) -> None:
     """The master would refuse commits of a group that it does not know."""
-    pair.copy_tables()
-    pair.follow()
-    pair.replica.rooms.groups.ensure("new", pair.replica.now_ms)
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.replica.components.groups.ensure("new", pair.replica.now_ms)
     commit(pair.replica, 3, group="new")
 
-    pair.copy_tables()
+    pair.sync_tables()
 
     assert committed(pair.master, group="new") == 3
 
 
-def test_what_is_to_be_carried_back_survives_a_restart_of_the_replica(pair: Pair) -> None:
+def test_what_is_to_be_carried_back_survives_a_restart_of_the_replica(pair: ReplicaPair) -> None:
     """It is on disk within a second."""
-    pair.copy_tables()
-    pair.follow()
-    pair.copy_tables()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.sync_tables()
     commit(pair.replica, 7)
     pair.replica.feed(ChannelClosed(CALL_CHANNEL, pair.replica.now_ms))
-    pair.replica.rooms.replica_sync.master = None
+    pair.replica.components.table_sync.master = None
     pair.replica.pass_time(1_000, TIMER, OFFSETS_TIMER)
     assert pair.replica.disk.read_file(f"config/{COMMITS_FILE}") is not None
     pair.replica.disk.sync()
 
-    again = Pair(pair.master, replica_disk=pair.replica.disk)
+    again = ReplicaPair(pair.master, replica_disk=pair.replica.disk)
     assert committed(again.replica) == 7
-    again.copy_tables()
+    again.sync_tables()
 
     assert committed(pair.master) == 7
 
 
-def test_a_commit_that_comes_while_the_master_is_asked_is_not_lost(pair: Pair) -> None:
+def test_a_commit_that_comes_while_the_master_is_asked_is_not_lost(pair: ReplicaPair) -> None:
     """What the master told is older than it."""
-    pair.copy_tables()
-    offsets = pair.replica.rooms.offsets
+    pair.sync_tables()
+    offsets = pair.replica.components.offsets
     commit(pair.replica, 7)
 
-    offsets.take_over(pair.master.rooms.offsets.to_wire())
+    offsets.merge_master(pair.master.components.offsets.to_wire())
 
     assert committed(pair.replica) == 7
 
 
 def test_a_forced_move_is_told_what_groups_committed_at_the_replica() -> None:
     """All that the master told, and on top of it what came since; which is newer than anybody's copy."""
-    pair = Pair()
+    pair = ReplicaPair()
     make_static(pair.master)
     for group in ("early", "late"):
-        pair.master.rooms.groups.put(GroupConfig(group_name=group), pair.master.now_ms)
+        pair.master.components.groups.put(GroupConfig(group_name=group), pair.master.now_ms)
         commit(pair.master, 1, topic="S", group=group)
-    pair.copy_tables()
-    pair.follow()
-    pair.copy_tables()
+    pair.sync_tables()
+    pair.connect_and_catch_up()
+    pair.sync_tables()
     commit(pair.replica, 5, topic="S", group="late")
 
-    body = encode_body(OffsetQuestion(topic="S", queues=[0]))
-    (answer,) = pair.replica.ask(Command(code=RequestCode.FIND_OFFSETS, body=body))
-    told = decode_body(answer.body, CopiedOffsets).copies
-    by_peer = OffsetCopy(
+    body = encode_body(OffsetBackupQuery(topic="S", queues=[0]))
+    (answer,) = pair.replica.call(Command(code=RequestCode.GET_OFFSET_BACKUPS, body=body))
+    told = decode_body(answer.body, OffsetBackupList).copies
+    by_peer = QueueOffsetBackup(
         topic="S", queue=0, generation=0, boot_ms=9, number=9, offsets={"early": 3, "late": 4}, resets=["early", "late"]
     )
 
     assert _newest(told)[0].offsets == {"early": 1, "late": 5}
     found = _newest([*told, by_peer])[0]
     assert (found.offsets, found.resets) == ({"early": 3, "late": 5}, ["early"])
-    (nothing,) = pair.master.ask(Command(code=RequestCode.FIND_OFFSETS, body=body))
-    assert decode_body(nothing.body, CopiedOffsets).copies == []
+    (nothing,) = pair.master.call(Command(code=RequestCode.GET_OFFSET_BACKUPS, body=body))
+    assert decode_body(nothing.body, OffsetBackupList).copies == []

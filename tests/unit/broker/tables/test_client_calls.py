@@ -1,5 +1,5 @@
 from holdfast.broker.flow.request import Answer, Refusal, Request
-from holdfast.broker.tables.client_calls import TIMEOUT_MS, TIMER, Relays
+from holdfast.broker.tables.client_calls import TIMEOUT_MS, TIMER, ClientCalls
 from holdfast.broker.tables.clients import Client
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
@@ -38,11 +38,11 @@ def pass_on(request: Request):
 
 def test_the_clients_answer_becomes_the_askers() -> None:
     """Under the asker's number; the client is asked in the encoding that it uses."""
-    relays, request = Relays(), a_request()
+    relays, request = ClientCalls(), a_request()
 
-    relays.ask(request, CLIENT, Command(code=307, body=b"?"), pass_on(request))
+    relays.call(request, CLIENT, Command(code=307, body=b"?"), pass_on(request))
     (question,) = sent(request.effects, 9)
-    effects = relays.answered(ChannelId(9), Command(code=0, opaque=question.opaque, flag=RESPONSE, body=b"!"))
+    effects = relays.handle_response(ChannelId(9), Command(code=0, opaque=question.opaque, flag=RESPONSE, body=b"!"))
 
     assert (question.serializer, question.body) == (BINARY, b"?")
     (answer,) = sent(effects, 1)
@@ -51,21 +51,21 @@ def test_the_clients_answer_becomes_the_askers() -> None:
 
 def test_an_answer_counts_once_and_only_from_whom_was_asked() -> None:
     """Numbers of other channels may be the same."""
-    relays, request = Relays(), a_request()
-    relays.ask(request, CLIENT, Command(code=307), pass_on(request))
+    relays, request = ClientCalls(), a_request()
+    relays.call(request, CLIENT, Command(code=307), pass_on(request))
     (question,) = sent(request.effects, 9)
     answer = Command(code=0, opaque=question.opaque, flag=RESPONSE)
 
-    assert relays.answered(ChannelId(8), answer) == []
-    assert len(relays.answered(ChannelId(9), answer)) == 1
-    assert relays.answered(ChannelId(9), answer) == []
+    assert relays.handle_response(ChannelId(8), answer) == []
+    assert len(relays.handle_response(ChannelId(9), answer)) == 1
+    assert relays.handle_response(ChannelId(9), answer) == []
 
 
 def test_who_gets_no_answer_in_time_hears_so() -> None:
     """Those who have time left go on waiting."""
-    relays, early, late = Relays(), a_request(0), a_request(4_000)
-    relays.ask(early, CLIENT, Command(code=307), pass_on(early))
-    relays.ask(late, CLIENT, Command(code=307), pass_on(late))
+    relays, early, late = ClientCalls(), a_request(0), a_request(4_000)
+    relays.call(early, CLIENT, Command(code=307), pass_on(early))
+    relays.call(late, CLIENT, Command(code=307), pass_on(late))
     effects: list[Effect] = []
 
     relays.on_timer(TIMER, TIMEOUT_MS, effects)
@@ -77,16 +77,18 @@ def test_who_gets_no_answer_in_time_hears_so() -> None:
 
 def test_who_waits_for_a_client_that_left_hears_so() -> None:
     """At once."""
-    relays, request = Relays(), a_request()
-    relays.ask(request, CLIENT, Command(code=307), pass_on(request))
+    relays, request = ClientCalls(), a_request()
+    relays.call(request, CLIENT, Command(code=307), pass_on(request))
 
-    assert relays.closed(ChannelId(8)) == []
-    assert [answer.code for answer in sent(relays.closed(ChannelId(9)), 1)] == [ResponseCode.CONSUME_MSG_TIMEOUT]
+    assert relays.channel_closed(ChannelId(8)) == []
+    assert [answer.code for answer in sent(relays.channel_closed(ChannelId(9)), 1)] == [
+        ResponseCode.CONSUME_MSG_TIMEOUT
+    ]
 
 
 def test_who_wants_no_answer_gets_none() -> None:
     """A one-way request may be relayed, too."""
-    relays, request = Relays(), a_request(flag=ONE_WAY)
-    relays.ask(request, CLIENT, Command(code=307), pass_on(request))
+    relays, request = ClientCalls(), a_request(flag=ONE_WAY)
+    relays.call(request, CLIENT, Command(code=307), pass_on(request))
 
-    assert relays.closed(ChannelId(9)) == []
+    assert relays.channel_closed(ChannelId(9)) == []

@@ -6,10 +6,10 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from tests.unit.broker.relay.test_auto_create_guard import a_create
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.tables.deletion_markers import HOLD_MS, DeletionMarkers
+from holdfast.broker.tables.deletion_markers import BLOCK_MS, DeletionMarkers
 from holdfast.machine.effects import Effect, WriteFile
-from holdfast.model.deletion import Marker
-from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.deletion import DeletionMarker
+from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.model.scope import GLOBAL
 from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.cluster.deletions import encode_markers
@@ -24,7 +24,7 @@ def cluster() -> MovingCluster:
     cluster = MovingCluster("a", name_servers=2)
     cluster.make_topic({0: "a", 1: "a"})
     cluster.steps["b"] = 0
-    cluster.brokers["b"] = cluster.put_broker("b", "10.0.1.2:10911")
+    cluster.brokers["b"] = cluster.create_broker("b", "10.0.1.2:10911")
     cluster.brokers["b"].start()
     cluster.run(2_000)
     return cluster
@@ -33,20 +33,25 @@ def cluster() -> MovingCluster:
 def a_static_create(cluster: MovingCluster) -> Command:
     """Return an operator's request for a static topic with one queue, which a leads."""
     record = TopicMapping(
-        topic=TOPIC, broker="a", scope=GLOBAL, epoch=cluster.world.now_ms, total=1, queues={0: first_home(0, "a", 0)}
+        topic=TOPIC,
+        broker="a",
+        scope=GLOBAL,
+        epoch=cluster.world.now_ms,
+        total=1,
+        queues={0: new_logical_queue(0, "a", 0)},
     )
     fields = a_create(TOPIC).fields | {"force": "false"}
     return Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=encode(to_detail(record)))
 
 
 def is_refused(cluster: MovingCluster, name: str, topic: str = TOPIC) -> bool:
-    answer = cluster.ask_command(name, a_send(topic, queue=0))
+    answer = cluster.call_command(name, a_send(topic, queue=0))
     assert answer.code in {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}
     return answer.code == ResponseCode.TOPIC_NOT_EXIST and "was deleted" in (answer.remark or "")
 
 
 def hosts(cluster: MovingCluster, topic: str = TOPIC) -> list[str]:
-    return [name for name, rooms in cluster.rooms.items() if rooms.topics.find(topic) is not None]
+    return [name for name, rooms in cluster.components.items() if rooms.topics.find(topic) is not None]
 
 
 def markers(disk: SimDisk | None = None, **options: object) -> DeletionMarkers:
@@ -61,7 +66,7 @@ def test_a_deleted_topic_is_not_created_for_a_send(cluster: MovingCluster, *, is
     """Whatever kind it was, at every broker."""
     topic = TOPIC if is_static else "N"
     if not is_static:
-        assert cluster.ask_command("a", a_send(topic)).code == 0
+        assert cluster.call_command("a", a_send(topic)).code == 0
         cluster.run(4_000)
     cluster.delete_topic(topic, *hosts(cluster, topic))
 
@@ -74,10 +79,10 @@ def test_a_deleted_topic_is_not_created_for_a_send(cluster: MovingCluster, *, is
 
 def test_what_is_sent_between_the_two_halves_of_a_deletion_creates_nothing(cluster: MovingCluster) -> None:
     """Tools delete at brokers first; name servers say for a moment that the topic is there."""
-    assert cluster.ask_command("a", a_send("N")).code == 0
+    assert cluster.call_command("a", a_send("N")).code == 0
     cluster.run(4_000)
     for name in hosts(cluster, "N"):
-        assert cluster.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+        assert cluster.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
 
     assert is_refused(cluster, "a", "N")
     cluster.delete_topic("N")
@@ -86,9 +91,9 @@ def test_what_is_sent_between_the_two_halves_of_a_deletion_creates_nothing(clust
 
 def test_a_topic_that_was_taken_from_one_broker_only_may_come_back_there(cluster: MovingCluster) -> None:
     """No name server was asked to forget it."""
-    assert cluster.ask_command("a", a_send("N")).code == 0
-    assert cluster.ask("a", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
-    cluster.run(HOLD_MS)
+    assert cluster.call_command("a", a_send("N")).code == 0
+    assert cluster.call("a", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+    cluster.run(BLOCK_MS)
 
     assert not is_refused(cluster, "a", "N")
 
@@ -99,7 +104,7 @@ def test_an_explicit_create_of_either_kind_lifts_the_marker(cluster: MovingClust
     cluster.delete_topic(TOPIC, "a")
     assert is_refused(cluster, "b")
 
-    assert cluster.ask_command("a", a_static_create(cluster) if is_static else a_create(TOPIC)).code == 0
+    assert cluster.call_command("a", a_static_create(cluster) if is_static else a_create(TOPIC)).code == 0
     cluster.run(4_000)
 
     assert not is_refused(cluster, "a")
@@ -145,11 +150,11 @@ def test_markers_are_kept_and_carried() -> None:
     table, effects, rounds = markers(), list[Effect](), list[int]()
     table.on_change = lambda _: rounds.append(1)
 
-    table.hear(encode_markers([Marker("T", 5)]), effects)
-    table.hear(encode_markers([Marker("T", 4)]), effects)
+    table.merge(encode_markers([DeletionMarker("T", 5)]), effects)
+    table.merge(encode_markers([DeletionMarker("T", 4)]), effects)
 
     assert table.is_deleted("T", 0)
-    assert table.text == encode_markers([Marker("T", 5)])
+    assert table.encoded == encode_markers([DeletionMarker("T", 5)])
     assert [type(effect) for effect in effects] == [WriteFile]
     assert rounds == [1]
 
@@ -159,25 +164,25 @@ def test_what_is_not_markers_changes_nothing(text: str | None) -> None:
     """It may be a Java name server, or damaged."""
     table, effects = markers(), list[Effect]()
 
-    table.hear(text, effects)
+    table.merge(text, effects)
 
-    assert (table.text, effects) == ("[]", [])
+    assert (table.encoded, effects) == ("[]", [])
 
 
 def test_a_deletion_in_another_cluster_does_not_concern_this_broker() -> None:
     """The marker is carried all the same."""
     table = markers()
 
-    table.hear(encode_markers([Marker("T", 5, "other")]), [])
+    table.merge(encode_markers([DeletionMarker("T", 5, "other")]), [])
 
     assert not table.is_deleted("T", 0)
-    assert "other" in table.text
+    assert "other" in table.encoded
 
 
 def test_a_broker_without_name_servers_creates_what_it_is_sent() -> None:
     """There is no 216 that could follow."""
     table = DeletionMarkers(SimDisk(), BrokerOptions(name="a", namesrv=()))
 
-    table.hold("T", 0)
+    table.block_creation("T", 0)
 
     assert not table.is_deleted("T", 0)

@@ -29,7 +29,7 @@ def test_a_group_is_made_on_its_first_use() -> None:
     table = a_table(disk)
 
     created = table.ensure("g", NOW_MS)
-    table.keep()
+    table.save()
 
     assert created == GroupConfig(group_name="g")
     assert a_table(disk, auto_create=False).ensure("g", NOW_MS) == created
@@ -45,9 +45,9 @@ def test_groups_that_come_into_being_are_kept_with_one_write() -> None:
     for number in range(20):
         table.ensure(f"g{number}", NOW_MS)
     before = list(calls)
-    table.keep()
+    table.save()
     first = calls.count("replace")
-    table.keep()
+    table.save()
 
     assert "replace" not in before
     assert (first, calls.count("replace")) == (1, 1)

@@ -1,4 +1,4 @@
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerHarness
 
 from holdfast.broker.tables.locks import LOCK_LIFE_MS, QueueLocks
 from holdfast.model.queue import MessageQueue
@@ -65,12 +65,12 @@ def test_lapsed_locks_are_forgotten() -> None:
 
     locks.expire(LOCK_LIFE_MS + 1)
 
-    assert locks._held == {}
+    assert locks._locks == {}
 
 
 def test_locks_are_taken_and_given_back_over_the_wire() -> None:
     """The answer repeats the queues exactly as they were named: clients compare them."""
-    desk = BrokerDesk()
+    desk = BrokerHarness()
     body = {
         "clientId": "one",
         "consumerGroup": "g",
@@ -81,7 +81,7 @@ def test_locks_are_taken_and_given_back_over_the_wire() -> None:
     other = Command(code=RequestCode.LOCK_BATCH_MQ, body=java_json.encode(body | {"clientId": "two"}))
     unlock = Command(code=RequestCode.UNLOCK_BATCH_MQ, body=java_json.encode(body))
 
-    first, refused, freed, second = desk.ask(lock, other, unlock, other)
+    first, refused, freed, second = desk.call(lock, other, unlock, other)
 
     assert java_json.loads(first.body) == {"lockOKMQSet": body["mqSet"]}
     assert java_json.loads(refused.body) == {"lockOKMQSet": []}

@@ -150,15 +150,15 @@ def test_what_changed_is_told_once() -> None:
     table.put(TopicConfig(name="T2"), NOW_MS)
     table.delete("T2", NOW_MS)
 
-    assert table.take_changed().keys() == {"T1"}
-    assert table.take_changed() == {}
+    assert table.drain_changed().keys() == {"T1"}
+    assert table.drain_changed() == {}
 
 
 def test_putting_the_same_again_only_announces_it() -> None:
     """A name server may have forgotten the topic, but nothing changed here."""
     table = a_table()
     table.put(TopicConfig(name="T"), NOW_MS)
-    table.take_changed()
+    table.drain_changed()
     version = table.data_version
 
     table.put(TopicConfig(name="T"), NOW_MS + 1)

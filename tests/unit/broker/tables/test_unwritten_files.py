@@ -15,13 +15,13 @@ def test_an_outage_is_logged_when_it_begins_and_when_the_last_file_is_written() 
     logged = [
         names(effects)
         for effects in (
-            unwritten.written("a"),
-            unwritten.failed("a", "full"),
-            unwritten.failed("a", "full"),
-            unwritten.failed("b", "full"),
-            unwritten.written("a"),
-            unwritten.written("b"),
-            unwritten.written("b"),
+            unwritten.write_succeeded("a"),
+            unwritten.write_failed("a", "full"),
+            unwritten.write_failed("a", "full"),
+            unwritten.write_failed("b", "full"),
+            unwritten.write_succeeded("a"),
+            unwritten.write_succeeded("b"),
+            unwritten.write_succeeded("b"),
         )
     ]
 

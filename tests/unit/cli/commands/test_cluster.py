@@ -2,7 +2,7 @@
 
 from holdfast.admin.route_push import RoutePushStatus
 from holdfast.cli.commands.cluster import link_facts, push_table
-from holdfast.wire.cluster.push_state import LinkCapacityTold, ReadingsTold
+from holdfast.wire.cluster.push_state import ReportedLinkCapacity, ReportedReadings
 
 
 def test_name_servers_are_shown_with_what_they_do_about_changed_routes():
@@ -17,7 +17,7 @@ def test_name_servers_are_shown_with_what_they_do_about_changed_routes():
                 pending_clients=1,
                 pace="paused",
                 reason="load 95 %",
-                readings=ReadingsTold(memory=41.0, load=95.0),
+                readings=ReportedReadings(memory=41.0, load=95.0),
             ),
             RoutePushStatus(address="b:1", pushes=True, pace="every second", reason=""),
             RoutePushStatus(address="java:1"),
@@ -37,9 +37,11 @@ def test_the_capacity_of_a_link_is_shown_with_its_source():
     """Of name servers that push: only their back-off needs it. Where it is unknown, the text says what to do."""
     facts = link_facts(
         [
-            RoutePushStatus(address="a:1", pushes=True, link_capacity=LinkCapacityTold(mbit=1000, source="stated")),
-            RoutePushStatus(address="b:1", pushes=True, link_capacity=LinkCapacityTold(mbit=25000, source="detected")),
-            RoutePushStatus(address="c:1", pushes=True, link_capacity=LinkCapacityTold()),
+            RoutePushStatus(address="a:1", pushes=True, link_capacity=ReportedLinkCapacity(mbit=1000, source="stated")),
+            RoutePushStatus(
+                address="b:1", pushes=True, link_capacity=ReportedLinkCapacity(mbit=25000, source="detected")
+            ),
+            RoutePushStatus(address="c:1", pushes=True, link_capacity=ReportedLinkCapacity()),
             RoutePushStatus(address="java:1"),
         ]
     )

@@ -3,66 +3,66 @@
 import json
 
 import pytest
-from tests.support.fused import Fused
+from tests.support.fused import FusedCluster
 
 from holdfast.cli.main import main
-from holdfast.model.dr_switch import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening
 from holdfast.wire.frames.codes import RequestCode
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Fused:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FusedCluster:
     """A cluster that every command talks to."""
-    found = Fused()
+    found = FusedCluster()
 
-    async def enter(_: object) -> Fused:
+    async def enter(_: object) -> FusedCluster:
         return found
 
     async def leave(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(Fused, "__aenter__", enter, raising=False)
-    monkeypatch.setattr(Fused, "__aexit__", leave, raising=False)
-    monkeypatch.setattr("holdfast.admin.operations.Reach", lambda *_, **__: found)
+    monkeypatch.setattr(FusedCluster, "__aenter__", enter, raising=False)
+    monkeypatch.setattr(FusedCluster, "__aexit__", leave, raising=False)
+    monkeypatch.setattr("holdfast.admin.operations.ClusterAccess", lambda *_, **__: found)
     return found
 
 
-def test_a_unit_is_opened_and_closed(cluster: Fused, capsys: pytest.CaptureFixture[str]):
+def test_a_unit_is_opened_and_closed(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
     """In one sentence each."""
     assert main(["dr", "open", "--unit", "east", "--topic", "orders"]) == 0
     assert capsys.readouterr().out == "unit east, topic orders is open to the consumers of all units\n"
-    assert cluster.switches["ns:1"].openings == (Opening("east", topic="orders"),)
+    assert cluster.switches["ns:1"].openings == (UnitOpening("east", topic="orders"),)
 
     assert main(["dr", "close", "--unit", "east"]) == 0
     assert capsys.readouterr().out == "unit east is closed: every unit reads its own\n"
     assert cluster.switches["ns:2"].openings == ()
 
 
-def test_all_units_go_by_a_word_of_their_own(cluster: Fused):
+def test_all_units_go_by_a_word_of_their_own(cluster: FusedCluster):
     """Neither is a mistake of usage."""
     assert main(["dr", "open", "--all"]) == 0
-    assert cluster.switches["ns:1"].openings == (Opening("*"),)
+    assert cluster.switches["ns:1"].openings == (UnitOpening("*"),)
     assert main(["dr", "open"]) == 2
 
 
-def test_what_would_change_nothing_fails(cluster: Fused, capsys: pytest.CaptureFixture[str]):
+def test_what_would_change_nothing_fails(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
     """With the reason, and nothing done."""
     assert main(["dr", "close", "--unit", "east"]) == 1
     assert "nothing would change" in capsys.readouterr().err
-    assert cluster.of(RequestCode.SET_SWITCH) == []
+    assert cluster.requests_of(RequestCode.SET_DR_SWITCH) == []
 
 
-def test_who_was_not_told_is_named(cluster: Fused, capsys: pytest.CaptureFixture[str]):
+def test_who_was_not_told_is_named(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
     """A warning: it comes right by itself."""
-    cluster.away.add("ns:2")
+    cluster.unreachable.add("ns:2")
 
     assert main(["dr", "open", "--unit", "east"]) == 0
     assert "warning: ns:2 was not notified" in capsys.readouterr().err
 
 
-def test_the_status_is_three_tables_or_one_document(cluster: Fused, capsys: pytest.CaptureFixture[str]):
+def test_the_status_is_three_tables_or_one_document(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
     """Name servers that differ are warned of."""
-    cluster.switches = {"ns:1": Switch(7, (Opening("*"),)), "ns:2": CLOSED}
+    cluster.switches = {"ns:1": DrSwitch(7, (UnitOpening("*"),)), "ns:2": CLOSED}
     cluster.units = {name: type(unit)([], []) for name, unit in cluster.units.items()}
 
     assert main(["dr", "status"]) == 0

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Asked, Reply
+from tests.support.scripted_reach import Reply, ScriptedRequest
 from tests.support.static_cluster import JAVA_4, StaticCluster
 
 from holdfast.cli.main import ALIASES, main
@@ -56,7 +56,7 @@ def test_a_dry_run_prints_both_tables_and_changes_nothing(orders: StaticCluster,
     assert "broker2                2  0(101-)       Normal" in after
     assert "copied" not in printed
     assert "bytes_copied" not in answer("queue migrate orders 0 --to broker2 --dry-run", capsys)
-    assert orders.of(RequestCode.MOVE_QUEUES) == []
+    assert orders.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
 @pytest.mark.parametrize(("counted", "said"), [(0, "; bytes copied: 0"), (1_234, "; bytes copied: 1,234"), (None, "")])
@@ -64,7 +64,7 @@ def test_the_bytes_are_printed_that_the_new_leader_counted(
     counted: int | None, said: str, orders: StaticCluster, capsys: pytest.CaptureFixture[str]
 ):
     """And none where it did not."""
-    orders.copied = counted
+    orders.copied_offsets = counted
 
     assert run("queue migrate orders 0 --to broker2", capsys) == f"broker2 took over 1 logical queue{said}\n"
     assert answer("queue migrate orders 0 --to broker1", capsys)["bytes_copied"] == counted
@@ -105,7 +105,7 @@ def test_a_topic_that_keeps_batches_whole_is_created_by_one_word(
     described = run("topic describe orders", capsys)
     run("topic create plain --queues 2 --batches --dry-run", capsys)
 
-    told = {asked.fields["attributes"] for asked in cluster.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)}
+    told = {asked.fields["attributes"] for asked in cluster.requests_of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)}
     assert told == {"+message.type=NORMAL,+queue.type=BatchCQ"}
     assert "batches" in described
 
@@ -173,7 +173,7 @@ def test_a_normal_topic_becomes_static_in_place(cluster: StaticCluster, capsys: 
     assert "order per key" in foreseen
     assert "make-static pay" in clash
     assert done.startswith("pay is static: 3 logical queues, no message copied\n")
-    permissions = [asked.fields["perm"] for asked in cluster.of(RequestCode.UPDATE_AND_CREATE_TOPIC)]
+    permissions = [asked.fields["perm"] for asked in cluster.requests_of(RequestCode.UPDATE_AND_CREATE_TOPIC)]
     assert permissions == ["4", "4"]
     assert cluster.offsets["broker2", "g", "pay", 2] == 41
     assert cluster.configs["broker1"]["pay"].permission == 6
@@ -197,7 +197,7 @@ def test_a_conversion_that_went_through_is_not_undone(cluster: StaticCluster, ca
     told = run("topic make-static pay --pause 0", capsys, status=1)
 
     assert "holdfast group reset" in told
-    assert [asked.fields["perm"] for asked in cluster.of(RequestCode.UPDATE_AND_CREATE_TOPIC)] == ["4"]
+    assert [asked.fields["perm"] for asked in cluster.requests_of(RequestCode.UPDATE_AND_CREATE_TOPIC)] == ["4"]
 
 
 def test_a_broker_is_drained_waited_for_and_removed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
@@ -255,7 +255,7 @@ def test_the_list_of_brokers_says_how_far_one_is_drained_and_which_is_down(
     """A broker that is down is known only by what it leads."""
     led = {"a:1": (0, "true"), "b:1": (2, "true"), "c:1": (1, "false")}
 
-    def runtime(asked: Asked) -> Reply:
+    def runtime(asked: ScriptedRequest) -> Reply:
         leads, draining = led[asked.address]
         return msgspec.json.encode({"table": {"logicalQueuesLed": str(leads), "draining": draining}})
 
@@ -378,8 +378,8 @@ def test_under_an_old_name_server_nothing_static_happens(
     orders.name_server_version = JAVA_4
 
     assert "older than RocketMQ 5.0" in run(words, capsys, status=1)
-    assert orders.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC) == []
-    assert orders.of(RequestCode.MOVE_QUEUES) == []
+    assert orders.requests_of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC) == []
+    assert orders.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
 def test_wrong_usage_is_status_2(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
@@ -390,8 +390,8 @@ def test_wrong_usage_is_status_2(orders: StaticCluster, capsys: pytest.CaptureFi
     assert "No such option: -1" in run("queue migrate orders -1 --to broker2", capsys, status=2)
     assert "--to needs the name of a broker" in run("topic move orders --to ,", capsys, status=2)
 
-    assert orders.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC) == []
-    assert orders.of(RequestCode.MOVE_QUEUES) == []
+    assert orders.requests_of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC) == []
+    assert orders.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
 def test_a_large_table_shows_only_what_changes(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
 
-from tests.support.store_folders import Folder, flip
+from tests.support.store_folders import StoreFolderBuilder, flip
 
 from holdfast.cli.main import main
-from holdfast.store.log.retention import HOLD_PATH
+from holdfast.store.log.retention import RETENTION_HOLD_PATH
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    found = Folder(tmp_path / "broker-a")
+def folder(tmp_path: Path) -> StoreFolderBuilder:
+    found = StoreFolderBuilder(tmp_path / "broker-a")
     found.append(b"the first", tags="t")
     found.fill(20)
     found.close()
@@ -28,7 +28,9 @@ def pipeline(*words: object) -> int:
     return main(["pipeline", *map(str, words), "--master", "none"])
 
 
-def test_an_audit_says_by_its_status_whether_all_is_right(folder: Folder, capsys: pytest.CaptureFixture[str]):
+def test_an_audit_says_by_its_status_whether_all_is_right(
+    folder: StoreFolderBuilder, capsys: pytest.CaptureFixture[str]
+):
     """0 or 1; programs get every fault."""
     assert pipeline("audit", folder) == 0
     assert "every checksum is right" in capsys.readouterr().out
@@ -40,7 +42,7 @@ def test_an_audit_says_by_its_status_whether_all_is_right(folder: Folder, capsys
     assert [(fault["kind"], fault["broker"], fault["at"]) for fault in found["faults"]] == [("checksum", "mine", 0)]
 
 
-def test_statistics_can_be_a_page(folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_statistics_can_be_a_page(folder: StoreFolderBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Beside the tables."""
     assert pipeline("stats", folder, "--html", tmp_path / "stats.html", "--hot", 3) == 0
 
@@ -49,25 +51,25 @@ def test_statistics_can_be_a_page(folder: Folder, tmp_path: Path, capsys: pytest
 
 
 def test_an_archive_is_added_to_and_retention_is_told(
-    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: StoreFolderBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """And released by a word."""
     assert pipeline("archive", folder, "--to", tmp_path / "archive", "--topic", "ord*", "--json") == 0
     assert json.loads(capsys.readouterr().out)["rows"] == {"orders": 21}
-    assert (folder.root / HOLD_PATH).exists()
+    assert (folder.root / RETENTION_HOLD_PATH).exists()
 
     assert main(["pipeline", "release", str(folder)]) == 0
 
-    assert not (folder.root / HOLD_PATH).exists()
+    assert not (folder.root / RETENTION_HOLD_PATH).exists()
 
 
 def test_a_word_to_retention_that_cannot_be_read_shows_in_the_status(
-    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: StoreFolderBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """Everything is archived, and it says what to do about what is not removed any more."""
     words = ("archive", folder, "--to", tmp_path / "archive")
     assert pipeline(*words) == 0
-    (folder.root / HOLD_PATH).write_bytes(b"{")
+    (folder.root / RETENTION_HOLD_PATH).write_bytes(b"{")
 
     assert pipeline(*words) == 1
     assert f"holdfast pipeline release {folder.root}" in " ".join(capsys.readouterr().out.split())
@@ -78,7 +80,7 @@ def test_a_word_to_retention_that_cannot_be_read_shows_in_the_status(
     assert pipeline(*words) == 0
 
 
-def test_a_message_that_is_missing_shows_in_the_status(folder: Folder, tmp_path: Path):
+def test_a_message_that_is_missing_shows_in_the_status(folder: StoreFolderBuilder, tmp_path: Path):
     """What was archived before stays."""
     flip(folder.log_path(0), skip=89)
 
@@ -96,7 +98,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, capsys: pytest.
     assert told[1] == "holdfast: a backfill needs Spark: give another --master"
 
 
-def test_who_lacks_spark_is_told_what_to_install(folder: Folder):
+def test_who_lacks_spark_is_told_what_to_install(folder: StoreFolderBuilder):
     """It is an extra."""
     script = (
         "import sys; sys.modules.update(pyspark=None); from holdfast.cli.main import main; "

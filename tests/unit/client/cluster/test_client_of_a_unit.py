@@ -1,7 +1,7 @@
 """A client that names its unit: what it says of itself, and what it leaves."""
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import poll_until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster import cluster_client
@@ -22,7 +22,7 @@ async def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
                 await client.route("t")
                 await client.refresh_leaders("t")
                 assert client.client_id.endswith("@west") is ("unit" in options)
-        told = [{name: heard.fields.get(name) for name in ("scope", "hf.group")} for heard in server.heard_of(ROUTE)]
+        told = [{name: heard.fields.get(name) for name in ("scope", "hf.group")} for heard in server.requests_of(ROUTE)]
     nothing = {"scope": None, "hf.group": None}
     unit, group = {"scope": "west", "hf.group": None}, {"scope": "west", "hf.group": "billing"}
     assert told == [nothing, nothing, unit, unit, group, group, nothing, nothing]
@@ -30,8 +30,8 @@ async def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
 
 async def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: pytest.MonkeyPatch):
     """To them we would be a member that owns queues and reads none of them."""
-    monkeypatch.setattr(cluster_client, "_PARTING_S", 0.0)
-    monkeypatch.setattr(route_table, "_PARTING_MS", 1)
+    monkeypatch.setattr(cluster_client, "_UNIT_CLOSE_PAUSE_S", 0.0)
+    monkeypatch.setattr(route_table, "_CLOSING_MS", 1)
 
     def goodbyes() -> list[Command]:
         return [Command(code=RequestCode.UNREGISTER_CLIENT)]
@@ -42,7 +42,7 @@ async def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeyp
     async with ScriptedServer() as server, ScriptedServer() as broker:
         for code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
             broker.on(code)
-        server.serve_topic("t", queues=2, others={"broker-x": broker.address}, others_in="east")
+        server.serve_topic("t", queues=2, other_brokers={"broker-x": broker.address}, other_cluster="east")
         async with ClusterClient(server.address, unit="c", heartbeat=beat, goodbyes=goodbyes) as client:
             await client.route("t")
             await client.beat()
@@ -53,5 +53,5 @@ async def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeyp
             assert client.connected_brokers() == [broker.address]
             await client.route("t", refresh=True)
 
-            await until(lambda: client.connected_brokers() == [])
-            assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
+            await poll_until(lambda: client.connected_brokers() == [])
+            assert len(broker.requests_of(RequestCode.UNREGISTER_CLIENT)) == 1

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.deliveries import settle, until
+from tests.support.deliveries import poll_until, run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
-from tests.support.static_topics import a_record, logical, serve_static
+from tests.support.static_topics import a_record, logical_queue, serve_static
 
 from holdfast.client.cluster import cluster_client
 from holdfast.client.cluster.cluster_client import ClusterClient
@@ -39,7 +39,7 @@ async def test_a_route_is_looked_up_once():
         routes = await asyncio.gather(*(client.route("t") for _ in range(5)))
         await client.route("t")
 
-        assert len(server.heard_of(ROUTE)) == 1
+        assert len(server.requests_of(ROUTE)) == 1
         assert len(routes[0].publishable) == 2
         assert routes[0].masters == {"broker-a": server.address}
 
@@ -71,11 +71,11 @@ async def test_a_topic_that_does_not_exist_can_be_sent_to_where_brokers_create_t
         server.serve_topic("TBW102", queues=8)
 
         borrowed = await client.publish_route("new")
-        assert (borrowed.is_borrowed, len(borrowed.publishable)) == (True, 4)
+        assert (borrowed.is_template, len(borrowed.publishable)) == (True, 4)
 
         server.serve_topic("new", queues=2)
         assert len((await client.route("new")).publishable) == 2
-        assert not (await client.publish_route("new")).is_borrowed
+        assert not (await client.publish_route("new")).is_template
 
 
 async def test_a_name_server_that_does_not_answer_is_left():
@@ -124,7 +124,7 @@ async def test_every_name_server_is_told():
         two.on(100)
         async with ClusterClient(f"{one.address};{two.address}") as client:
             await client.every_name_server(Command(code=100))
-            assert len(one.heard_of(100)) == len(two.heard_of(100)) == 1
+            assert len(one.requests_of(100)) == len(two.requests_of(100)) == 1
             assert set(client.name_servers) == {one.address, two.address}
 
 
@@ -136,7 +136,7 @@ async def test_a_name_server_that_is_down_does_not_keep_a_change_from_the_others
         async with ClusterClient(f"{first.address};127.0.0.1:1;{last.address}") as client:
             with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
                 await client.every_name_server(Command(code=100))
-        assert len(first.heard_of(100)) == len(last.heard_of(100)) == 1
+        assert len(first.requests_of(100)) == len(last.requests_of(100)) == 1
 
 
 async def test_the_first_thing_a_broker_hears_is_who_we_are():
@@ -150,7 +150,7 @@ async def test_the_first_thing_a_broker_hears_is_who_we_are():
             await client.invoke(broker.address, Command(code=30))
             await client.invoke(name_server.address, Command(code=30))
             assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT, 30]
-            assert name_server.heard_of(RequestCode.HEART_BEAT) == []
+            assert name_server.requests_of(RequestCode.HEART_BEAT) == []
             assert client.connected_brokers() == [broker.address]
 
 
@@ -162,7 +162,7 @@ async def test_good_byes_are_said_to_connected_brokers():
         client = ClusterClient(name_server.address, goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
         async with client:
             await client.invoke(broker.address, Command(code=30))
-        assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
+        assert len(broker.requests_of(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
 async def test_what_brokers_ask_is_answered_by_handlers():
@@ -184,8 +184,8 @@ async def test_what_brokers_ask_is_answered_by_handlers():
         for opaque, (code, flag) in enumerate([(307, 2), (307, 0), (309, 0), (999, 0)]):
             server.push(Command(code=code, opaque=opaque, flag=flag))
 
-        assert (await server.answered(1)).remark == "fine"
-        failed, unknown = await server.answered(2), await server.answered(3)
+        assert (await server.wait_for_answer(1)).remark == "fine"
+        failed, unknown = await server.wait_for_answer(2), await server.wait_for_answer(3)
         assert (failed.code, failed.remark, unknown.code) == (1, "broken", 3)
         assert asked == [(server.address, 0), (server.address, 1)]
         assert not [command for command in server.requests if command.is_response and command.opaque == 0]
@@ -202,7 +202,7 @@ async def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
             client.routes._poll_interval_ms = 0
             client.routes.watch("t")
             assert await changed.get() == "t"
-            await server.heard(ROUTE, 3)
+            await server.wait_for_requests(ROUTE, 3)
             assert changed.empty()
             server.serve_topic("t", queues=2)
             assert await changed.get() == "t"
@@ -218,10 +218,10 @@ async def test_routes_are_polled_though_the_clock_is_set_back(monkeypatch: pytes
         server.serve_topic("t")
         client.routes._poll_interval_ms = 0
         await client.route("t")
-        before = len(server.heard_of(ROUTE))
+        before = len(server.requests_of(ROUTE))
         hours[0] = 0
 
-        polls = await server.heard(ROUTE, before + 2)
+        polls = await server.wait_for_requests(ROUTE, before + 2)
 
         assert {command.fields["topic"] for command in polls} == {"t"}
 
@@ -254,7 +254,7 @@ async def test_a_broker_whose_connection_broke_is_found_again_by_itself():
     """It hears who we are before anything else, and its routes are looked at meanwhile."""
     async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
         broker.on(RequestCode.HEART_BEAT)
-        name_server.serve_topic("t", others={"broker-b": broker.address})
+        name_server.serve_topic("t", other_brokers={"broker-b": broker.address})
         member = Member(name_server.namesrv)
         async with member.client as client:
             await client.route("t")
@@ -263,7 +263,7 @@ async def test_a_broker_whose_connection_broke_is_found_again_by_itself():
 
             await broker.stop()
             assert await member.down.get() == broker.address
-            await name_server.heard(ROUTE, 2)
+            await name_server.wait_for_requests(ROUTE, 2)
             broker.requests.clear()
             await broker.listen(int(broker.address.rpartition(":")[2]))
 
@@ -274,7 +274,7 @@ async def test_a_broker_whose_connection_broke_is_found_again_by_itself():
 async def test_a_broker_that_does_not_hear_us_is_not_up():
     """It is dialled and told again."""
     async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
-        name_server.serve_topic("t", others={"broker-b": broker.address})
+        name_server.serve_topic("t", other_brokers={"broker-b": broker.address})
         silence: list[Command] = []
 
         def hang_up(command: Command) -> None:
@@ -286,7 +286,7 @@ async def test_a_broker_that_does_not_hear_us_is_not_up():
         async with member.client as client:
             await client.route("t")
             await client.connection(broker.address)
-            await broker.heard(RequestCode.HEART_BEAT, 2)
+            await broker.wait_for_requests(RequestCode.HEART_BEAT, 2)
             assert member.up.empty()
 
             broker.on(RequestCode.HEART_BEAT)
@@ -319,10 +319,10 @@ async def test_a_route_in_doubt_is_looked_up_soon():
 
         client.doubt("t")
 
-        lookups = await server.heard(ROUTE, 2)
-        await settle()
+        lookups = await server.wait_for_requests(ROUTE, 2)
+        await run_ready_tasks()
         assert [command.fields["topic"] for command in lookups] == ["t", "t"]
-        assert len(server.heard_of(ROUTE)) == 2
+        assert len(server.requests_of(ROUTE)) == 2
 
 
 async def test_a_client_says_that_it_reads_mappings():
@@ -332,8 +332,8 @@ async def test_a_client_says_that_it_reads_mappings():
         await client.route("t")
         await client.refresh_leaders("t")
 
-        assert all(asked.fields["hf.mapping"] == "1" for asked in server.heard_of(ROUTE))
-        assert len(server.heard_of(ROUTE)) == 2
+        assert all(asked.fields["hf.mapping"] == "1" for asked in server.requests_of(ROUTE))
+        assert len(server.requests_of(ROUTE)) == 2
 
 
 async def test_leaders_are_asked_for_once_by_everybody_together():
@@ -343,9 +343,9 @@ async def test_leaders_are_asked_for_once_by_everybody_together():
 
         await asyncio.gather(*(client.refresh_leaders("t") for _ in range(5)))
 
-        assert len(server.heard_of(ROUTE)) == 1
+        assert len(server.requests_of(ROUTE)) == 1
         route = await client.route("t")
-        assert route.address_of(logical(0)) == server.address
+        assert route.address_of(logical_queue(0)) == server.address
 
 
 async def test_what_is_known_stays_when_no_name_server_answers(monkeypatch: pytest.MonkeyPatch):
@@ -392,7 +392,7 @@ async def test_what_brokers_can_is_what_they_said_last():
             await client.route("t")
             assert client.capabilities_of(server.address) == frozenset()
             await client.connection(server.address)
-            await until(lambda: client.capabilities_of(server.address) == {"innerBatch", "other"})
+            await poll_until(lambda: client.capabilities_of(server.address) == {"innerBatch", "other"})
 
             server.on(RequestCode.HEART_BEAT)
             await client.beat()
@@ -403,4 +403,4 @@ async def test_what_brokers_can_is_what_they_said_last():
             assert client.capabilities_of(server.address) == {"other"}
             server.on(RequestCode.HEART_BEAT)
             server.drop_connections()
-            await until(lambda: not client.capabilities_of(server.address))
+            await poll_until(lambda: not client.capabilities_of(server.address))

@@ -11,7 +11,7 @@ from tests.support.deliveries import a_received_message
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.queue_rpc import LockOutcome, QueueCalls, start_code
+from holdfast.client.cluster.queue_rpc import LockOutcome, QueueRpc, start_code
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RemoteProtocolError, RouteNotFound
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.cluster.route import decode_route
@@ -25,7 +25,7 @@ WHEN = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueCalls]]:
+async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueRpc]]:
     heartbeat = Command(code=RequestCode.HEART_BEAT, body=b"me")
     async with (
         ScriptedServer() as server,
@@ -33,7 +33,7 @@ async def queue_calls() -> AsyncIterator[tuple[ScriptedServer, QueueCalls]]:
     ):
         server.serve_topic("t", queues=2)
         await client.route("t")
-        yield server, QueueCalls(client, "g")
+        yield server, QueueRpc(client, "g")
 
 
 async def test_a_committed_offset_is_asked_for_by_group_and_queue():
@@ -41,7 +41,7 @@ async def test_a_committed_offset_is_asked_for_by_group_and_queue():
     async with queue_calls() as (server, calls):
         server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="12")
         assert await calls.committed(QUEUE) == 12
-        (asked,) = server.heard_of(RequestCode.QUERY_CONSUMER_OFFSET)
+        (asked,) = server.requests_of(RequestCode.QUERY_CONSUMER_OFFSET)
         assert asked.fields == {"consumerGroup": "g", "topic": "t", "queueId": "0", "bname": "broker-a"}
 
         server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 22)
@@ -70,7 +70,7 @@ async def test_a_group_begins_where_it_was_told_to():
         assert await calls.first_offset(QUEUE, "earliest") == 3
         assert await calls.first_offset(QUEUE, "latest") == 9
         assert await calls.first_offset(QUEUE, WHEN) == 5
-        (search,) = server.heard_of(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+        (search,) = server.requests_of(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
         assert search.fields["timestamp"] == str(int(WHEN.timestamp() * 1000))
         assert await calls.first_offset(RETRY, "latest") == 0
 
@@ -80,7 +80,7 @@ async def test_a_commit_is_confirmed():
     async with queue_calls() as (server, calls):
         server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
         await calls.commit(QUEUE, 7)
-        (told,) = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+        (told,) = server.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert (told.fields["commitOffset"], told.is_one_way) == ("7", False)
 
         server.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 26)
@@ -93,8 +93,8 @@ async def test_members_are_those_that_any_broker_of_the_topic_knows():
     members = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
     async with ScriptedServer() as one, ScriptedServer() as two, ClusterClient(one.namesrv) as client:
-        calls = QueueCalls(client, "g")
-        one.serve_topic("t", others={"broker-b": two.address})
+        calls = QueueRpc(client, "g")
+        one.serve_topic("t", other_brokers={"broker-b": two.address})
         one.on(members, body=b'{"consumerIdList":["a","b"]}')
         two.on(members, body=b'{"consumerIdList":["b","c"]}')
         assert await calls.members("t") == {"a", "b", "c"}
@@ -115,7 +115,7 @@ async def test_members_are_unknown_when_no_broker_answers():
         client.routes.put("t", route, 0)
         await server.stop()
         with pytest.raises(ConnectionLost):
-            await QueueCalls(client, "g").members("t")
+            await QueueRpc(client, "g").members("t")
         await server.listen(0)
 
 
@@ -135,7 +135,7 @@ async def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int)
     async with ScriptedServer() as server:
         heartbeat = Command(code=RequestCode.HEART_BEAT)
         async with ClusterClient(server.namesrv, heartbeat=lambda: heartbeat) as client:
-            calls = QueueCalls(client, "g")
+            calls = QueueRpc(client, "g")
             server.serve_topic("t")
             await client.route("t")
             server.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, code)
@@ -149,7 +149,7 @@ async def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int)
             server.answers[RequestCode.HEART_BEAT] = know
             await calls.commit(QUEUE, 7)
 
-            told = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            told = server.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert [command.fields["commitOffset"] for command in told] == ["6", "6", "7", "7"]
 
 
@@ -168,7 +168,7 @@ async def test_locks_are_asked_for_together_and_granted_one_by_one():
         assert await calls.lock([QUEUE, other]) == LockOutcome(frozenset({QUEUE}), frozenset({other}))
         await calls.unlock([QUEUE])
 
-        (unlocked,) = server.heard_of(RequestCode.UNLOCK_BATCH_MQ)
+        (unlocked,) = server.requests_of(RequestCode.UNLOCK_BATCH_MQ)
         assert json.loads(unlocked.body)["mqSet"] == [{"topic": "t", "brokerName": "broker-a", "queueId": 0}]
         assert json.loads(unlocked.body)["consumerGroup"] == "g"
 
@@ -194,7 +194,7 @@ async def test_a_message_is_given_back_by_its_position():
 
         await calls.send_back(a_received_message(QUEUE, 5), 3, 16)
 
-        (back,) = server.heard_of(RequestCode.CONSUMER_SEND_MSG_BACK)
+        (back,) = server.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
         wanted = {"offset": "1005", "group": "g", "delayLevel": "3", "originTopic": "t", "maxReconsumeTimes": "16"}
         assert wanted.items() <= back.fields.items()
 
@@ -220,7 +220,7 @@ async def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_
         await calls.send_back(message, 3, 16)
 
         returned, sent = (
-            server.heard_of(code) for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+            server.requests_of(code) for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
         )
         assert (len(returned), len(sent)) == ((1, 0) if is_returned else (0, 1))
         if sent:

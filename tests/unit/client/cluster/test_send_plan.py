@@ -7,7 +7,7 @@ import pytest
 from holdfast.client.cluster.send_plan import (
     RoundRobin,
     backoff_ms,
-    is_moved,
+    is_not_leader,
     is_retryable,
     is_route_stale,
     only_time_helps,
@@ -113,8 +113,8 @@ CLOSED = ConnectionLost("closed", was_sent=True)
 
 def test_a_moved_queue_is_no_failure():
     """Every other refusal is."""
-    assert is_moved(MOVED)
-    assert not any(is_moved(error) for error in (BUSY, UNSENT, RequestTimeout("late")))
+    assert is_not_leader(MOVED)
+    assert not any(is_not_leader(error) for error in (BUSY, UNSENT, RequestTimeout("late")))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_some_failures_only_time_can_mend(
     waits: bool,  # noqa: FBT001 - a table
 ):
     """They cost no attempt while there is time."""
-    told = only_time_helps(error, has_queue=has_queue, had_left=had_left, stays=stays, is_static=is_static)
+    told = only_time_helps(error, has_queue=has_queue, maybe_sent=had_left, is_queue_fixed=stays, is_static=is_static)
 
     assert told == waits

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.consume.committed_offsets import LEFT_MS_MAX, OffsetBook, decode_offsets, encode_offsets
+from holdfast.client.consume.committed_offsets import RELEASED_MS_MAX, CommittedOffsets, decode_offsets, encode_offsets
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 
@@ -15,48 +15,48 @@ ONE, TWO = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
 def test_only_changes_are_to_be_told():
     """And only until they were told."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.begin(ONE, 5)
     book.begin(TWO, 7)
-    assert book.untold() == {}
+    assert book.uncommitted() == {}
 
     book.record(ONE, 6)
-    assert book.untold() == {ONE: 6}
+    assert book.uncommitted() == {ONE: 6}
 
-    book.tell(ONE, 6)
-    assert book.untold() == {}
+    book.mark_committed(ONE, 6)
+    assert book.uncommitted() == {}
 
 
 def test_what_changed_while_it_was_told_is_told_again():
     """The telling takes time."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.record(ONE, 6)
     book.record(ONE, 7)
 
-    book.tell(ONE, 6)
+    book.mark_committed(ONE, 6)
 
-    assert book.untold() == {ONE: 7}
+    assert book.uncommitted() == {ONE: 7}
 
 
 def test_going_back_is_a_change():
     """An operator may reset a group to the beginning."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.begin(ONE, 5)
 
     book.record(ONE, 0)
 
-    assert book.untold() == {ONE: 0}
+    assert book.uncommitted() == {ONE: 0}
 
 
 def test_a_forgotten_queue_is_nobodys_business():
     """Also when an answer comes late."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.record(ONE, 6)
 
     book.forget(ONE)
-    book.tell(ONE, 6)
+    book.mark_committed(ONE, 6)
 
-    assert book.untold() == {}
+    assert book.uncommitted() == {}
     assert book.find(ONE) is None
     assert book.snapshot() == {}
 
@@ -100,39 +100,39 @@ def test_any_bytes_are_read_or_refused(data: bytes):
 
 def test_a_queue_that_comes_back_soon_goes_on_where_it_was():
     """If the broker could not be told; it begins at an older place, or at a newer one if somebody else was faster."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.begin(ONE, 5)
     book.record(ONE, 9)
-    book.leave(ONE, 1000)
+    book.release(ONE, 1000)
     assert book.find(ONE) is None
 
-    assert book.take_over(ONE, 5, 2000) == 9
-    assert book.untold() == {ONE: 9}
-    book.leave(ONE, 3000)
-    assert book.take_over(ONE, 12, 4000) == 12
-    assert book.untold() == {}
+    assert book.resume(ONE, 5, 2000) == 9
+    assert book.uncommitted() == {ONE: 9}
+    book.release(ONE, 3000)
+    assert book.resume(ONE, 12, 4000) == 12
+    assert book.uncommitted() == {}
 
 
 def test_a_queue_that_was_told_or_left_long_ago_goes_on_where_the_broker_says():
     """An operator may have moved the group back."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.begin(ONE, 5)
     book.record(ONE, 9)
-    book.tell(ONE, 9)
-    book.leave(ONE, 1000)
-    assert book.take_over(ONE, 5, 1001) == 5
+    book.mark_committed(ONE, 9)
+    book.release(ONE, 1000)
+    assert book.resume(ONE, 5, 1001) == 5
 
     book.record(ONE, 9)
-    book.leave(ONE, 2000)
-    assert book.take_over(ONE, 5, 2000 + LEFT_MS_MAX) == 5
+    book.release(ONE, 2000)
+    assert book.resume(ONE, 5, 2000 + RELEASED_MS_MAX) == 5
 
 
 def test_what_a_broker_may_have_forgotten_is_told_again():
     """Though nothing changed."""
-    book = OffsetBook()
+    book = CommittedOffsets()
     book.begin(ONE, 5)
-    assert book.untold() == {}
+    assert book.uncommitted() == {}
 
-    book.distrust(ONE)
+    book.mark_uncommitted(ONE)
 
-    assert book.untold() == {ONE: 5}
+    assert book.uncommitted() == {ONE: 5}

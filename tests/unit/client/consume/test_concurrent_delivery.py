@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from tests.support.deliveries import a_reader, pulled, settle, until
+from tests.support.deliveries import a_reader, poll_until, pull_more, run_ready_tasks
 
 from holdfast.client.consume import concurrent_delivery
-from holdfast.client.consume.concurrent_delivery import ConcurrentWork
+from holdfast.client.consume.concurrent_delivery import ConcurrentDelivery
 from holdfast.client.consume.listener import ListenerCall
 from holdfast.client.consume.queue_reader import Delivery
 from holdfast.model.message import ReceivedMessage
@@ -20,7 +20,7 @@ class Stage:
         self.ends: dict[int, asyncio.Future[None]] = {}
         self.failures: list[tuple[int, str]] = []
         self._taken_back = taken_back
-        self.work = ConcurrentWork(ListenerCall(self.listen, 1), self.fail, concurrency)
+        self.work = ConcurrentDelivery(ListenerCall(self.listen, 1), self.fail, concurrency)
         self.work.start()
 
     async def listen(self, message: ReceivedMessage) -> None:
@@ -41,17 +41,17 @@ class Stage:
 async def test_as_many_run_as_are_allowed():
     """The others wait their turn; what is done is committed in order."""
     stage, reader = Stage(concurrency=2), a_reader()
-    stage.work.deliver(pulled(reader, 3))
-    await settle()
+    stage.work.deliver(pull_more(reader, 3))
+    await run_ready_tasks()
     assert stage.running == [0, 1]
 
     stage.ends[1].set_result(None)
-    await settle()
+    await run_ready_tasks()
     assert stage.running == [0, 2]
     assert reader.window.commit_offset == 0
 
     stage.ends[0].set_result(None)
-    await settle()
+    await run_ready_tasks()
     assert reader.window.commit_offset == 2
     stage.ends[2].set_result(None)
     assert await stage.work.stop(5) == []
@@ -61,11 +61,11 @@ async def test_as_many_run_as_are_allowed():
 async def test_a_failure_that_the_broker_took_back_is_done():
     """It comes again as another message."""
     stage, reader = Stage(), a_reader()
-    stage.work.deliver(pulled(reader, 1))
-    await settle()
+    stage.work.deliver(pull_more(reader, 1))
+    await run_ready_tasks()
 
     stage.ends[0].set_exception(ValueError("no"))
-    await settle()
+    await run_ready_tasks()
 
     assert stage.failures == [(0, "no")]
     assert reader.window.commit_offset == 1
@@ -74,13 +74,13 @@ async def test_a_failure_that_the_broker_took_back_is_done():
 
 async def test_a_failure_that_nobody_took_is_tried_again_here(monkeypatch: pytest.MonkeyPatch):
     """After a pause, and until it is done nothing behind it is committed."""
-    monkeypatch.setattr(concurrent_delivery, "_AGAIN_S", 0)
+    monkeypatch.setattr(concurrent_delivery, "_RETRY_PAUSE_S", 0)
 
     stage, reader = Stage(taken_back=False), a_reader()
-    stage.work.deliver(pulled(reader, 1))
-    await settle()
+    stage.work.deliver(pull_more(reader, 1))
+    await run_ready_tasks()
     stage.ends.pop(0).set_exception(ValueError("no"))
-    await until(lambda: 0 in stage.ends)
+    await poll_until(lambda: 0 in stage.ends)
     assert reader.window.commit_offset == 0
     assert not stage.work._timers  # Each holds a message, and a broker may refuse messages for days.
 
@@ -92,25 +92,25 @@ async def test_a_failure_that_nobody_took_is_tried_again_here(monkeypatch: pytes
 async def test_what_nobody_waits_for_is_not_begun():
     """The window was reset, or the queue is somebody else's."""
     stage, reader = Stage(), a_reader()
-    deliveries = pulled(reader, 1)
+    deliveries = pull_more(reader, 1)
     reader.window.reset(50)
 
     stage.work.deliver(deliveries)
-    await settle()
+    await run_ready_tasks()
 
     assert stage.running == []
-    await stage.work.leave(reader)
+    await stage.work.release(reader)
     await stage.work.stop(5)
 
 
 async def test_stopping_begins_nothing_and_waits_for_what_runs():
     """What was not begun stays undone."""
     stage, reader = Stage(concurrency=1), a_reader()
-    stage.work.deliver(pulled(reader, 2))
-    await settle()
+    stage.work.deliver(pull_more(reader, 2))
+    await run_ready_tasks()
 
     stopping = asyncio.create_task(stage.work.stop(5))
-    await settle()
+    await run_ready_tasks()
     assert not stopping.done()
     stage.ends[0].set_result(None)
 
@@ -121,9 +121,9 @@ async def test_stopping_begins_nothing_and_waits_for_what_runs():
 async def test_stopping_interrupts_what_takes_too_long_and_returns_it():
     """So that it can be given back."""
     stage, reader = Stage(concurrency=1), a_reader()
-    deliveries = pulled(reader, 1)
+    deliveries = pull_more(reader, 1)
     stage.work.deliver(deliveries)
-    await settle()
+    await run_ready_tasks()
 
     assert await stage.work.stop(0.01) == deliveries
     assert stage.running == []

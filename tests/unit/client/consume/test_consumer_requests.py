@@ -4,16 +4,16 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from tests.support.deliveries import pulled
+from tests.support.deliveries import pull_more
 from tests.support.scripted_server import ScriptedServer
 from tests.unit.client.messages.test_unpacking import a_record
 
-from holdfast.client.consume.consumer_requests import ConsumerDesk
+from holdfast.client.consume.consumer_requests import ConsumerRequests
 from holdfast.client.consume.group_member import GroupMember
 from holdfast.client.consume.listener import ListenerCall, RetryLater
-from holdfast.client.consume.lock_renewal import LockKeeper
-from holdfast.client.consume.offset_store import OffsetKeeper
-from holdfast.client.consume.queue_reader import QueueReader, ReaderPlan
+from holdfast.client.consume.lock_renewal import LockRenewal
+from holdfast.client.consume.offset_store import OffsetStore
+from holdfast.client.consume.queue_reader import QueueReader, ReaderContext
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
@@ -38,21 +38,21 @@ class Office:
             assigned=list,
             on_change=self.never,
         )
-        plan = ReaderPlan(
+        plan = ReaderContext(
             client=self.member.client,
-            calls=self.member.calls,
+            rpc=self.member.rpc,
             group="g",
             subscription=self.member.subscription,
             limits=NotImplemented,
             deliver=NotImplemented,
-            moved=NotImplemented,
+            offset_moved=NotImplemented,
         )
         self.reader = QueueReader(plan, QUEUE, 10)
-        self.keeper = OffsetKeeper(self.member.calls, "latest")
+        self.keeper = OffsetStore(self.member.rpc, "latest")
         call = None if listener is None else ListenerCall(listener, 1)
         readers = {QUEUE: self.reader}
-        locks = LockKeeper(self.member.calls, readers, NotImplemented)
-        desk = ConsumerDesk(self.member, readers, self.keeper, call, locks, is_ordered=True)
+        locks = LockRenewal(self.member.rpc, readers, NotImplemented)
+        desk = ConsumerRequests(self.member, readers, self.keeper, call, locks, is_ordered=True)
         self.handlers = desk.handlers()
 
     async def never(self, change: object) -> bool:
@@ -83,14 +83,14 @@ async def an_office(
 async def test_an_operator_can_reset_offsets():
     """The window begins there, and the broker is told."""
     async with an_office() as (server, office):
-        pulled(office.reader, 5)
+        pull_more(office.reader, 5)
         body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:2}}'
 
         answer = await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="t")
 
         assert answer.code == 0
         assert (office.reader.window.next_offset, office.reader.window.commit_offset) == (2, 2)
-        (told,) = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+        (told,) = server.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert told.fields["commitOffset"] == "2"
 
 
@@ -117,7 +117,7 @@ async def test_an_operator_can_ask_how_it_is():
     """Subscriptions, queues, settings."""
     async with an_office() as (_server, office):
         office.member.subscribe("t", "a")
-        pulled(office.reader, 5)
+        pull_more(office.reader, 5)
 
         info = java_json.loads((await office.ask(RequestCode.GET_CONSUMER_RUNNING_INFO)).body)
 

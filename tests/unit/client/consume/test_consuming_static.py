@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.deliveries import a_received_message, settle, until
+from tests.support.deliveries import a_received_message, poll_until, run_ready_tasks
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
-from tests.support.static_topics import MOCK, a_record, logical, serve_static
+from tests.support.static_topics import MOCK, a_record, logical_queue, serve_static
 
 from holdfast.client import push_consumer
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.queue_rpc import QueueCalls
+from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume import lock_renewal, pull_plan
 from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
@@ -49,12 +49,12 @@ async def a_cluster() -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def some_calls() -> AsyncIterator[tuple[Cluster, QueueCalls]]:
+async def some_calls() -> AsyncIterator[tuple[Cluster, QueueRpc]]:
     async with a_cluster() as cluster, ClusterClient(cluster.a.namesrv) as client:
-        cluster.a.serve_topic("%RETRY%g", others={"b": cluster.b.address})
+        cluster.a.serve_topic("%RETRY%g", other_brokers={"b": cluster.b.address})
         cluster.serve(A_LEADS)
         await client.route("t")
-        yield cluster, QueueCalls(client, "g")
+        yield cluster, QueueRpc(client, "g")
 
 
 def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,21 +70,21 @@ async def test_questions_about_a_queue_go_to_its_leader():
     """By the logical number and the mock broker's name; a replica is not asked."""
     async with some_calls() as (cluster, calls):
         cluster.group_a.committed[0] = 5
-        assert await calls.committed(logical(0)) == 5
-        (asked,) = cluster.a.heard_of(RequestCode.QUERY_CONSUMER_OFFSET)
+        assert await calls.committed(logical_queue(0)) == 5
+        (asked,) = cluster.a.requests_of(RequestCode.QUERY_CONSUMER_OFFSET)
         assert (asked.fields["queueId"], asked.fields["bname"]) == ("0", MOCK)
-        assert calls.address(logical(0), 1) == cluster.a.address
+        assert calls.address(logical_queue(0), 1) == cluster.a.address
 
         with pytest.raises(RouteNotFound):
-            calls.address(logical(7))
+            calls.address(logical_queue(7))
 
 
 async def test_a_question_follows_a_queue_that_has_moved():
     """The old leader says that it is not the one; the answer is the new one's."""
     async with some_calls() as (cluster, calls):
         cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
-        asking = asyncio.ensure_future(calls.commit(logical(0), 9))
-        await cluster.a.heard(RequestCode.UPDATE_CONSUMER_OFFSET, 2)
+        asking = asyncio.ensure_future(calls.commit(logical_queue(0), 9))
+        await cluster.a.wait_for_requests(RequestCode.UPDATE_CONSUMER_OFFSET, 2)
         cluster.serve(A_LEADS, B_LEADS)
 
         await asking
@@ -98,26 +98,26 @@ async def test_a_question_that_nobody_takes_ends():
         cluster.a.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, 501, "moved")
 
         with pytest.raises(BrokerRefused, match="moved"):
-            await calls.commit(logical(0), 9)
+            await calls.commit(logical_queue(0), 9)
 
 
 async def test_locks_are_kept_by_the_leader():
     """Where a broker leads the queue no more, nothing is said about the lock, and the leader is looked for."""
     async with some_calls() as (cluster, calls):
-        assert (await calls.lock([logical(0)])).granted == {logical(0)}
+        assert (await calls.lock([logical_queue(0)])).granted == {logical_queue(0)}
         cluster.a.refuse(RequestCode.LOCK_BATCH_MQ, 501, "moved")
         cluster.serve(A_LEADS, B_LEADS)
 
-        outcome = await calls.lock([logical(0)])
+        outcome = await calls.lock([logical_queue(0)])
         assert not outcome.granted | outcome.refused
-        assert (await calls.lock([logical(0)])).granted == {logical(0)}
+        assert (await calls.lock([logical_queue(0)])).granted == {logical_queue(0)}
         assert cluster.group_b.locked == {0}
 
 
 async def test_members_are_asked_for_at_every_broker_of_the_topic():
     """A leader may have lost everything it led, and still know members."""
     async with some_calls() as (cluster, calls):
-        cluster.group_a.others, cluster.group_b.others = ["x"], ["y"]
+        cluster.group_a.other_members, cluster.group_b.other_members = ["x"], ["y"]
 
         assert await calls.members("t") == {"x", "y"}
 
@@ -133,18 +133,18 @@ async def test_what_failed_is_sent_to_the_retry_topic():
 
         cluster.a.answers[SEND] = cluster.b.answers[SEND] = take
 
-        await calls.send_back(a_received_message(logical(0), 3), 4, 5)
+        await calls.send_back(a_received_message(logical_queue(0), 3), 4, 5)
 
         (sent,) = taken
         assert (sent.fields["b"], sent.fields["j"], sent.fields["l"]) == ("%RETRY%g", "1", "5")
         assert "RETRY_TOPIC\x01t\x02" in sent.fields["i"]
-        assert cluster.group_a.given_back == []
+        assert cluster.group_a.sent_back == []
 
 
 async def test_what_one_broker_does_not_take_back_another_may():
     """If none does, the last one's reason is told."""
     async with some_calls() as (cluster, calls):
-        message = a_received_message(logical(0), 3)
+        message = a_received_message(logical_queue(0), 3)
         cluster.a.refuse(SEND, 14, "full")
         cluster.b.on(SEND, msgId="A", queueId="0", queueOffset="0")
         for _ in range(5):
@@ -173,7 +173,7 @@ async def test_a_consumer_reads_logical_queues_from_their_leaders():
 
         cluster.a.answers[PULL] = moved_segment
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-            assert await consumer.queues("t") == [logical(0), logical(1)]
+            assert await consumer.queues("t") == [logical_queue(0), logical_queue(1)]
             await consumer.assign(await consumer.queues("t"))
             messages: list[ReceivedMessage] = []
             while len(messages) < 6:
@@ -181,10 +181,10 @@ async def test_a_consumer_reads_logical_queues_from_their_leaders():
             await consumer.commit()
 
         found = {(message.queue, message.offset) for message in messages}
-        assert found == {(logical(0), 100 + at) for at in range(3)} | {(logical(1), at) for at in range(3)}
+        assert found == {(logical_queue(0), 100 + at) for at in range(3)} | {(logical_queue(1), at) for at in range(3)}
         assert (cluster.group_a.committed, cluster.group_b.committed) == ({0: 103}, {1: 3})
-        assert cluster.b.heard_of(PULL)[0].fields[MAPPING_FIELD] == "1"
-        assert cluster.b.heard_of(RequestCode.HEART_BEAT)[0].fields == {MAPPING_FIELD: "1"}
+        assert cluster.b.requests_of(PULL)[0].fields[MAPPING_FIELD] == "1"
+        assert cluster.b.requests_of(RequestCode.HEART_BEAT)[0].fields == {MAPPING_FIELD: "1"}
 
 
 async def test_the_queues_of_a_group_are_the_logical_ones():
@@ -194,8 +194,8 @@ async def test_the_queues_of_a_group_are_the_logical_ones():
         consumer = PushConsumer(cluster.a.namesrv, "g", start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            assert await consumer.queues("t") == [logical(0), logical(1)]
-            await until(lambda: {logical(0), logical(1)} <= set(consumer.assignment))
+            assert await consumer.queues("t") == [logical_queue(0), logical_queue(1)]
+            await poll_until(lambda: {logical_queue(0), logical_queue(1)} <= set(consumer.assignment))
 
 
 async def test_a_pull_that_is_refused_by_an_old_leader_goes_to_the_new_one(monkeypatch: pytest.MonkeyPatch):
@@ -206,11 +206,11 @@ async def test_a_pull_that_is_refused_by_an_old_leader_goes_to_the_new_one(monke
         cluster.serve(A_LEADS)
         cluster.group_a.end[0] = 2
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-            await consumer.assign([logical(0)])
+            await consumer.assign([logical_queue(0)])
             assert [message.offset for message in await consumer.poll(5)] == [0, 1]
             cluster.group_b.end[0] = 5
             cluster.serve(A_LEADS, B_LEADS)
-            _, parked = await cluster.a.heard(PULL, 2)
+            _, parked = await cluster.a.wait_for_requests(PULL, 2)
             cluster.a.push(response(parked, 501, "moved"))
 
             assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
@@ -225,19 +225,19 @@ async def test_a_queue_that_is_dropped_while_its_leader_changes_does_not_stop_th
         cluster.group_a.end = {0: 2, 1: 2}
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest", auto_commit=False) as consumer:
             await consumer._member.client.connection(cluster.b.address)
-            await consumer.assign([logical(0), logical(1)])
+            await consumer.assign([logical_queue(0), logical_queue(1)])
             offsets: list[int] = []
             while len(offsets) < 4:
                 offsets += [message.offset for message in await consumer.poll(5)]
             await consumer.commit()
 
             routes = consumer._member.client.routes
-            assert all(routes.learn(logical(number), Leader("b", 2)) for number in (0, 1))
-            consumer._follow("t")
-            await consumer.assign([logical(1)])  # before the task that `_follow` started has run
+            assert all(routes.update_leader(logical_queue(number), Leader("b", 2)) for number in (0, 1))
+            consumer._follow_leaders("t")
+            await consumer.assign([logical_queue(1)])  # before the task that `_follow` started has run
 
-            await until(lambda: cluster.group_b.committed == {1: 2})
-            await cluster.b.heard(PULL)
+            await poll_until(lambda: cluster.group_b.committed == {1: 2})
+            await cluster.b.wait_for_requests(PULL)
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
@@ -257,14 +257,14 @@ async def test_a_consumer_follows_a_queue_whose_old_leader_is_silent(monkeypatch
         consumer = PushConsumer(cluster.a.namesrv, "g", listener=listen, ordered=ordered, start="earliest")
         consumer.subscribe("t")
         async with consumer:
-            await until(lambda: len(got) == 2)
-            await cluster.a.heard(PULL, 2)  # parked for ever
+            await poll_until(lambda: len(got) == 2)
+            await cluster.a.wait_for_requests(PULL, 2)  # parked for ever
             cluster.group_b.end[0] = 4
             cluster.serve(A_LEADS, B_LEADS)
             await consumer._member.client.refresh_leaders("t")
 
-            await until(lambda: len(got) == 4)
-            await until(lambda: cluster.group_b.committed.get(0, 0) >= 2)
+            await poll_until(lambda: len(got) == 4)
+            await poll_until(lambda: cluster.group_b.committed.get(0, 0) >= 2)
             assert cluster.group_b.locked == ({0} if ordered else set())
         assert got == [0, 1, 2, 3]
 
@@ -281,9 +281,9 @@ async def test_a_part_of_the_queue_that_cannot_be_read_is_waited_for(
         readable = cluster.a.answers[PULL]
         cluster.a.refuse(PULL, 1, "offsets 0 to 2 are on broker c, which does not answer")
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-            await consumer.assign([logical(0)])
-            await cluster.a.heard(PULL, 5)
-            assert {pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)} == {"0"}
+            await consumer.assign([logical_queue(0)])
+            await cluster.a.wait_for_requests(PULL, 5)
+            assert {pull.fields["queueOffset"] for pull in cluster.a.requests_of(PULL)} == {"0"}
             cluster.a.answers[PULL] = readable
 
             assert [message.offset for message in await consumer.poll(5)] == [0, 1]
@@ -295,13 +295,13 @@ async def test_a_leader_that_stays_is_not_left():
     async with a_cluster() as cluster:
         cluster.serve(A_LEADS)
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
-            await consumer.assign([logical(0)])
-            await cluster.a.heard(PULL)
+            await consumer.assign([logical_queue(0)])
+            await cluster.a.wait_for_requests(PULL)
             cluster.serve(a_record("a", {0: 1}, epoch=7, total=1), a_record("b", {}, epoch=7, total=1))
             await consumer._member.client.refresh_leaders("t")
-            await settle()
+            await run_ready_tasks()
 
-            assert len(cluster.a.heard_of(PULL)) == 1
+            assert len(cluster.a.requests_of(PULL)) == 1
 
 
 def naming_b(script: Callable[[Command], Command | None]) -> Callable[[Command], Command | None]:
@@ -324,10 +324,10 @@ async def test_an_answer_that_names_the_new_leader_is_followed_at_once():
         update = RequestCode.UPDATE_CONSUMER_OFFSET
         cluster.a.answers[update] = naming_b(cluster.a.answers[update])
 
-        await calls.commit(logical(0), 9)
-        await calls.commit(logical(0), 10)
+        await calls.commit(logical_queue(0), 9)
+        await calls.commit(logical_queue(0), 10)
 
-        assert [heard.fields["hf.mapping"] for heard in cluster.a.heard_of(update)] == ["1"]
+        assert [heard.fields["hf.mapping"] for heard in cluster.a.requests_of(update)] == ["1"]
         assert cluster.group_b.committed == {0: 10}
 
 
@@ -341,10 +341,10 @@ async def test_what_a_pull_brought_by_way_of_the_old_leader_is_kept(monkeypatch:
         cluster.a.answers[PULL] = naming_b(cluster.a.answers[PULL])
         async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
             await consumer._member.client.connection(cluster.b.address)
-            await consumer.assign([logical(0)])
+            await consumer.assign([logical_queue(0)])
 
             assert [message.offset for message in await consumer.poll(5)] == [0, 1]
             assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
 
-        assert [pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)] == ["0"]
-        assert [pull.fields["queueOffset"] for pull in cluster.b.heard_of(PULL)].count("2") == 1
+        assert [pull.fields["queueOffset"] for pull in cluster.a.requests_of(PULL)] == ["0"]
+        assert [pull.fields["queueOffset"] for pull in cluster.b.requests_of(PULL)].count("2") == 1

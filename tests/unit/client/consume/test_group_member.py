@@ -90,11 +90,11 @@ async def test_the_only_member_gets_everything():
         assert await consumer.until(4) == [0, 1, 2, 3]
         codes = [command.code for command in server.requests]
         assert codes.index(RequestCode.HEART_BEAT) < codes.index(MEMBERS)
-        beat = json.loads(server.heard_of(RequestCode.HEART_BEAT)[0].body)
+        beat = json.loads(server.requests_of(RequestCode.HEART_BEAT)[0].body)
         (group,) = beat["consumerDataSet"]
         assert {item["topic"] for item in group["subscriptionDataSet"]} == {"t", "%RETRY%g"}
         await close(consumer)
-        (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
+        (goodbye,) = server.requests_of(RequestCode.UNREGISTER_CLIENT)
         assert goodbye.fields["consumerGroup"] == "g"
 
 
@@ -123,7 +123,7 @@ async def test_a_member_that_the_broker_does_not_know_keeps_what_it_has():
         consumer.member.subscribe("t")
         await consumer.member.start()
         await consumer.until(2)
-        beats = len(server.heard_of(RequestCode.HEART_BEAT))
+        beats = len(server.requests_of(RequestCode.HEART_BEAT))
 
         for body in (b'{"consumerIdList":["zzz"]}', None):
             if body is None:
@@ -133,20 +133,20 @@ async def test_a_member_that_the_broker_does_not_know_keeps_what_it_has():
             assert not await consumer.member.rebalance()
 
         assert consumer.numbers() == [0, 1]
-        assert len(server.heard_of(RequestCode.HEART_BEAT)) > beats
+        assert len(server.requests_of(RequestCode.HEART_BEAT)) > beats
         await close(consumer)
 
 
 async def test_a_topic_that_appears_later_is_found(monkeypatch: pytest.MonkeyPatch):
     """It is looked for until it is there."""
-    monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(group_member, "_RETRY_PAUSE_S", 0.001)
 
     async with ScriptedServer() as server:
         server.serve_topic("other")
         consumer = Consumer(server, is_broadcast=True)
         consumer.member.subscribe("t")
         await consumer.member.start()
-        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 3)
+        await server.wait_for_requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, 3)
         assert consumer.numbers() == []
 
         server.serve_topic("t", queues=2)
@@ -163,7 +163,7 @@ async def test_a_broadcasting_member_gets_everything_and_asks_nobody():
         await consumer.member.start()
 
         assert await consumer.until(3) == [0, 1, 2]
-        assert server.heard_of(MEMBERS) == []
+        assert server.requests_of(MEMBERS) == []
         assert set(consumer.member.subscriptions) == {"t"}
         await close(consumer)
 
@@ -186,7 +186,7 @@ async def test_subscriptions_may_change_while_it_runs():
 
 async def test_what_could_not_be_taken_over_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     """Soon, not in twenty seconds."""
-    monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(group_member, "_RETRY_PAUSE_S", 0.001)
 
     async with ScriptedServer() as server:
         server.serve_topic("t", queues=2)
@@ -226,7 +226,7 @@ async def test_names_that_cannot_exist_are_refused():
 
 async def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypatch: pytest.MonkeyPatch):
     """A broker that was restarted knows at first only who found it first."""
-    monkeypatch.setattr(group_member, "_REUNION_S", 0.3)
+    monkeypatch.setattr(group_member, "_RECONNECT_WINDOW_S", 0.3)
 
     async with ScriptedServer() as server, asyncio.timeout(30):
         server.serve_topic("t", queues=4)

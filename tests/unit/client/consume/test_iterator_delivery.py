@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from tests.support.deliveries import a_reader, pulled, settle
+from tests.support.deliveries import a_reader, pull_more, run_ready_tasks
 
-from holdfast.client.consume.iterator_delivery import IterationWork
+from holdfast.client.consume.iterator_delivery import IteratorDelivery
 from holdfast.client.consume.lock_renewal import NoLocks
 from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.model.errors import LocalProtocolError
@@ -13,9 +13,9 @@ from holdfast.model.errors import LocalProtocolError
 
 async def test_a_message_is_done_when_the_next_one_is_asked_for():
     """Not when it is handed out."""
-    work, reader = IterationWork(None, lambda: None), a_reader()
+    work, reader = IteratorDelivery(None, lambda: None), a_reader()
     work.start()
-    work.deliver(pulled(reader, 3))
+    work.deliver(pull_more(reader, 3))
     committed = []
 
     async for message in work.iterate():
@@ -29,8 +29,8 @@ async def test_a_message_is_done_when_the_next_one_is_asked_for():
 
 async def test_ack_is_earlier():
     """And may be said twice."""
-    work, reader = IterationWork(None, lambda: None), a_reader()
-    work.deliver(pulled(reader, 1))
+    work, reader = IteratorDelivery(None, lambda: None), a_reader()
+    work.deliver(pull_more(reader, 1))
 
     async for message in work.iterate():
         work.ack(message)
@@ -42,17 +42,17 @@ async def test_ack_is_earlier():
 
 async def test_stopping_ends_every_loop():
     """What was not handed out is not done."""
-    work, reader = IterationWork(None, lambda: None), a_reader()
+    work, reader = IteratorDelivery(None, lambda: None), a_reader()
 
     async def loop() -> list[int]:
         return [message.offset async for message in work.iterate()]
 
     loops = [asyncio.create_task(loop()) for _ in range(2)]
-    await settle()
-    work.deliver(pulled(reader, 1))
-    await settle()
-    work.deliver(pulled(reader, 1))
-    await work.leave(reader)
+    await run_ready_tasks()
+    work.deliver(pull_more(reader, 1))
+    await run_ready_tasks()
+    work.deliver(pull_more(reader, 1))
+    await work.release(reader)
     await work.stop(5)
 
     assert sorted(await loops[0] + await loops[1]) == [0]
@@ -61,10 +61,10 @@ async def test_stopping_ends_every_loop():
 
 async def test_what_nobody_waits_for_is_not_handed_out():
     """The window was reset meanwhile."""
-    work, reader = IterationWork(None, lambda: None), a_reader()
-    work.deliver(pulled(reader, 2))
+    work, reader = IteratorDelivery(None, lambda: None), a_reader()
+    work.deliver(pull_more(reader, 2))
     reader.window.reset(50)
-    work.deliver(pulled(reader, 1))
+    work.deliver(pull_more(reader, 1))
 
     async for message in work.iterate():
         assert message.offset == 50
@@ -76,15 +76,15 @@ async def test_an_ordered_loop_waits_for_the_lock():
     locked = asyncio.Event()
 
     class Locks(NoLocks):
-        async def hold_lock(self, reader: QueueReader) -> None:
+        async def acquire_lock(self, reader: QueueReader) -> None:
             """Wait for the test."""
             await locked.wait()
 
-    work, reader = IterationWork(Locks(), lambda: None), a_reader()
-    work.deliver(pulled(reader, 1))
+    work, reader = IteratorDelivery(Locks(), lambda: None), a_reader()
+    work.deliver(pull_more(reader, 1))
     iterator = work.iterate()
     waiting = asyncio.create_task(anext(iterator))
-    await settle()
+    await run_ready_tasks()
     assert not waiting.done()
     with pytest.raises(LocalProtocolError, match="one loop"):
         await anext(work.iterate())

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.support.deliveries import a_reader, settle, until
+from tests.support.deliveries import a_reader, poll_until, run_ready_tasks
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.queue_rpc import QueueCalls
+from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume import lock_renewal
-from holdfast.client.consume.lock_renewal import LockKeeper, NoLocks
+from holdfast.client.consume.lock_renewal import LockRenewal, NoLocks
 from holdfast.client.consume.queue_reader import QueueReader
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode
@@ -29,7 +29,7 @@ class Desk:
         self.one, self.two = a_reader(0), a_reader(1)
         self.readers: dict[MessageQueue, QueueReader] = {reader.queue: reader for reader in (self.one, self.two)}
         self.refused: set[MessageQueue] = set()
-        self.locks = LockKeeper(QueueCalls(client, "g"), self.readers, self.refuse)
+        self.locks = LockRenewal(QueueRpc(client, "g"), self.readers, self.refuse)
 
     def refuse(self, queues: Iterable[MessageQueue]) -> None:
         """Take note of what somebody else has."""
@@ -50,7 +50,7 @@ async def test_what_is_granted_is_held_until_it_is_given_back():
         assert not desk.locks.has_lock(desk.one)
 
         assert await desk.locks.lock(desk.readers) == set(desk.readers)
-        await desk.locks.hold_lock(desk.one)
+        await desk.locks.acquire_lock(desk.one)
         assert desk.locks.has_lock(desk.one)
 
         await desk.locks.unlock([desk.one.queue])
@@ -63,7 +63,7 @@ async def test_what_somebody_else_has_is_held_no_more():
     """And the consumer is told."""
     async with a_desk() as (_server, desk):
         await desk.locks.lock(desk.readers)
-        desk.group.grants_locks = False
+        desk.group.is_lock_granted = False
 
         assert await desk.locks.lock([desk.one.queue]) == set()
 
@@ -89,11 +89,11 @@ async def test_after_a_lost_connection_nothing_is_held_until_the_broker_grants_i
     async with a_desk() as (server, desk):
         await desk.locks.lock(desk.readers)
         desk.locks.suspend([desk.one.queue])
-        waiting = asyncio.create_task(desk.locks.hold_lock(desk.one))
-        await settle()
+        waiting = asyncio.create_task(desk.locks.acquire_lock(desk.one))
+        await run_ready_tasks()
         assert not desk.locks.has_lock(desk.one)
         assert desk.locks.has_lock(desk.two)
-        assert len(server.heard_of(LOCK)) == 1
+        assert len(server.requests_of(LOCK)) == 1
 
         assert await desk.locks.regain([desk.one.queue]) == {desk.one.queue}
         await waiting
@@ -106,8 +106,8 @@ async def test_who_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch):
 
     async with a_desk() as (server, desk):
         server.refuse(LOCK, 1, "not now")
-        waiting = [asyncio.create_task(desk.locks.hold_lock(reader)) for reader in (desk.one, desk.two)]
-        await server.heard(LOCK, 6)
+        waiting = [asyncio.create_task(desk.locks.acquire_lock(reader)) for reader in (desk.one, desk.two)]
+        await server.wait_for_requests(LOCK, 6)
         assert not any(task.done() for task in waiting)
 
         del desk.readers[desk.two.queue]
@@ -124,9 +124,9 @@ async def test_locks_are_renewed(monkeypatch: pytest.MonkeyPatch):
     async with a_desk() as (server, desk):
         desk.locks.suspend([desk.two.queue])
         renewing = asyncio.create_task(desk.locks.renew_forever())
-        await until(lambda: desk.locks.has_lock(desk.one) and desk.locks.has_lock(desk.two))
-        before = len(server.heard_of(LOCK))
-        again = await server.heard(LOCK, before + 2)
+        await poll_until(lambda: desk.locks.has_lock(desk.one) and desk.locks.has_lock(desk.two))
+        before = len(server.requests_of(LOCK))
+        again = await server.wait_for_requests(LOCK, before + 2)
         renewing.cancel()
 
         assert desk.group.locked == {0, 1}
@@ -137,5 +137,5 @@ async def test_locks_are_renewed(monkeypatch: pytest.MonkeyPatch):
 async def test_without_locks_everything_is_held():
     """A broadcasting consumer shares with nobody."""
     reader = a_reader()
-    await NoLocks().hold_lock(reader)
+    await NoLocks().acquire_lock(reader)
     assert NoLocks().has_lock(reader)

@@ -12,14 +12,14 @@ from holdfast.client.consume.pull_plan import (
     PullLimits,
     PullStatus,
     error_pause_s,
+    filter_by_tags,
     pull_command,
     read_pull_answer,
-    wanted,
 )
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.filter import parse_tags
 from holdfast.wire.frames.command import Command
-from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.records.inner_batch import BatchSupport
 from holdfast.wire.requests.pull import pull_header
 
 EVERYTHING = parse_tags("T", "*", version=9)
@@ -34,7 +34,7 @@ def test_a_pull_says_what_is_wanted():
     assert (fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset) == ("g", "T", 3, 5)
     assert (fields.sys_flag, fields.commit_offset, fields.sub_version) == (3, 4, 9)
     assert (fields.subscription, fields.suspend_timeout_millis, fields.broker_name) == (None, 15000, "broker-a")
-    assert pull_header(command).opening is Opening.WANTED
+    assert pull_header(command).batch_support is BatchSupport.REQUESTED
 
 
 def test_a_pull_by_itself_brings_its_subscription():
@@ -58,7 +58,7 @@ def test_messages_that_were_found_are_read():
 
 
 @pytest.mark.parametrize(
-    ("code", "status"), [(19, PullStatus.NOTHING_NEW), (20, PullStatus.NO_MATCH), (21, PullStatus.MOVED)]
+    ("code", "status"), [(19, PullStatus.NOTHING_NEW), (20, PullStatus.NO_MATCH), (21, PullStatus.OFFSET_MOVED)]
 )
 def test_nothing_found_is_an_answer_too(code: int, status: PullStatus):
     """With the offset to go on at."""
@@ -87,7 +87,7 @@ def test_only_exact_tags_are_wanted():
     outcome = read_pull_answer(Command(code=0, fields=OFFSETS, body=body), QUEUE, parse_tags("T", "Aa"))
 
     assert [message.tags for message in outcome.messages] == ["Aa"]
-    assert wanted(outcome.messages, EVERYTHING) == outcome.messages
+    assert filter_by_tags(outcome.messages, EVERYTHING) == outcome.messages
 
 
 def test_limits_are_by_count_by_bytes_and_by_span():

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.support.deliveries import settle
+from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 from tests.unit.client.messages.test_unpacking import a_record
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.cluster.queue_rpc import QueueCalls
+from holdfast.client.cluster.queue_rpc import QueueRpc
 from holdfast.client.consume import pull_plan, queue_reader
 from holdfast.client.consume.pull_plan import PullLimits
-from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderContext
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
@@ -58,14 +58,14 @@ class Consumer:
         self.moves: list[int] = []
         self.limits = PullLimits()
         self.news = asyncio.Condition()
-        self.plan = ReaderPlan(
+        self.plan = ReaderContext(
             client=client,
-            calls=QueueCalls(client, "g"),
+            rpc=QueueRpc(client, "g"),
             group="g",
             subscription=lambda topic: parse_tags(topic, "*"),
             limits=lambda: self.limits,
             deliver=self.deliver,
-            moved=lambda _, offset: self.moves.append(offset),
+            offset_moved=lambda _, offset: self.moves.append(offset),
         )
         self.arrived = asyncio.Event()
 
@@ -99,7 +99,7 @@ async def test_a_queue_is_read_to_its_end():
         reader.start()  # twice is once
 
         assert await consumer.offsets(90) == list(range(10, 100))
-        await server.heard(PULL, 4)
+        await server.wait_for_requests(PULL, 4)
         assert reader.offset_end == 100
         assert reader.window.commit_offset == 10
         reader.stop()
@@ -113,12 +113,12 @@ async def test_there_is_no_pull_without_room():
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
         await consumer.offsets(32)
-        await settle()
-        assert len(server.heard_of(PULL)) == 1
+        await run_ready_tasks()
+        assert len(server.requests_of(PULL)) == 1
 
         consumer.deliveries[0].finish()
         await consumer.offsets(64)
-        assert len(server.heard_of(PULL)) == 2
+        assert len(server.requests_of(PULL)) == 2
         reader.stop()
 
 
@@ -129,11 +129,11 @@ async def test_a_paused_reader_rests():
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.is_paused = True
         reader.start()
-        await settle()
-        assert server.heard_of(PULL) == []
+        await run_ready_tasks()
+        assert server.requests_of(PULL) == []
 
         reader.is_paused = False
-        reader.nudge()
+        reader.wake()
         assert await consumer.offsets(5) == list(range(5))
         reader.stop()
 
@@ -144,7 +144,7 @@ async def test_an_offset_that_is_not_there_moves():
         log = Log(server, 50)
         reader = QueueReader(consumer.plan, QUEUE, 70)
         reader.start()
-        await server.heard(PULL, 2)
+        await server.wait_for_requests(PULL, 2)
 
         assert consumer.moves == [50]
         assert reader.window.commit_offset == 50
@@ -159,7 +159,7 @@ async def test_a_reset_goes_elsewhere_at_once():
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
         await consumer.offsets(10)
-        await server.heard(PULL, 2)
+        await server.wait_for_requests(PULL, 2)
         (old, *_) = consumer.deliveries
         consumer.deliveries.clear()
 
@@ -178,8 +178,8 @@ async def test_a_reset_of_a_reader_at_rest_does_not_wake_it():
         Log(server, 10)
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.reset(9)
-        await settle()
-        assert server.heard_of(PULL) == []
+        await run_ready_tasks()
+        assert server.requests_of(PULL) == []
 
         reader.start()
         assert await consumer.offsets(1) == [9]
@@ -230,7 +230,7 @@ async def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
         await consumer.offsets(3)
-        await server.heard(PULL, 2)
+        await server.wait_for_requests(PULL, 2)
 
         log.end = 5
         server.drop_connections()
@@ -248,7 +248,7 @@ async def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch,
         log.damaged = True
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
-        await server.heard(PULL, 3)
+        await server.wait_for_requests(PULL, 3)
         assert consumer.deliveries == []
 
         log.damaged = False
@@ -308,7 +308,7 @@ async def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pyt
         reader.start()
 
         assert await consumer.offsets(1) == [5]
-        await server.heard(PULL, 2)
+        await server.wait_for_requests(PULL, 2)
         assert reader.window.next_offset == 6
         reader.stop()
     assert any("batch at offset 0" in record.message and record.levelname == "ERROR" for record in caplog.records)
@@ -324,11 +324,11 @@ async def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypa
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
         await consumer.offsets(3)
-        await server.heard(PULL, 2)
+        await server.wait_for_requests(PULL, 2)
         log.end = 5
         server.drop_connections()
-        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 2)
-        await settle()
+        await server.wait_for_requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, 2)
+        await run_ready_tasks()
         assert len(consumer.deliveries) == 3
 
         reader.resume()
@@ -347,7 +347,7 @@ async def test_only_the_first_of_many_failures_is_worth_a_warning(
         server.refuse(PULL, 2, "busy")
         reader = QueueReader(consumer.plan, QUEUE, 0)
         reader.start()
-        await server.heard(PULL, 4)
+        await server.wait_for_requests(PULL, 4)
         reader.stop()
     assert len([record for record in caplog.records if "pull of" in record.message]) == 1
 
@@ -398,7 +398,7 @@ async def beside_a_replica() -> AsyncIterator[tuple[Beside, QueueReader]]:
         reader = QueueReader(both.consumer.plan, QUEUE, 0)
         reader.start()
         await both.consumer.offsets(3)
-        await replica.heard(PULL)
+        await replica.wait_for_requests(PULL)
         yield both, reader
         reader.stop()
 
@@ -422,7 +422,7 @@ async def test_a_reader_returns_to_the_master_when_the_replica_dies_or_hangs(mon
         both.grow(6)  # The replica never answers the pull that it has.
 
         assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
-        await both.master.heard(PULL, 3)
+        await both.master.wait_for_requests(PULL, 3)
         assert len(both.pulls_at_replica()) == 1
 
 
@@ -430,7 +430,7 @@ async def test_a_reader_returns_to_the_master_when_the_replica_dies_or_hangs(mon
 async def test_what_is_wrong_at_a_replica_is_read_at_the_master(monkeypatch: pytest.MonkeyPatch, damage: str):
     """A damaged record there is whole at the master: the queue does not stand still."""
     monkeypatch.setattr(queue_reader, "_REPLICA_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(queue_reader, "_SHUN_S", 0.0)
+    monkeypatch.setattr(queue_reader, "_REPLICA_AVOID_S", 0.0)
 
     async with beside_a_replica() as (both, _reader):
         both.grow(6)

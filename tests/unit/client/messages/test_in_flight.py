@@ -12,7 +12,7 @@ async def test_nothing_under_way_is_ended():
     in_flight = InFlight()
 
     with pytest.raises(StopIteration):
-        in_flight.ended().send(None)
+        in_flight.wait_until_idle().send(None)
 
     assert len(in_flight) == 0
 
@@ -28,7 +28,7 @@ async def test_the_end_is_the_end_of_the_last():
 
     tasks = [asyncio.create_task(work()) for _ in range(2)]
     await asyncio.sleep(0)
-    waiting = asyncio.create_task(in_flight.ended())
+    waiting = asyncio.create_task(in_flight.wait_until_idle())
     await asyncio.sleep(0)
     assert len(in_flight) == 4
     assert not waiting.done()
@@ -46,7 +46,7 @@ async def test_every_waiter_sees_the_end():
         in_flight.__enter__()
         waiting = []
         for _ in range(2):
-            waiting.append(asyncio.create_task(in_flight.ended()))
+            waiting.append(asyncio.create_task(in_flight.wait_until_idle()))
             await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 from tests.support.deliveries import a_received_message
-from tests.support.static_topics import logical
+from tests.support.static_topics import logical_queue
 
-from holdfast.client.messages.retry_message import Retry, retry_of
+from holdfast.client.messages.retry_message import RetryMessage, retry_of
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.records.compression import decompress
@@ -15,11 +15,11 @@ RETRY_QUEUE = MessageQueue("%RETRY%g", "a", 2)
 
 
 def a_failed_message(times: int = 0, body: bytes = b"body", **properties: str) -> ReceivedMessage:
-    message = a_received_message(logical(3), 7, body)
+    message = a_received_message(logical_queue(3), 7, body)
     return msgspec.structs.replace(message, reconsume_times=times, flag=5, properties=properties)
 
 
-def properties_of(retry: Retry) -> dict[str, str]:
+def properties_of(retry: RetryMessage) -> dict[str, str]:
     return parse_properties(retry.properties)
 
 

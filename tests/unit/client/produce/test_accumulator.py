@@ -4,8 +4,15 @@ import asyncio
 import os
 
 import pytest
-from tests.support.accumulators import FOREVER, NOT_STORED, Bench, a_bench, bodies, some
-from tests.support.deliveries import settle
+from tests.support.accumulators import (
+    FOREVER,
+    NOT_STORED,
+    AccumulatorHarness,
+    accumulator_harness,
+    bodies,
+    make_messages,
+)
+from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
@@ -20,9 +27,9 @@ from holdfast.wire.records.properties import parse_properties
 
 async def test_messages_of_one_turn_travel_together():
     """Each is told its own id and its own place."""
-    async with a_bench() as bench:
-        futures = [bench.put(message) for message in some(3)]
-        await settle()
+    async with accumulator_harness() as bench:
+        futures = [bench.put(message) for message in make_messages(3)]
+        await run_ready_tasks()
         bench.answer(0, offset=40)
         results = await asyncio.gather(*futures)
 
@@ -40,10 +47,10 @@ async def test_messages_of_one_turn_travel_together():
 
 async def test_everything_about_a_message_travels_with_it():
     """As if it had been sent alone."""
-    async with a_bench() as bench:
+    async with accumulator_harness() as bench:
         bench.put(Message("t", b"bare"))
         bench.put(Message("t", b"x", tags="red", keys=("k1", "k2"), flag=7, properties={"a": "ä"}))
-        await settle()
+        await run_ready_tasks()
 
         _, (flag, body, text) = split_items(bench.parcels[0].outgoing.body)
         properties = parse_properties(text.decode())
@@ -54,9 +61,9 @@ async def test_everything_about_a_message_travels_with_it():
 
 async def test_a_batch_that_is_kept_whole_has_one_id():
     """It is one record; the offsets are those of the messages all the same."""
-    async with a_bench() as bench:
-        futures = [bench.put(message) for message in some(2)]
-        await settle()
+    async with accumulator_harness() as bench:
+        futures = [bench.put(message) for message in make_messages(2)]
+        await run_ready_tasks()
         queue = MessageQueue("t", "broker-a", 3)
         bench._answers[0].set_result(Receipt(SendResult("B", queue, 5, "WHOLE"), "address", ""))
 
@@ -69,13 +76,13 @@ async def test_a_batch_that_is_kept_whole_has_one_id():
 
 async def test_a_batch_waits_for_others_as_long_as_it_may():
     """And leaves at once when somebody wants everything to be sent."""
-    async with a_bench(linger_s=FOREVER) as bench:
-        futures = [bench.put(message) for message in some(2)]
-        await settle()
+    async with accumulator_harness(linger_s=FOREVER) as bench:
+        futures = [bench.put(message) for message in make_messages(2)]
+        await run_ready_tasks()
         assert bench.parcels == []
 
         flushing = asyncio.create_task(bench.accumulator.flush())
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies == [[b"0", b"1"]]
         assert not flushing.done()
         bench.answer(0)
@@ -86,10 +93,10 @@ async def test_a_batch_waits_for_others_as_long_as_it_may():
 @pytest.mark.parametrize("options", [{"messages_max": 2}, {"bytes_max": 150}])
 async def test_a_full_batch_waits_for_nothing(options: dict[str, float]):
     """Neither time nor the next turn of the loop."""
-    async with a_bench(linger_s=FOREVER, **options) as bench:
-        for message in some(5):
+    async with accumulator_harness(linger_s=FOREVER, **options) as bench:
+        for message in make_messages(5):
             bench.put(message)
-        await settle()
+        await run_ready_tasks()
 
         assert bench.bodies == [[b"0", b"1"], [b"2", b"3"]]
         asyncio.get_running_loop().call_soon(asyncio.create_task, bench.answer_all())
@@ -98,16 +105,16 @@ async def test_a_full_batch_waits_for_nothing(options: dict[str, float]):
 
 async def test_one_request_of_a_queue_is_on_its_way():
     """What comes meanwhile grows to one batch, however many times it would have been old enough."""
-    async with a_bench() as bench:
-        for message in some(4, key="a"):
+    async with accumulator_harness() as bench:
+        for message in make_messages(4, key="a"):
             bench.put(message)
-            await settle()
+            await run_ready_tasks()
         bench.put(Message("t", b"other", key="b"))
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies == [[b"0"], [b"other"]]
 
         bench.answer(0)
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies == [[b"0"], [b"other"], [b"1", b"2", b"3"]]
         queues = [parcel.queue for parcel in bench.parcels]
         assert queues[0] == queues[2] != queues[1]
@@ -116,25 +123,25 @@ async def test_one_request_of_a_queue_is_on_its_way():
 
 async def test_messages_without_keys_wait_for_nobody():
     """Several of their batches are on their way, but not any number."""
-    async with a_bench() as bench:
-        for message in some(7):
+    async with accumulator_harness() as bench:
+        for message in make_messages(7):
             bench.put(message)
-            await settle()
+            await run_ready_tasks()
 
         assert bench.bodies == [[b"0"], [b"1"], [b"2"], [b"3"]]
         bench.answer(2)
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies[4:] == [[b"4", b"5", b"6"]]
         await bench.answer_all()
 
 
 async def test_a_failure_reaches_whom_it_concerns():
     """And what comes behind it in the line is sent."""
-    async with a_bench(messages_max=2) as bench:
-        futures = [bench.put(message) for message in some(4, key="a")]
-        await settle()
+    async with accumulator_harness(messages_max=2) as bench:
+        futures = [bench.put(message) for message in make_messages(4, key="a")]
+        await run_ready_tasks()
         bench.refuse(0)
-        await settle()
+        await run_ready_tasks()
         bench.answer(1, offset=9)
         results = await asyncio.gather(*futures, return_exceptions=True)
 
@@ -144,10 +151,10 @@ async def test_a_failure_reaches_whom_it_concerns():
 
 async def test_a_future_that_nobody_wants_disturbs_nobody():
     """Its message is sent all the same."""
-    async with a_bench() as bench:
-        first, second = (bench.put(message) for message in some(2))
+    async with accumulator_harness() as bench:
+        first, second = (bench.put(message) for message in make_messages(2))
         first.cancel()
-        await settle()
+        await run_ready_tasks()
         bench.answer(0, offset=4)
 
         assert (await second).offset == 5
@@ -158,15 +165,15 @@ async def test_what_no_batch_may_hold_travels_alone():
     """In its place among the others of its key; a large one compressed."""
     large = bytes(200_000)
 
-    async with a_bench(bytes_max=100_000) as bench:
+    async with accumulator_harness(bytes_max=100_000) as bench:
         for message in (
-            *some(2, key="a"),
+            *make_messages(2, key="a"),
             Message("t", b"later", key="a", delay_level=3),
             Message("t", large, key="a"),
-            *some(2, key="a"),
+            *make_messages(2, key="a"),
         ):
             bench.put(message)
-        await settle()
+        await run_ready_tasks()
         await bench.answer_all()
 
         assert [parcel.code for parcel in bench.parcels] == [320, 310, 310, 320]
@@ -188,11 +195,11 @@ async def test_what_no_batch_may_hold_travels_alone():
 )
 async def test_what_cannot_be_sent_is_refused_at_once(message: Message):
     """Also by a topic that is in use; nothing of it stays."""
-    async with a_bench(bytes_max=3_000_000) as bench:
+    async with accumulator_harness(bytes_max=3_000_000) as bench:
         bench.put(Message("t", b"x"))
         with pytest.raises(LocalProtocolError):
             bench.put(message)
-        await settle()
+        await run_ready_tasks()
 
         assert bench.bodies == [[b"x"]]
         await bench.answer_all()
@@ -202,7 +209,7 @@ async def test_what_cannot_be_sent_is_refused_at_once(message: Message):
 async def test_keys_wait_until_their_queues_are_known():
     """In order, together with what comes meanwhile; only messages without keys do not care."""
     async with ScriptedServer() as server, ClusterClient(server.address) as client:
-        bench = Bench(client, linger_s=0)
+        bench = AccumulatorHarness(client, linger_s=0)
         server.serve_topic("t", queues=4)
         bench.put(Message("t", b"0", key="a"))
         bench.put(Message("t", b"free"))
@@ -213,7 +220,7 @@ async def test_keys_wait_until_their_queues_are_known():
         assert {parcel.queue is None for parcel in bench.parcels} == {True, False}
 
 
-async def bench_flush(bench: Bench) -> None:
+async def bench_flush(bench: AccumulatorHarness) -> None:
     flushing = asyncio.create_task(bench.accumulator.flush())
     while not flushing.done():
         await asyncio.sleep(0.001)
@@ -223,7 +230,7 @@ async def bench_flush(bench: Bench) -> None:
 async def test_keys_of_a_topic_that_does_not_exist_fail():
     """Certainly not stored, and their room is free again."""
     async with ScriptedServer() as server, ClusterClient(server.address) as client:
-        bench = Bench(client, waiting_bytes_max=1000)
+        bench = AccumulatorHarness(client, waiting_bytes_max=1000)
         server.serve_topic("t")
         future = bench.put(Message("other", bytes(900), key="a"))
         with pytest.raises(SendFailed, match="does not exist") as caught:
@@ -238,16 +245,16 @@ async def test_a_key_that_moves_to_another_queue_keeps_its_order():
     async with ScriptedServer() as server, ClusterClient(server.address) as client:
         server.serve_topic("t", queues=1)
         await client.route("t")
-        bench = Bench(client, linger_s=FOREVER, messages_max=2)
+        bench = AccumulatorHarness(client, linger_s=FOREVER, messages_max=2)
         bench.put(Message("t", b"old", key="b"))
         server.serve_topic("t", queues=4)
         await client.route("t", refresh=True)
-        for message in some(2, key="b"):
+        for message in make_messages(2, key="b"):
             bench.put(message)
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies == [[b"old"]]
         bench.answer(0)
-        await settle()
+        await run_ready_tasks()
         assert bench.bodies == [[b"old"], [b"0", b"1"]]
         assert bench.parcels[0].queue != bench.parcels[1].queue
         await bench.answer_all()
@@ -265,11 +272,11 @@ async def test_what_waits_for_its_queue_is_not_passed():
             return await find(topic, timeout_s=timeout_s)
 
         client.publish_route = find_later  # type: ignore[method-assign,assignment]
-        bench = Bench(client, linger_s=0)
+        bench = AccumulatorHarness(client, linger_s=0)
         bench.put(Message("t", b"0", key="a"))
         await client.route("t")
         bench.put(Message("t", b"1", key="a"))
-        await settle()
+        await run_ready_tasks()
         asked.set()
         await bench_flush(bench)
         assert bench.bodies == [[b"0", b"1"]]
@@ -277,11 +284,11 @@ async def test_what_waits_for_its_queue_is_not_passed():
 
 async def test_a_queue_can_be_given():
     """It overrides the key's."""
-    async with a_bench() as bench:
+    async with accumulator_harness() as bench:
         queue = MessageQueue("t", "broker-a", 3)
         bench.put(Message("t", b"x"), queue)
         bench.put(Message("t", b"y", key="a"), queue)
-        await settle()
+        await run_ready_tasks()
 
         assert [(parcel.queue, bodies(parcel)) for parcel in bench.parcels] == [(queue, [b"x", b"y"])]
         await bench.answer_all()
@@ -289,14 +296,14 @@ async def test_a_queue_can_be_given():
 
 async def test_idle_topics_can_be_forgotten():
     """Those in use stay."""
-    async with a_bench() as bench:
+    async with accumulator_harness() as bench:
         future = bench.put(Message("t", b"x"))
         bench.accumulator.forget(["t", "unknown"])
         assert bench.accumulator
-        await settle()
+        await run_ready_tasks()
         bench.answer(0)
         await future
-        await settle()
+        await run_ready_tasks()
 
         bench.accumulator.forget(["t"])
         assert not bench.accumulator

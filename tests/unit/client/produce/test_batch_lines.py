@@ -26,7 +26,7 @@ async def test_each_message_is_told_its_own_place(offset_id: str, each: list[str
     batch = a_batch(3)
     futures = list(batch.futures)
 
-    batch.tell(["1", "2", "3"], SendResult("B", Q1, 7, offset_id))
+    batch.complete(["1", "2", "3"], SendResult("B", Q1, 7, offset_id))
 
     assert [future.result() for future in futures] == [  # type: ignore[attr-defined] # they are asyncio's
         SendResult(str(number + 1), Q1, 7 + number, each[number]) for number in range(3)
@@ -36,9 +36,9 @@ async def test_each_message_is_told_its_own_place(offset_id: str, each: list[str
 async def test_who_does_not_want_to_know_is_not_told():
     """Neither of a place nor of a failure."""
     for tell in (
-        lambda batch: batch.tell(["1", "2"], SendResult("B", Q1, 7, "")),
-        lambda batch: batch.tell_failure(HoldfastError("no")),
-        lambda batch: batch.drop(),
+        lambda batch: batch.complete(["1", "2"], SendResult("B", Q1, 7, "")),
+        lambda batch: batch.fail(HoldfastError("no")),
+        lambda batch: batch.cancel(),
     ):
         batch = a_batch(2)
         batch.futures[0].cancel()
@@ -53,12 +53,12 @@ def test_other_queues_leave_lines_alone_that_are_busy():
     lines = TopicLines("t")
     for queue in (Q0, Q1, Q2):
         lines.line_of(queue)
-    lines.places["a"] = (lines.line_of(Q0), b"")
+    lines.key_cache["a"] = (lines.line_of(Q0), b"")
     lines.line_of(Q1).in_flight = 1
 
     lines.spread_over((Q2,))
 
-    assert (set(lines.lines), lines.places, lines.publishable) == ({Q1}, {}, (Q2,))
+    assert (set(lines.lines), lines.key_cache, lines.publishable) == ({Q1}, {}, (Q2,))
 
 
 @pytest.mark.parametrize(

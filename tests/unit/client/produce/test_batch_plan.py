@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from holdfast.client.produce.batch_plan import (
     can_be_batched,
     encode_messages,
-    find_alone,
-    pack_whole,
-    place_each,
-    plan_groups,
+    find_unbatchable,
+    item_results,
+    pack_inner_batch,
+    plan_batches,
 )
 from holdfast.model.message import Message, SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
@@ -20,7 +20,7 @@ from holdfast.wire.records.properties import parse_properties
 
 
 def spans(sizes: list[int], alone: list[int], bytes_max: int) -> list[tuple[int, int, bool]]:
-    return [(group.start, group.stop, group.is_batch) for group in plan_groups(sizes, alone, bytes_max)]
+    return [(group.start, group.stop, group.is_batch) for group in plan_batches(sizes, alone, bytes_max)]
 
 
 def test_what_fits_travels_together():
@@ -73,8 +73,8 @@ def test_delayed_and_retried_messages_are_never_batched():
     """Brokers refuse them."""
     messages = [Message("t", b"x"), Message("t", b"x", delay_level=1)]
 
-    assert [*find_alone("t", messages)] == [1]
-    assert [*find_alone("%RETRY%g", messages)] == [0, 1]
+    assert [*find_unbatchable("t", messages)] == [1]
+    assert [*find_unbatchable("%RETRY%g", messages)] == [0, 1]
     assert [can_be_batched(message) for message in (*messages, Message("%RETRY%g", b"x"))] == [True, False, False]
 
 
@@ -97,7 +97,7 @@ def test_places_follow_one_another(offset_id: str, each: list[str]):
     queue = MessageQueue("t", "b", 1)
     first = SendResult("B", queue, 7, offset_id, SendStatus.FLUSH_DISK_TIMEOUT)
 
-    assert [*place_each(["1", "2"], first)] == [
+    assert [*item_results(["1", "2"], first)] == [
         SendResult("1", queue, 7, each[0], SendStatus.FLUSH_DISK_TIMEOUT),
         SendResult("2", queue, 8, each[1], SendStatus.FLUSH_DISK_TIMEOUT),
     ]
@@ -111,7 +111,7 @@ def test_every_key_stands_outside_once():
         Message("t", b"x", key="a", keys=("a", "b")),
     ]
 
-    whole = pack_whole(messages, b"items", "ID", None)
+    whole = pack_inner_batch(messages, b"items", "ID", None)
 
     assert whole is not None
     assert sorted(parse_properties(whole.properties)["KEYS"].split()) == ["a", "b", "c"]

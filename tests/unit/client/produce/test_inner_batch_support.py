@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import poll_until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.produce import inner_batch_support
 from holdfast.client.produce.batch_lines import Batching
-from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.produce.inner_batch_support import InnerBatchSupport
 from holdfast.client.producer import Producer
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
@@ -56,7 +56,7 @@ async def send_two(server: ScriptedServer, producer: Producer, **more: str) -> C
     futures = [producer.send_nowait(Message("t", b"%d" % number * 99, **more)) for number in range(2)]  # type: ignore[arg-type]
     await producer.flush()
     assert [future.result().offset for future in futures] == [7, 8]
-    return server.heard_of(SEND)[-1]
+    return server.requests_of(SEND)[-1]
 
 
 async def get_known(server: ScriptedServer, producer: Producer) -> None:
@@ -73,7 +73,7 @@ async def test_nobody_is_asked_who_does_not_say_that_it_can():
                 command = await send_two(server, producer)
 
             assert (command.fields["f"], len(split_items(command.body))) == ("0", 2)
-            assert server.heard_of(ASK) == []
+            assert server.requests_of(ASK) == []
 
 
 async def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
@@ -83,7 +83,7 @@ async def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
             command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
-        assert len(server.heard_of(ASK)) == 1
+        assert len(server.requests_of(ASK)) == 1
 
 
 async def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch):
@@ -98,12 +98,12 @@ async def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.M
             command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
-        assert len(server.heard_of(ASK)) == 1
+        assert len(server.requests_of(ASK)) == 1
 
         late = answer(unanswered[0])
         assert late is not None
         server.push(late)
-        await until(lambda: producer._whole._kinds["t", server.address])
+        await poll_until(lambda: producer._inner_batch_support._supported["t", server.address])
         assert (await send_two(server, producer)).fields["f"] != "0"
 
 
@@ -113,8 +113,8 @@ async def test_batches_that_come_together_ask_once():
         messages = [[Message("t", b"x", key=key) for _ in range(2)] for key in "abcd"]
         await asyncio.gather(*(producer.send_many(batch) for batch in messages))
 
-        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192"] * 4
-        assert len(server.heard_of(ASK)) == 1
+        assert [command.fields["f"] for command in server.requests_of(SEND)] == ["192"] * 4
+        assert len(server.requests_of(ASK)) == 1
 
 
 async def test_a_broker_that_can_gets_one_record():
@@ -131,7 +131,7 @@ async def test_a_broker_that_can_gets_one_record():
         ids = [parse_properties(text.decode())["UNIQ_KEY"] for _, _, text in items]
         assert [int(each, 16) - int(batch_id, 16) for each in ids] == [1, 2]
         assert [bytes(body[:1]) for _, body, _ in items] == [b"0", b"1"]
-        assert len(server.heard_of(ASK)) == 1
+        assert len(server.requests_of(ASK)) == 1
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -157,7 +157,7 @@ async def test_keys_that_do_not_fit_outside_are_sent_inside():
         ]
         await asyncio.gather(*futures)
 
-        command = server.heard_of(SEND)[-1]
+        command = server.requests_of(SEND)[-1]
         assert (command.fields["f"], len(split_items(command.body))) == ("0", 7)
 
 
@@ -175,7 +175,7 @@ async def test_a_refused_whole_batch_is_sent_again_as_every_broker_takes_it():
         await send_two(server, producer)
         await send_two(server, producer)
 
-        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "0", "0"]
+        assert [command.fields["f"] for command in server.requests_of(SEND)] == ["192", "192", "0", "0"]
 
 
 async def test_a_busy_broker_gets_the_whole_batch_again():
@@ -190,7 +190,7 @@ async def test_a_busy_broker_gets_the_whole_batch_again():
         server.answers[SEND] = answer
         await send_two(server, producer)
 
-        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "192"]
+        assert [command.fields["f"] for command in server.requests_of(SEND)] == ["192", "192", "192"]
 
 
 async def test_a_broker_that_comes_back_is_asked_again():
@@ -199,22 +199,22 @@ async def test_a_broker_that_comes_back_is_asked_again():
         await get_known(server, producer)
         server.on(RequestCode.HEART_BEAT)
         server.drop_connections()
-        await until(lambda: not producer._client.connected_brokers())
+        await poll_until(lambda: not producer._client.connected_brokers())
         command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
-        assert producer._whole._kinds == {("t", server.address): False}
+        assert producer._inner_batch_support._supported == {("t", server.address): False}
 
 
 async def test_a_topic_that_is_forgotten_is_asked_for_again():
     """Others stay."""
     async with a_producer(attributes=BATCH_INDEX) as (server, producer):
         await get_known(server, producer)
-        producer._whole.refused("other", server.address)
+        producer._inner_batch_support.mark_unsupported("other", server.address)
 
         producer._forget(["t"])
 
-        assert producer._whole._kinds == {("other", server.address): False}
+        assert producer._inner_batch_support._supported == {("other", server.address): False}
 
 
 async def test_a_topic_that_is_not_there_yet_is_asked_for_again():
@@ -223,7 +223,7 @@ async def test_a_topic_that_is_not_there_yet_is_asked_for_again():
         server.refuse(ASK, 17)
         await send_two(server, producer)
         await send_two(server, producer)
-        assert len(server.heard_of(ASK)) == 2
+        assert len(server.requests_of(ASK)) == 2
 
 
 async def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
@@ -231,7 +231,7 @@ async def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
     async with ScriptedServer() as new, ScriptedServer() as old:
         serve(new, attributes=BATCH_INDEX)
         serve(old, capabilities="")
-        new.serve_topic("t", others={"broker-b": old.address})
+        new.serve_topic("t", other_brokers={"broker-b": old.address})
         new.on(RequestCode.HEART_BEAT, capabilities="innerBatch")
         async with Producer(new.namesrv, "p", batching=Batching(linger_s=0)) as producer:
             queue = MessageQueue("t", "broker-a", 0)
@@ -240,8 +240,8 @@ async def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
             for _ in range(4):
                 await asyncio.gather(*(producer.send_nowait(Message("t", b"y")) for _ in range(2)))
 
-            assert {command.fields["f"] for command in old.heard_of(SEND)} == {"0"}
-            assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[1:]}
+            assert {command.fields["f"] for command in old.requests_of(SEND)} == {"0"}
+            assert "192" in {command.fields["f"] for command in new.requests_of(SEND)[1:]}
 
 
 @pytest.mark.parametrize(
@@ -251,23 +251,23 @@ async def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
 async def test_who_keeps_batches_whole_is_asked_once(capabilities: str, attributes: dict[str, str], *, wanted: bool):
     """And not for the topic if it cannot anyway."""
     async with a_producer(capabilities=capabilities, attributes=attributes) as (server, producer):
-        whole = WholeBatches(producer._client)
+        whole = InnerBatchSupport(producer._client)
 
-        assert [await whole.find_out("t", server.address) for _ in range(3)] == [wanted] * 3
-        assert len(server.heard_of(ASK)) == (1 if capabilities else 0)
-        assert len(server.heard_of(RequestCode.HEART_BEAT)) <= 2  # one of them with the connection
+        assert [await whole.is_supported("t", server.address) for _ in range(3)] == [wanted] * 3
+        assert len(server.requests_of(ASK)) == (1 if capabilities else 0)
+        assert len(server.requests_of(RequestCode.HEART_BEAT)) <= 2  # one of them with the connection
 
 
 async def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_again():
     """It may answer the next time."""
     async with a_producer(attributes=BATCH_INDEX) as (server, producer):
-        whole = WholeBatches(producer._client)
+        whole = InnerBatchSupport(producer._client)
         answer = server.answers[ASK]
         server.answers[ASK] = lambda command: response(command, 2, "busy")
-        assert not await whole.find_out("t", server.address)
+        assert not await whole.is_supported("t", server.address)
         whole.forget_broker(server.address)
         server.answers[ASK] = answer
-        assert await whole.find_out("t", server.address)
+        assert await whole.is_supported("t", server.address)
 
 
 class SlowClient:
@@ -290,17 +290,17 @@ class SlowClient:
 async def test_an_answer_of_a_broker_that_has_gone_is_not_believed_of_the_next_one() -> None:
     """A Java broker at the same address would store the batch as a message that no client can read."""
     client = SlowClient()
-    whole = WholeBatches(cast("ClusterClient", client))
+    whole = InnerBatchSupport(cast("ClusterClient", client))
     config = java_json.encode(TopicConfig(name="t", attributes=BATCH_INDEX))
-    first = asyncio.create_task(whole.find_out("t", "b:1"))
-    await until(lambda: len(client.answers) == 1)
+    first = asyncio.create_task(whole.is_supported("t", "b:1"))
+    await poll_until(lambda: len(client.answers) == 1)
 
     whole.forget_broker("b:1")
     client.answers[0].set_result(Command(code=0, body=config))
 
     assert await first is False
-    second = asyncio.create_task(whole.find_out("t", "b:1"))
-    await until(lambda: len(client.answers) == 2)
+    second = asyncio.create_task(whole.is_supported("t", "b:1"))
+    await poll_until(lambda: len(client.answers) == 2)
     client.answers[1].set_result(Command(code=0, body=config))
     assert await second is True
 

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.key_sequencer import KeySequencer
 
 
 class Stage:
     """Lets a test see who goes, and decide when they are done."""
 
     def __init__(self) -> None:
-        self.order = KeyOrder()
+        self.order = KeySequencer()
         self.going: list[str] = []
         self.may_end: dict[str, asyncio.Event] = {}
 
@@ -19,7 +19,7 @@ class Stage:
 
         async def act() -> None:
             with self.order.turn(keys) as turn:
-                await turn.comes()
+                await turn.wait_until_ready()
                 self.going.append(name)
                 await self.may_end[name].wait()
 
@@ -100,10 +100,10 @@ async def test_one_who_gives_up_first_in_one_line_and_second_in_another_holds_up
 
 def test_a_turn_that_has_come_need_not_be_awaited():
     """Most of the time nobody is in front."""
-    order = KeyOrder()
+    order = KeySequencer()
 
     with order.turn(["a"]) as first, order.turn(["a", "b"]) as second:
-        assert first.has_come
-        assert not second.has_come
+        assert first.is_ready
+        assert not second.is_ready
     with order.turn(["a"]) as third:
-        assert third.has_come
+        assert third.is_ready

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.support.deliveries import a_received_message
 
-from holdfast.client.produce.request_reply import ReplyDesk, reply_to, request_properties
+from holdfast.client.produce.request_reply import PendingRequests, reply_to, request_properties
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.command import Command
@@ -32,19 +32,19 @@ def pushed(correlation_id: str, body: bytes = b"reply", sys_flag: int = 0) -> Co
 
 async def test_a_reply_finds_who_asked():
     """By its correlation id; one that nobody waits for is acknowledged and dropped."""
-    desk = ReplyDesk()
+    desk = PendingRequests()
     (one, first), (two, second) = desk.begin(), desk.begin()
 
-    answer = await desk.take("address", pushed(two, zlib.compress(b"two"), 0x301))
-    await desk.take("address", pushed(one))
-    await desk.take("address", pushed(one))
-    await desk.take("address", pushed("unknown"))
+    answer = await desk.handle_reply("address", pushed(two, zlib.compress(b"two"), 0x301))
+    await desk.handle_reply("address", pushed(one))
+    await desk.handle_reply("address", pushed(one))
+    await desk.handle_reply("address", pushed("unknown"))
 
     assert ((await first).body, (await second).body) == (b"reply", b"two")
     assert ((await second).born_host, (await second).store_host) == (bytes.fromhex("7f0000010000b1f2"), bytes(8))
     assert (answer.code, answer.opaque, answer.is_response) == (0, 9, True)
     await asyncio.sleep(0)
-    assert not desk._waiting
+    assert not desk._pending
 
 
 def test_a_request_says_whom_to_answer():

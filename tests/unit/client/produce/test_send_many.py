@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
-from tests.support.deliveries import settle
+from tests.support.deliveries import run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
-from holdfast.client.messages.packing import describe_all
+from holdfast.client.messages.packing import all_properties
 from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
-from holdfast.client.produce.send_many import BatchSender, Carry
+from holdfast.client.produce.send_many import SendMany, SendParcel
 from holdfast.client.produce.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
@@ -47,13 +47,13 @@ async def a_client() -> AsyncIterator[ClusterClient]:
         yield client
 
 
-def a_batch(client: ClusterClient, carry: Carry, messages: list[Message], timeout_s: float = 10) -> BatchSender:
+def a_batch(client: ClusterClient, carry: SendParcel, messages: list[Message], timeout_s: float = 10) -> SendMany:
     made = count()
 
     def next_ids(wanted: int) -> list[str]:
         return [f"ID{next(made)}" for _ in range(wanted)]
 
-    return BatchSender(client, carry, messages, describe_all(messages), next_ids=next_ids, timeout_s=timeout_s)
+    return SendMany(client, carry, messages, all_properties(messages), next_ids=next_ids, timeout_s=timeout_s)
 
 
 async def test_messages_without_keys_go_in_one_request():
@@ -152,15 +152,15 @@ async def test_requests_without_keys_are_on_their_way_together():
 
         messages = [Message("t", b"%d" % number + bytes(100)) for number in range(12)]
         sending = asyncio.create_task(a_batch(client, carry, messages).send(bytes_max=400))
-        await settle()
+        await run_ready_tasks()
         assert len(parcels) == UNORDERED_IN_FLIGHT == 4
         answer(2)
-        await settle()
+        await run_ready_tasks()
         assert len(parcels) == 5
 
         for number in (4, 5, 3, 1, 0):
             answer(number)
-            await settle()
+            await run_ready_tasks()
         results = await sending
 
         assert [(result.queue.queue_id, result.offset) for result in results] == [
@@ -179,7 +179,7 @@ async def test_requests_of_a_queue_follow_one_another():
             nonlocal under_way
             under_way += 1
             assert under_way == 1
-            await settle()
+            await run_ready_tasks()
             under_way -= 1
             assert parcel.queue is not None
             return Receipt(SendResult("", parcel.queue, 0, ""), "address", "")
@@ -198,7 +198,7 @@ async def test_a_batch_can_be_kept_whole():
         )
 
         (parcel,) = carry.parcels
-        whole = parcel.whole() if parcel.whole else None
+        whole = parcel.encode_inner() if parcel.encode_inner else None
         assert whole is not None
         assert (whole.body, whole.sys_flag) == (parcel.outgoing.body, 0xC0)
         assert parse_properties(whole.properties) == {

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import poll_until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.messages.packing import Outgoing
 from holdfast.client.produce import sender as sender_module
-from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.produce.inner_batch_support import InnerBatchSupport
 from holdfast.client.produce.sender import Parcel, Receipt, Sender
 from holdfast.client.routes.route_table import TopicRoute
 from holdfast.model.errors import RemoteProtocolError, SendFailed
@@ -129,7 +129,7 @@ async def test_a_busy_broker_is_tried_again():
         server.answers[SEND] = busy_then_stored(2)
 
         assert (await sender.send(PARCEL, 5)).result.offset == 7
-        assert len(server.heard_of(SEND)) == 3
+        assert len(server.requests_of(SEND)) == 3
 
 
 async def test_the_last_refusal_is_reported():
@@ -156,7 +156,7 @@ async def test_a_lost_connection_may_have_stored_it():
     async with a_sender() as (server, sender):
 
         def answer(command: Command) -> Command | None:
-            if len(server.heard_of(SEND)) > 0:
+            if len(server.requests_of(SEND)) > 0:
                 return response(command, 13, "illegal")
             server.drop_connections()
             return None
@@ -185,7 +185,7 @@ async def test_silence_ends_with_the_time_allowed(monkeypatch: pytest.MonkeyPatc
 async def test_a_retry_goes_to_another_broker():
     """A keyed message stays with its queue."""
     async with ScriptedServer() as bad, ScriptedServer() as good, ClusterClient(bad.address) as client:
-        bad.serve_topic("t", others={"broker-b": good.address})
+        bad.serve_topic("t", other_brokers={"broker-b": good.address})
         bad.refuse(SEND, 14, "not available")
         good.on(SEND, **STORED)
         sender = Sender(client, "p")
@@ -204,20 +204,20 @@ async def test_a_keyed_message_waits_for_its_broker():
         ScriptedServer() as broker,
         ClusterClient(name_server.address) as client,
     ):
-        name_server.serve_topic("t", others={"broker-b": broker.address})
+        name_server.serve_topic("t", other_brokers={"broker-b": broker.address})
         queues = (await client.route("t")).publishable
         key = next(key for key in "abcd" if queue_for_key(key, queues).broker_name == "broker-b")
         port = int(broker.address.rpartition(":")[2])
         await broker.stop()
         sending = asyncio.create_task(Sender(client, "p").send(Parcel("t", PARCEL.outgoing, key), 30))
-        await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4)
+        await name_server.wait_for_requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4)
         name_server.serve_topic("t")  # the name server has noticed; the key would have another queue now
-        await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)
+        await name_server.wait_for_requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, 6)
         assert not sending.done()
 
         broker.on(SEND, **STORED)
         await broker.listen(port)
-        name_server.serve_topic("t", others={"broker-b": broker.address})
+        name_server.serve_topic("t", other_brokers={"broker-b": broker.address})
 
         assert (await sending).result.queue.broker_name == "broker-b"
 
@@ -252,7 +252,7 @@ async def test_a_one_way_send_waits_for_nothing():
     """It fails only if there is nobody to send it to."""
     async with a_sender() as (server, sender):
         await sender.send_one_way(PARCEL)
-        (heard,) = await server.heard(SEND)
+        (heard,) = await server.wait_for_requests(SEND)
         assert (heard.is_one_way, heard.body) == (True, b"body")
 
         with pytest.raises(SendFailed) as caught:
@@ -289,7 +289,7 @@ async def test_of_a_topic_that_was_forgotten_nothing_is_kept():
         sender.forget(["t"])
 
         assert {topic for topic, _ in sender._templates} == {"u"}
-        assert sender._turn._next.keys() == {"u"}
+        assert sender._round_robin._next.keys() == {"u"}
 
 
 @pytest.mark.parametrize("one_way", [True, False])
@@ -308,16 +308,16 @@ async def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
         assert used_s > 0
 
 
-class _Whole(WholeBatches):
+class _Whole(InnerBatchSupport):
     """Knows what it was told."""
 
     def __init__(self, answers: list[bool]) -> None:
         self._answers = answers
 
-    async def find_out(self, topic: str, address: str) -> bool:
+    async def is_supported(self, topic: str, address: str) -> bool:
         return self._answers.pop(0)
 
-    def refused(self, topic: str, address: str) -> None:
+    def mark_unsupported(self, topic: str, address: str) -> None:
         assert self._answers == [False]
 
 
@@ -326,16 +326,16 @@ async def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
     async with a_sender() as (server, sender):
         codes = iter([2, 0, 0])
         server.answers[SEND] = lambda command: response(command, next(codes), "", fields=STORED)
-        parcel = Parcel("t", PARCEL.outgoing, is_whole=True)
-        sender._whole = _Whole([True, False, True])
+        parcel = Parcel("t", PARCEL.outgoing, is_inner_batch=True)
+        sender._inner_batch_support = _Whole([True, False, True])
 
         with pytest.raises(SendFailed, match="does not keep batches of this topic whole") as raised:
             await sender.send(parcel, 5)
         assert raised.value.code == 13
-        assert len(server.heard_of(SEND)) == 1
+        assert len(server.requests_of(SEND)) == 1
         await sender.send(parcel, 5)
-        assert len(server.heard_of(SEND)) == 2
-        sender._whole = None
+        assert len(server.requests_of(SEND)) == 2
+        sender._inner_batch_support = None
         with pytest.raises(SendFailed, match="does not keep batches of this topic whole"):
             await sender.send(parcel, 5)
 
@@ -353,9 +353,9 @@ async def test_a_refused_whole_batch_and_its_other_form_share_the_time_of_one_at
             return response(command, 13, "not here") if len(times_s) == 1 else response(command, fields=STORED)
 
         server.answers[SEND] = refuse_late
-        sender._whole = _Whole([True, False])
+        sender._inner_batch_support = _Whole([True, False])
 
-        await sender.send(Parcel("t", PARCEL.outgoing, whole=lambda: PARCEL.outgoing), 3)
+        await sender.send(Parcel("t", PARCEL.outgoing, encode_inner=lambda: PARCEL.outgoing), 3)
 
         assert times_s == [3, 1]
 
@@ -365,15 +365,15 @@ async def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing(
     async with a_sender(retries=0) as (server, sender):
 
         class Leaving(_Whole):
-            async def find_out(self, topic: str, address: str) -> bool:
+            async def is_supported(self, topic: str, address: str) -> bool:
                 server.drop_connections()
-                await until(lambda: sender._client.find_connection(address) is None)
-                return await super().find_out(topic, address)
+                await poll_until(lambda: sender._client.find_connection(address) is None)
+                return await super().is_supported(topic, address)
 
-        sender._whole = Leaving([True])
+        sender._inner_batch_support = Leaving([True])
 
         with pytest.raises(SendFailed, match="was not sent") as raised:
-            await sender.send(Parcel("t", PARCEL.outgoing, is_whole=True), 5)
+            await sender.send(Parcel("t", PARCEL.outgoing, is_inner_batch=True), 5)
 
         assert not raised.value.maybe_stored
-        assert server.heard_of(SEND) == []
+        assert server.requests_of(SEND) == []

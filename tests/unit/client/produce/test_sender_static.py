@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from tests.support.deliveries import settle, until
+from tests.support.deliveries import poll_until, run_ready_tasks
 from tests.support.scripted_server import ScriptedServer
-from tests.support.static_topics import a_record, logical, serve_static
+from tests.support.static_topics import a_record, logical_queue, serve_static
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.cluster.send_plan import queue_for_key
@@ -61,7 +61,7 @@ async def a_cluster(name_servers: int = 1, *, retries: int = 2) -> AsyncIterator
 
 
 def to(number: int) -> Parcel:
-    return Parcel("t", PARCEL.outgoing, queue=logical(number))
+    return Parcel("t", PARCEL.outgoing, queue=logical_queue(number))
 
 
 async def test_a_send_goes_to_the_leader_with_the_logical_queue():
@@ -71,23 +71,27 @@ async def test_a_send_goes_to_the_leader_with_the_logical_queue():
 
         receipt = await sender.send(to(1), 5)
 
-        (heard,) = cluster.b.heard_of(SEND)
+        (heard,) = cluster.b.requests_of(SEND)
         assert (heard.fields["e"], heard.fields["n"]) == ("1", "b")
-        assert (receipt.result.queue, receipt.result.offset, receipt.address) == (logical(1), 7, cluster.b.address)
-        assert cluster.a.heard_of(SEND) == []
+        assert (receipt.result.queue, receipt.result.offset, receipt.address) == (
+            logical_queue(1),
+            7,
+            cluster.b.address,
+        )
+        assert cluster.a.requests_of(SEND) == []
 
 
 async def test_keys_are_spread_over_all_queues_and_the_rest_over_those_that_can_be_reached():
     """A queue without a leader keeps its keys, which wait for it."""
     async with a_cluster() as (cluster, sender):
         cluster.serve(a_record("a", {0: 1, 2: 1}, total=4))
-        queues = [logical(number) for number in range(4)]
+        queues = [logical_queue(number) for number in range(4)]
         for key in ("k0", "k1", "k2", "k3", "k4", "k5"):
             route = await sender._client.publish_route("t")
             assert sender.choose(Parcel("t", PARCEL.outgoing, key), route, None) == queue_for_key(key, queues)
 
         for _ in range(4):
-            assert (await sender.send(PARCEL, 5)).result.queue in {logical(0), logical(2)}
+            assert (await sender.send(PARCEL, 5)).result.queue in {logical_queue(0), logical_queue(2)}
         with pytest.raises(SendFailed, match="logical queue 1 of 't' has no leader") as caught:
             await sender.send(to(1), 0.2)
         assert not caught.value.maybe_stored
@@ -103,7 +107,7 @@ async def test_a_queue_that_has_moved_is_found_at_once():
 
         receipt = await sender.send(to(0), 5)
 
-        assert (receipt.result.queue, receipt.address) == (logical(0), cluster.b.address)
+        assert (receipt.result.queue, receipt.address) == (logical_queue(0), cluster.b.address)
 
 
 async def test_an_answer_that_another_broker_gave_lets_the_next_send_go_there():
@@ -115,10 +119,10 @@ async def test_an_answer_that_another_broker_gave_lets_the_next_send_go_there():
         fields = {"msgId": host + "0" * 16, "queueId": "0", "queueOffset": "8"}
         cluster.a.answers[SEND] = lambda command: response(command, fields=fields)
         cluster.serve(A_LEADS, B_LEADS)
-        sender._looked_s.clear()
+        sender._refreshed_s.clear()
 
         assert (await sender.send(to(0), 5)).address == cluster.a.address
-        await until(lambda: sender._client.routes.find("t").broker_of(logical(0)) == "b")
+        await poll_until(lambda: sender._client.routes.find("t").broker_of(logical_queue(0)) == "b")
 
         assert (await sender.send(to(0), 5)).address == cluster.b.address
 
@@ -129,7 +133,7 @@ async def test_a_moved_queue_is_asked_for_until_somebody_leads_it():
         cluster.serve(A_LEADS)
         cluster.a.refuse(SEND, 501, "moved")
         sending = asyncio.ensure_future(sender.send(to(0), 30))
-        await cluster.a.heard(SEND, 4)
+        await cluster.a.wait_for_requests(SEND, 4)
         cluster.serve(A_LEADS, B_LEADS)
 
         assert (await sending).address == cluster.b.address
@@ -170,12 +174,12 @@ async def test_a_queue_changes_its_broker_only_with_nothing_in_flight():
         cluster.a.answers[SEND] = held.append  # type: ignore[assignment]
         first = asyncio.ensure_future(sender.send(to(0), 30))
         other = asyncio.ensure_future(sender.send(to(1), 30))
-        await cluster.a.heard(SEND, 2)
+        await cluster.a.wait_for_requests(SEND, 2)
         cluster.serve(A_LEADS, a_record("b", {0: 2}, epoch=2, total=2))
         await sender._client.refresh_leaders("t")
         second = asyncio.ensure_future(sender.send(to(0), 30))
-        await settle()
-        assert cluster.b.heard_of(SEND) == []
+        await run_ready_tasks()
+        assert cluster.b.requests_of(SEND) == []
 
         for command in held:
             cluster.a.push(stored(command))
@@ -191,7 +195,7 @@ async def test_waiting_for_what_is_in_flight_ends_with_the_time_allowed():
         cluster.serve(A_LEADS)
         cluster.a.answers[SEND] = lambda _: None
         first = asyncio.ensure_future(sender.send(to(0), 30))
-        await cluster.a.heard(SEND)
+        await cluster.a.wait_for_requests(SEND)
         cluster.serve(A_LEADS, B_LEADS)
         await sender._client.refresh_leaders("t")
 
@@ -214,9 +218,9 @@ async def test_a_leader_that_is_being_restarted_is_waited_for(parcel: Parcel):
 
         cluster.a.answers[SEND] = crash  # type: ignore[assignment]
         sending = asyncio.ensure_future(sender.send(parcel, 30))
-        await cluster.a.heard(SEND, 2)
+        await cluster.a.wait_for_requests(SEND, 2)
         await cluster.a.stop()
-        await cluster.name_servers[0].heard(ROUTE, 6)
+        await cluster.name_servers[0].wait_for_requests(ROUTE, 6)
         assert not sending.done()
         cluster.a.answers[SEND] = stored
         await cluster.a.listen(port)
@@ -253,7 +257,7 @@ async def test_a_topic_that_is_being_made_is_waited_for():
         (name_server,) = cluster.name_servers
         name_server.refuse(ROUTE, 2, "not all brokers have registered")
         sending = asyncio.ensure_future(sender.send(to(0), 30))
-        await name_server.heard(ROUTE, 5)
+        await name_server.wait_for_requests(ROUTE, 5)
         cluster.serve(A_LEADS)
 
         assert (await sending).address == cluster.a.address
@@ -277,7 +281,7 @@ async def test_a_one_way_send_goes_to_the_leader():
 
         await sender.send_one_way(to(1))
 
-        (heard,) = await cluster.b.heard(SEND)
+        (heard,) = await cluster.b.wait_for_requests(SEND)
         assert (heard.is_one_way, heard.fields["e"]) == (True, "1")
 
 
@@ -301,14 +305,14 @@ async def test_an_answer_that_names_the_new_leader_is_followed_at_once():
         cluster.b.on(SEND, msgId=own_id, queueId="0", queueOffset="8")
 
         await sender.send(to(0), 5)
-        asked = len(cluster.name_servers[0].heard_of(ROUTE))
+        asked = len(cluster.name_servers[0].requests_of(ROUTE))
         await sender.send(to(0), 5)
         await sender.send(to(1), 5)
 
-        assert [heard.fields["e"] for heard in cluster.a.heard_of(SEND)] == ["0", "1"]
-        assert [heard.fields["e"] for heard in cluster.b.heard_of(SEND)] == ["0"]
-        assert len(cluster.name_servers[0].heard_of(ROUTE)) == asked
-        assert {heard.fields["hf.mapping"] for heard in cluster.a.heard_of(SEND)} == {"1"}
+        assert [heard.fields["e"] for heard in cluster.a.requests_of(SEND)] == ["0", "1"]
+        assert [heard.fields["e"] for heard in cluster.b.requests_of(SEND)] == ["0"]
+        assert len(cluster.name_servers[0].requests_of(ROUTE)) == asked
+        assert {heard.fields["hf.mapping"] for heard in cluster.a.requests_of(SEND)} == {"1"}
 
 
 async def test_the_new_leader_gets_nothing_while_sends_are_under_way_through_the_old_one():
@@ -319,12 +323,12 @@ async def test_the_new_leader_gets_nothing_while_sends_are_under_way_through_the
         cluster.a.answers[SEND] = held.append  # type: ignore[assignment]
         first = asyncio.ensure_future(sender.send(to(0), 30))
         second = asyncio.ensure_future(sender.send(to(0), 30))
-        await cluster.a.heard(SEND, 2)
+        await cluster.a.wait_for_requests(SEND, 2)
         cluster.a.push(relayed("b", 2)(held[0]))
         await first
         third = asyncio.ensure_future(sender.send(to(0), 30))
-        await settle()
-        assert cluster.b.heard_of(SEND) == []
+        await run_ready_tasks()
+        assert cluster.b.requests_of(SEND) == []
 
         cluster.a.push(relayed("b", 2)(held[1]))
 
@@ -343,7 +347,7 @@ async def test_word_of_an_older_leader_or_of_a_stranger_changes_nothing():
 
         await sender.send(to(0), 5)
 
-        assert len(cluster.a.heard_of(SEND)) == 3
+        assert len(cluster.a.requests_of(SEND)) == 3
 
 
 def no_leader(command: Command) -> Command:
@@ -351,7 +355,7 @@ def no_leader(command: Command) -> Command:
     return response(command, 501, "logical queue 1 of t has no leader: set it", fields={"hf.leader": "__syslo__none__"})
 
 
-KEY_OF_1 = next(key for key in "abcdef" if queue_for_key(key, [logical(0), logical(1)]) == logical(1))
+KEY_OF_1 = next(key for key in "abcdef" if queue_for_key(key, [logical_queue(0), logical_queue(1)]) == logical_queue(1))
 
 
 @pytest.mark.parametrize("parcel", [to(1), Parcel("t", PARCEL.outgoing, key=KEY_OF_1)])
@@ -365,7 +369,7 @@ async def test_a_queue_without_a_leader_fails_with_the_words_of_the_broker(parce
             await sender.send(parcel, 25)
 
         assert caught.value.code == 501
-        assert len(cluster.a.heard_of(SEND)) == 1
+        assert len(cluster.a.requests_of(SEND)) == 1
 
 
 async def test_a_queue_without_a_leader_gets_the_message_if_a_name_server_knows_a_leader():
@@ -388,9 +392,9 @@ async def test_messages_for_any_queue_avoid_one_without_a_leader():
         cluster.a.answers[SEND] = lambda command: (no_leader if command.fields["e"] == "1" else stored)(command)
 
         for _ in range(8):
-            assert (await sender.send(PARCEL, 25)).result.queue == logical(0)
+            assert (await sender.send(PARCEL, 25)).result.queue == logical_queue(0)
 
-        assert [command.fields["e"] for command in cluster.a.heard_of(SEND)].count("1") == 1
+        assert [command.fields["e"] for command in cluster.a.requests_of(SEND)].count("1") == 1
 
 
 async def test_a_refusal_that_came_late_is_not_followed_by_an_attempt_that_gets_no_answer(
@@ -411,7 +415,7 @@ async def test_a_refusal_that_came_late_is_not_followed_by_an_attempt_that_gets_
         with pytest.raises(SendFailed, match="the queue is moving; the message was not stored"):
             await sender.send(to(1), 10)
 
-        assert len(cluster.a.heard_of(SEND)) == 3, "a fourth would have 2.2 s"
+        assert len(cluster.a.requests_of(SEND)) == 3, "a fourth would have 2.2 s"
 
 
 async def test_a_queue_that_the_topic_does_not_have_is_refused_at_once():
@@ -419,12 +423,12 @@ async def test_a_queue_that_the_topic_does_not_have_is_refused_at_once():
     async with a_cluster() as (cluster, sender):
         cluster.serve(A_LEADS)
         await sender.send(to(0), 5)
-        asked = len(cluster.name_servers[0].heard_of(ROUTE))
+        asked = len(cluster.name_servers[0].requests_of(ROUTE))
 
         with pytest.raises(SendFailed, match="'t' has no queue 99: it has 2, numbered from 0 to 1") as caught:
             await sender.send(to(99), 30)
         assert not caught.value.maybe_stored
-        assert len(cluster.name_servers[0].heard_of(ROUTE)) == asked + 1
+        assert len(cluster.name_servers[0].requests_of(ROUTE)) == asked + 1
         with pytest.raises(SendFailed, match="has no queue 99"):
             await sender.send_one_way(to(99))
 
@@ -440,7 +444,7 @@ async def test_a_queue_by_which_the_topic_has_grown_is_found():
         await sender.send(to(0), 5)
         cluster.serve(a_record("a", {0: 1, 1: 1, 2: 1}, epoch=2, total=3))
 
-        assert (await sender.send(to(2), 5)).result.queue == logical(2)
+        assert (await sender.send(to(2), 5)).result.queue == logical_queue(2)
 
 
 async def test_both_names_of_the_broker_of_a_logical_queue_are_accepted():
@@ -449,7 +453,7 @@ async def test_both_names_of_the_broker_of_a_logical_queue_are_accepted():
         cluster.serve(A_LEADS)
         shown = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__global", 1))
 
-        assert (await sender.send(shown, 5)).result.queue == logical(1)
-        assert len(cluster.name_servers[0].heard_of(ROUTE)) == 1
+        assert (await sender.send(shown, 5)).result.queue == logical_queue(1)
+        assert len(cluster.name_servers[0].requests_of(ROUTE)) == 1
         with pytest.raises(SendFailed, match="has no queue 99"):
             await sender.send(Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "__logic__global", 99)), 5)

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record as a_static_record
-from tests.support.static_topics import logical, serve_static
+from tests.support.static_topics import logical_queue, serve_static
 from tests.unit.client.messages.test_unpacking import a_record
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.produce.sender import Receipt
-from holdfast.client.produce.transaction import Checker, Transaction, TransactionDesk, TransactionOutcome
+from holdfast.client.produce.transaction import Checker, ProducerTransactions, Transaction, TransactionOutcome
 from holdfast.model.errors import BrokerRefused, LocalProtocolError
 from holdfast.model.message import ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
@@ -29,7 +29,7 @@ class Scene:
 
     def __init__(self, server: ScriptedServer, client: ClusterClient, checker: Checker | None) -> None:
         self.server = server
-        self.desk = TransactionDesk(client, "p", checker=checker)
+        self.desk = ProducerTransactions(client, "p", checker=checker)
         result = SendResult("ID", MessageQueue("t", "broker-a", 0), 3, "0A00000200002A9F0000000000000400")
         self.receipt = Receipt(result, server.address, "TX")
 
@@ -49,7 +49,7 @@ class Scene:
 
     async def told(self, count: int = 1) -> list[tuple[str, str]]:
         """Return what the broker was told, and whether that was an answer to its question."""
-        commands = await self.server.heard(END, count)
+        commands = await self.server.wait_for_requests(END, count)
         return [(command.fields["commitOrRollback"], command.fields["fromTransactionCheck"]) for command in commands]
 
 
@@ -66,7 +66,7 @@ async def test_a_block_that_ends_commits():
         async with scene.transaction() as transaction:
             assert (transaction.message_id, transaction.queue.queue_id) == ("ID", 0)
 
-        (command,) = scene.server.heard_of(END)
+        (command,) = scene.server.requests_of(END)
         assert command.fields == {
             "producerGroup": "p",
             "tranStateTableOffset": "3",
@@ -131,7 +131,7 @@ async def test_a_question_is_answered_with_its_own_places():
     async with a_scene() as scene:
         await scene.check()
 
-        (command,) = await scene.server.heard(END)
+        (command,) = await scene.server.wait_for_requests(END)
         assert (command.fields["tranStateTableOffset"], command.fields["commitLogOffset"]) == ("8", "99")
         assert (command.fields["bname"], command.is_one_way) == ("broker-a", True)
 
@@ -202,10 +202,12 @@ async def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is()
         await client.route("t")
         for holder, name in ((leader, "a"), (None, "b")):
             host = pack_host(holder.address if holder is not None else "10.0.0.2:10911")
-            result = SendResult("ID", logical(0), 3, format_message_id(host, 1024))
-            await TransactionDesk(client, "p").end(Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT)
+            result = SendResult("ID", logical_queue(0), 3, format_message_id(host, 1024))
+            await ProducerTransactions(client, "p").end(
+                Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT
+            )
 
-            (told,) = (holder or other).heard_of(END)
+            (told,) = (holder or other).requests_of(END)
             assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
 
 

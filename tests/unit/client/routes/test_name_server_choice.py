@@ -27,13 +27,13 @@ def test_one_is_used_until_it_fails():
     servers = NameServers("a:1;b:2;c:3", Random(1))
     first = servers.current
 
-    servers.give_up(first)
+    servers.fail_over(first)
     second = servers.current
-    servers.give_up(first)  # somebody else noticed late
+    servers.fail_over(first)  # somebody else noticed late
     assert servers.current == second != first
 
-    servers.give_up(second)
-    servers.give_up(servers.current)
+    servers.fail_over(second)
+    servers.fail_over(servers.current)
     assert servers.current == first
 
 
@@ -63,7 +63,7 @@ def test_giving_up_the_only_one_changes_nothing():
     """There is nobody else to go to."""
     servers = NameServers("a:1", Random(1))
 
-    assert not servers.give_up("a:1")
+    assert not servers.fail_over("a:1")
     assert servers.current == "a:1"
 
 

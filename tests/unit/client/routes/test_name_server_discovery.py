@@ -14,7 +14,7 @@ import pytest
 from tests.support.address_server import an_address_server
 
 from holdfast.client.routes import name_server_discovery
-from holdfast.client.routes.name_server_discovery import AddressSource, resolve_host
+from holdfast.client.routes.name_server_discovery import NameServerDiscovery, resolve_host
 from holdfast.model.errors import ConfigError, ConnectionLost
 
 
@@ -32,7 +32,7 @@ class Dns:
 
 async def test_a_list_of_addresses_is_what_it_says():
     """It never changes by itself; neither does this machine's own name."""
-    source = AddressSource("10.0.0.1:1;localhost:2,[::1]:3", resolve=Dns(), refresh_s=1)
+    source = NameServerDiscovery("10.0.0.1:1;localhost:2,[::1]:3", resolve=Dns(), refresh_s=1)
 
     assert source.listed == await source.read() == ["10.0.0.1:1", "localhost:2", "[::1]:3"]
     assert source.refresh_s is None
@@ -40,7 +40,7 @@ async def test_a_list_of_addresses_is_what_it_says():
 
 async def test_a_name_stands_for_all_its_addresses():
     """Each with the port of the name, each once."""
-    source = AddressSource("shop:9876;10.0.0.1:9876", resolve=Dns(shop=["10.0.0.2", "10.0.0.1", "fe80::1"]))
+    source = NameServerDiscovery("shop:9876;10.0.0.1:9876", resolve=Dns(shop=["10.0.0.2", "10.0.0.1", "fe80::1"]))
 
     assert await source.read() == ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"]
     assert source.refresh_s == 30
@@ -49,7 +49,7 @@ async def test_a_name_stands_for_all_its_addresses():
 async def test_a_name_that_cannot_be_resolved_keeps_what_it_had():
     """One that never had any is left to whoever dials it."""
     dns = Dns(shop=["10.0.0.1"])
-    source = AddressSource("shop:1;other:2", resolve=dns)
+    source = NameServerDiscovery("shop:1;other:2", resolve=dns)
     assert await source.read() == ["10.0.0.1:1", "other:2"]
 
     del dns.names["shop"]
@@ -65,7 +65,7 @@ async def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
         await asyncio.Event().wait()
         return []
 
-    assert await AddressSource("shop:1", resolve=hang).read() == ["shop:1"]
+    assert await NameServerDiscovery("shop:1", resolve=hang).read() == ["shop:1"]
     assert "the host name shop could not be resolved: timed out" in caplog.text
 
 
@@ -86,11 +86,11 @@ async def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.Monke
 async def test_an_address_server_is_asked():
     """By its whole URL; what it says is read as a list that somebody gave."""
     with an_address_server(b" 10.0.0.1:1;shop:2\n") as server:
-        source = AddressSource(server.url, resolve=Dns(shop=["10.0.0.3"]))
+        source = NameServerDiscovery(server.url, resolve=Dns(shop=["10.0.0.3"]))
 
         assert source.listed == []
         assert await source.read() == ["10.0.0.1:1", "10.0.0.3:2"]
-        assert server.asked == ["/rocketmq/nsaddr?unit=a"]
+        assert server.requested_paths == ["/rocketmq/nsaddr?unit=a"]
         assert source.refresh_s == 120
 
 
@@ -103,7 +103,7 @@ async def test_nonsense_is_no_list(body: bytes):
         an_address_server(body) as server,
         pytest.raises(ConnectionLost, match=r"http://127\.0\.0\.1.* returned no name servers"),
     ):
-        await AddressSource(server.url).read()
+        await NameServerDiscovery(server.url).read()
 
 
 async def test_an_address_server_that_fails_tells_nothing():
@@ -111,9 +111,9 @@ async def test_an_address_server_that_fails_tells_nothing():
     with an_address_server(b"10.0.0.1:1") as server:
         server.status = 500
         with pytest.raises(ConnectionLost, match="status 500"):
-            await AddressSource(server.url).read()
+            await NameServerDiscovery(server.url).read()
     with pytest.raises(ConnectionLost, match="returned no name servers"):
-        await AddressSource(server.url).read()
+        await NameServerDiscovery(server.url).read()
 
 
 async def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch):
@@ -135,7 +135,7 @@ async def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.Monke
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
+            await NameServerDiscovery(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
 
 
@@ -158,7 +158,7 @@ async def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pyt
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
+            await NameServerDiscovery(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
         assert sent < 100
 
@@ -182,7 +182,7 @@ async def test_an_address_server_that_dribbles_its_handshake_is_left(monkeypatch
         thread = threading.Thread(target=dribble)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            await AddressSource(f"https://127.0.0.1:{listener.getsockname()[1]}").read()
+            await NameServerDiscovery(f"https://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
         assert sent < 100
 
@@ -208,10 +208,10 @@ async def test_an_address_server_may_be_a_secure_one(
     with an_address_server(b"10.0.0.1:9876", context) as server:
         assert server.url.startswith("https://localhost:")
         with pytest.raises(ConnectionLost, match="certificate"):
-            await AddressSource(server.url).read()
+            await NameServerDiscovery(server.url).read()
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        assert await AddressSource(server.url).read() == ["10.0.0.1:9876"]
-    assert server.asked == ["/rocketmq/nsaddr?unit=a"]
+        assert await NameServerDiscovery(server.url).read() == ["10.0.0.1:9876"]
+    assert server.requested_paths == ["/rocketmq/nsaddr?unit=a"]
 
 
 async def test_the_handshake_is_a_part_of_the_time(
@@ -236,7 +236,7 @@ async def test_the_handshake_is_a_part_of_the_time(
         thread = threading.Thread(target=take_time)
         thread.start()
         with pytest.raises(ConnectionLost, match="timed out"):
-            await AddressSource(f"https://localhost:{listener.getsockname()[1]}").read()
+            await NameServerDiscovery(f"https://localhost:{listener.getsockname()[1]}").read()
         thread.join()
 
 
@@ -251,7 +251,7 @@ def test_a_link_that_was_cut_off_has_timed_out(monkeypatch: pytest.MonkeyPatch, 
         if error is not None:
             raise error
 
-    with ours, theirs, pytest.raises(TimeoutError, match="timed out"), name_server_discovery._cut_off(ours):
+    with ours, theirs, pytest.raises(TimeoutError, match="timed out"), name_server_discovery._time_limit(ours):
         read()
 
 
@@ -259,7 +259,7 @@ def test_a_link_that_fails_in_time_has_not_timed_out():
     """What the matter is stands in the log."""
     ours, theirs = socket.socketpair()
 
-    with ours, theirs, pytest.raises(ConnectionResetError), name_server_discovery._cut_off(ours):
+    with ours, theirs, pytest.raises(ConnectionResetError), name_server_discovery._time_limit(ours):
         raise ConnectionResetError("reset by peer")
 
 
@@ -276,7 +276,7 @@ async def test_half_of_what_was_announced_is_no_list():
         thread = threading.Thread(target=break_off)
         thread.start()
         with pytest.raises(ConnectionLost, match="2 bytes less than announced"):
-            await AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
+            await NameServerDiscovery(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
         thread.join()
 
 
@@ -284,13 +284,13 @@ async def test_half_of_what_was_announced_is_no_list():
 async def test_a_url_that_nobody_can_be_asked_with_tells_nothing(url: str):
     """As one that nobody answers at."""
     with pytest.raises(ConnectionLost, match="returned no name servers"):
-        await AddressSource(url).read()
+        await NameServerDiscovery(url).read()
 
 
 @pytest.mark.parametrize("host", ["a" * 64, "a..b"])
 async def test_what_can_be_no_name_is_left_to_the_dialler(host: str, caplog: pytest.LogCaptureFixture):
     """As a name that nobody knows: one bad entry must not end the others."""
-    source = AddressSource(f"{host}:1;10.0.0.1:2")
+    source = NameServerDiscovery(f"{host}:1;10.0.0.1:2")
 
     assert await source.read() == [f"{host}:1", "10.0.0.1:2"]
     assert f"the host name {host} could not be resolved" in caplog.text
@@ -300,17 +300,17 @@ async def test_what_can_be_no_name_is_left_to_the_dialler(host: str, caplog: pyt
 def test_what_is_no_url_is_refused(url: str):
     """Before anybody is asked."""
     with pytest.raises(ConfigError, match="http://HOST:PORT/PATH"):
-        AddressSource(url)
+        NameServerDiscovery(url)
 
 
 @pytest.mark.parametrize("refresh_s", [0, -1, float("nan")])
 def test_no_time_between_questions_is_refused(refresh_s: float):
     """Whoever tells the list would be asked without a pause."""
     with pytest.raises(ConfigError, match=r"name_server_refresh_s is .*: expected seconds"):
-        AddressSource("shop:1", refresh_s=refresh_s)
+        NameServerDiscovery("shop:1", refresh_s=refresh_s)
 
 
 def test_the_time_between_questions_can_be_chosen():
     """For names and for address servers alike."""
-    assert AddressSource("shop:1", refresh_s=5).refresh_s == 5
-    assert AddressSource("http://shop/list", refresh_s=7).refresh_s == 7
+    assert NameServerDiscovery("shop:1", refresh_s=5).refresh_s == 5
+    assert NameServerDiscovery("http://shop/list", refresh_s=7).refresh_s == 7

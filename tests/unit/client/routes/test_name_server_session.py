@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 from tests.support.address_server import an_address_server
-from tests.support.deliveries import settle, until
-from tests.support.pushing_server import ROUTE, PushingServer
+from tests.support.deliveries import poll_until, run_ready_tasks
+from tests.support.pushing_server import ROUTE, ScriptedNameServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.routes import name_server_discovery, route_refresher
@@ -20,18 +20,18 @@ from holdfast.wire.frames.command import Command
 
 
 @asynccontextmanager
-async def two_servers() -> AsyncIterator[tuple[PushingServer, PushingServer]]:
+async def two_servers() -> AsyncIterator[tuple[ScriptedNameServer, ScriptedNameServer]]:
     """Provide two name servers that know the topics t and u."""
-    async with PushingServer() as one, PushingServer() as two, asyncio.timeout(30):
+    async with ScriptedNameServer() as one, ScriptedNameServer() as two, asyncio.timeout(30):
         for server in (one, two):
             for topic in ("t", "u"):
                 server.serve_topic(topic)
         yield one, two
 
 
-def watched(server: PushingServer) -> set[str]:
+def watched(server: ScriptedNameServer) -> set[str]:
     """Return the topics that *server* was asked to watch so far."""
-    return {command.fields["topic"] for command in server.heard_of(ROUTE) if command.fields.get("watch") == "true"}
+    return {command.fields["topic"] for command in server.requests_of(ROUTE) if command.fields.get("watch") == "true"}
 
 
 async def test_a_route_query_asks_to_be_told_of_changes():
@@ -42,7 +42,7 @@ async def test_a_route_query_asks_to_be_told_of_changes():
 
         used, other = (one, two) if client._name_servers.current == one.address else (two, one)
         assert (watched(used), watched(other)) == ({"t"}, set())
-        assert len(used.asked("u")) == len(other.asked("u")) == 1
+        assert len(used.route_queries("u")) == len(other.route_queries("u")) == 1
 
 
 @pytest.mark.parametrize("pushes", [True, False])
@@ -69,14 +69,14 @@ async def test_another_name_server_that_tells_is_asked_to_be_quiet():
         await client.route("t")
         await client.set_name_servers(f"{one.address};{two.address}")
         used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-        await used.asked_for("t", 1)
+        await used.wait_for_queries("t", 1)
         other.requests.clear()
         await client.ask(other.address, Command(code=30))
 
         other.notify("t", "u")
 
-        assert (await other.told())[-1] == {"t", "u"}
-        assert len(other.asked("t")) == 0
+        assert (await other.wait_for_unwatches())[-1] == {"t", "u"}
+        assert len(other.route_queries("t")) == 0
 
 
 async def test_a_client_that_lost_its_name_server_watches_again():
@@ -88,8 +88,8 @@ async def test_a_client_that_lost_its_name_server_watches_again():
         one.requests.clear()
         await one.listen(int(one.address.rpartition(":")[2]))
 
-        await one.asked_for("t", 1)
-        await one.asked_for("u", 1)
+        await one.wait_for_queries("t", 1)
+        await one.wait_for_queries("u", 1)
 
         assert watched(one) == {"t", "u"}
         assert client._name_servers.current == one.address
@@ -102,11 +102,11 @@ async def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(mon
     async with two_servers() as (one, two), ClusterClient(one.address) as client:
         await client.route("t")
         await one.stop()
-        await until(lambda: one.address in client._pool._redials)
+        await poll_until(lambda: one.address in client._pool._redials)
         one.requests.clear()
         await one.listen(int(one.address.rpartition(":")[2]))
 
-        await one.asked_for("t", 1)
+        await one.wait_for_queries("t", 1)
 
         assert watched(one) == {"t"}
         assert two.requests == []
@@ -123,8 +123,8 @@ async def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypa
         await client.route("u")
         await used.stop()
 
-        await other.asked_for("t", 1)
-        await other.asked_for("u", 1)
+        await other.wait_for_queries("t", 1)
+        await other.wait_for_queries("u", 1)
 
         assert watched(other) == {"t", "u"}
         await used.listen(0)
@@ -134,23 +134,23 @@ async def test_when_all_name_servers_are_gone_they_are_asked_once_per_poll(monke
     """Going from one to the next calls for a poll; one that finds nobody must not call for itself."""
     monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 1000)
     polls: list[bool] = []
-    renew = route_refresher.RouteKeeper._renew
+    renew = route_refresher.RouteRefresher._look_up_all
 
-    async def counted(self: route_refresher.RouteKeeper, topics: list[str]) -> bool:
+    async def counted(self: route_refresher.RouteRefresher, topics: list[str]) -> bool:
         polls.append(await renew(self, topics))
         return polls[-1]
 
-    monkeypatch.setattr(route_refresher.RouteKeeper, "_renew", counted)
+    monkeypatch.setattr(route_refresher.RouteRefresher, "_look_up_all", counted)
 
     async with two_servers() as (one, two), ClusterClient(f"{one.address};{two.address}") as client:
         await client.route("t")
         await one.stop()
         await two.stop()
 
-        await until(lambda: False in polls)
+        await poll_until(lambda: False in polls)
         for _ in range(20):
-            await until(lambda: not client._pool._dialing)
-            await settle()
+            await poll_until(lambda: not client._pool._dialing)
+            await run_ready_tasks()
 
         assert polls.count(False) == 1
         await one.listen(0)
@@ -178,14 +178,14 @@ async def test_one_that_is_given_up_is_left_in_order():
         await client.route("t")
         await client.set_name_servers(f"{one.address};{two.address}")
         used, other = (one, two) if client._name_servers.current == one.address else (two, one)
-        await used.asked_for("t", 1)
+        await used.wait_for_queries("t", 1)
         used.requests.clear()
         used.answers[ROUTE] = lambda command: None  # hangs
 
         await client.route("u")
 
-        assert (await used.told())[-1] == {"t", "u"}
-        await other.asked_for("t", 1)
+        assert (await used.wait_for_unwatches())[-1] == {"t", "u"}
+        await other.wait_for_queries("t", 1)
         assert "u" in watched(other)
         assert client._name_servers.current == other.address
 
@@ -200,9 +200,9 @@ async def test_another_list_means_another_watch():
 
         await client.set_name_servers(two.address)
 
-        assert await one.told() == [{"t", "u"}]
-        await two.asked_for("t", 1)
-        await two.asked_for("u", 1)
+        assert await one.wait_for_unwatches() == [{"t", "u"}]
+        await two.wait_for_queries("t", 1)
+        await two.wait_for_queries("u", 1)
         assert watched(two) == {"t", "u"}
         await old.closed
         assert client.name_servers == (two.address,)
@@ -223,7 +223,7 @@ async def test_the_same_list_in_another_order_changes_nothing():
 
         assert client._name_servers.current == used
         assert one.unwatched() == two.unwatched() == []
-        assert len(one.asked("t")) + len(two.asked("t")) == 1
+        assert len(one.route_queries("t")) + len(two.route_queries("t")) == 1
 
 
 async def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
@@ -232,7 +232,7 @@ async def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
         one.answers[ROUTE] = lambda command: None
         async with ClusterClient(one.address) as client:
             asking = asyncio.ensure_future(client.route("t"))
-            await one.asked_for("t", 1)
+            await one.wait_for_queries("t", 1)
 
             await client.set_name_servers(two.address)
 
@@ -254,7 +254,7 @@ async def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
 
             await lookup
 
-            await until(lambda: client._pool.addresses() == [two.namesrv])
+            await poll_until(lambda: client._pool.addresses() == [two.namesrv])
             assert client.connected_brokers() == []
             greet.assert_not_called()  # It is no broker.
 
@@ -270,7 +270,7 @@ async def test_a_client_may_end_right_after_another_list():
             await client.set_name_servers(two.address)
         del client
         gc.collect()
-        assert await one.told() == [{"t"}]
+        assert await one.wait_for_unwatches() == [{"t"}]
     gc.collect()
 
     assert faults == []
@@ -288,13 +288,13 @@ async def test_the_list_is_followed_after_any_nonsense():
                     (too_long.encode(), too_long),
                 ):
                     server.body = nonsense
-                    count = len(server.asked)
-                    await until(lambda count=count: len(server.asked) >= count + 2)
+                    count = len(server.requested_paths)
+                    await poll_until(lambda count=count: len(server.requested_paths) >= count + 2)
                     assert client.name_servers == (kept,)
 
                 server.body = two.address.encode()
 
-                await until(lambda: client.name_servers == (two.address,))
+                await poll_until(lambda: client.name_servers == (two.address,))
                 await client.route("t")
                 assert (watched(one), watched(two)) == (set(), {"t"})
 
@@ -306,13 +306,13 @@ async def test_an_answer_that_comes_late_leaves_no_watch():
         asking = asyncio.ensure_future(client.route("t"))
         while used.address not in client._pool._dialing:  # noqa: ASYNC110 - for a moment only
             await asyncio.sleep(0)
-        client._name_servers._servers.give_up(used.address)
+        client._name_servers._servers.fail_over(used.address)
         client._name_servers._leave(used.address)
 
         await asking
 
-        assert (await used.told()) == [{"t"}]
-        await other.asked_for("t", 1)
+        assert (await used.wait_for_unwatches()) == [{"t"}]
+        await other.wait_for_queries("t", 1)
 
 
 async def test_an_old_name_server_is_told_nothing_it_does_not_know():
@@ -322,7 +322,7 @@ async def test_an_old_name_server_is_told_nothing_it_does_not_know():
         async with ClusterClient(one.address) as client:
             await client.route("t")
             await client.set_name_servers(two.address)
-            await two.asked_for("t", 1)
+            await two.wait_for_queries("t", 1)
 
             assert one.unwatched() == []
 
@@ -343,7 +343,7 @@ async def test_the_list_follows_dns(monkeypatch: pytest.MonkeyPatch):
 
             hosts[:] = ["127.0.0.1"]
 
-            await until(lambda: client.name_servers == (one.address,))
+            await poll_until(lambda: client.name_servers == (one.address,))
             await client.route("t")
             assert watched(one) == {"t"}
 
@@ -355,14 +355,14 @@ async def test_the_list_follows_an_address_server():
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
                 await client.route("t")
                 server.body = b"<html>"
-                count = len(server.asked)
-                await until(lambda: len(server.asked) >= count + 3)
+                count = len(server.requested_paths)
+                await poll_until(lambda: len(server.requested_paths) >= count + 3)
                 assert client.name_servers == (one.address,)
 
                 server.body = two.address.encode()
 
-                await two.asked_for("t", 1)
-                assert await one.told() == [{"t"}]
+                await two.wait_for_queries("t", 1)
+                assert await one.wait_for_unwatches() == [{"t"}]
 
 
 async def test_an_address_server_that_does_not_tell_is_an_error_of_the_start():
@@ -389,7 +389,7 @@ async def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pyte
             await is_asked.wait()
             await client.set_name_servers(two.address)
             may_answer.set()
-            await settle()
+            await run_ready_tasks()
 
             assert client.name_servers == (two.address,)
 
@@ -401,11 +401,11 @@ async def test_the_place_that_tells_the_list_can_be_another_one():
             async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
                 await client.route("t")
                 await client.set_name_servers(two.address)
-                count = len(server.asked)
-                await two.asked_for("t", 1)
+                count = len(server.requested_paths)
+                await two.wait_for_queries("t", 1)
                 await asyncio.sleep(0.05)  # several times as long as it was asked before
 
-                assert len(server.asked) <= count + 1
+                assert len(server.requested_paths) <= count + 1
                 assert client.name_servers == (two.address,)
 
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.support.deliveries import settle, until
-from tests.support.pushing_server import ROUTE, PushingServer
+from tests.support.deliveries import poll_until, run_ready_tasks
+from tests.support.pushing_server import ROUTE, ScriptedNameServer
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.client.routes import route_refresher
@@ -18,10 +18,10 @@ from holdfast.wire.frames.command import Command
 
 
 @asynccontextmanager
-async def a_client(**options: Any) -> AsyncIterator[tuple[PushingServer, ClusterClient]]:
+async def a_client(**options: Any) -> AsyncIterator[tuple[ScriptedNameServer, ClusterClient]]:
     """Provide a name server that pushes and a client that sends."""
     async with (
-        PushingServer() as server,
+        ScriptedNameServer() as server,
         asyncio.timeout(30),
         ClusterClient(server.address, **{"remembers_missing": True, **options}) as client,
     ):
@@ -63,7 +63,7 @@ async def test_a_notice_is_followed_by_a_lookup():
 
         assert await changed.get() == "t"
         assert len((await client.route("t")).publishable) == 2
-        assert server.asked("stranger") == []
+        assert server.route_queries("stranger") == []
 
 
 async def test_a_topic_that_a_notice_names_often_is_looked_up_once():
@@ -76,9 +76,9 @@ async def test_a_topic_that_a_notice_names_often_is_looked_up_once():
 
         server.notify(*["t"] * 1000, "u")
 
-        await server.asked_for("u", 2)
-        await settle()
-        assert len(server.asked("t")) == 2
+        await server.wait_for_queries("u", 2)
+        await run_ready_tasks()
+        assert len(server.route_queries("t")) == 2
 
 
 async def test_many_topics_of_one_notice_are_looked_up_together():
@@ -93,8 +93,8 @@ async def test_many_topics_of_one_notice_are_looked_up_together():
 
         server.notify(*topics)
 
-        await server.heard(ROUTE, 100)
-        assert [len(server.asked(topic)) for topic in topics] == [2] * 50
+        await server.wait_for_requests(ROUTE, 100)
+        assert [len(server.route_queries(topic)) for topic in topics] == [2] * 50
         server.answers[ROUTE] = answers
 
 
@@ -114,12 +114,12 @@ async def test_a_change_during_a_lookup_is_not_missed():
 
         server.answers[ROUTE] = answer_and_change
         lookup = asyncio.ensure_future(client.route("t", refresh=True))
-        await server.asked_for("t", 2)
+        await server.wait_for_queries("t", 2)
         assert client.routes.find("t") is not None
         await lookup
 
-        await server.asked_for("t", 3)
-        await until(lambda: queue_count(client) == 2)
+        await server.wait_for_queries("t", 3)
+        await poll_until(lambda: queue_count(client) == 2)
 
 
 async def test_a_notice_that_comes_before_the_answer_is_followed_by_another_lookup():
@@ -131,19 +131,19 @@ async def test_a_notice_that_comes_before_the_answer_is_followed_by_another_look
         held: list[Any] = []
         server.answers[ROUTE] = held.append
         lookup = asyncio.ensure_future(client.route("t", refresh=True))
-        await server.asked_for("t", 2)
+        await server.wait_for_queries("t", 2)
 
         server.notify("t")
         server.notify("t")
         server.on(30)
         await client.ask(server.address, Command(code=30))
-        assert len(server.asked("t")) == 2
+        assert len(server.route_queries("t")) == 2
         server.answers[ROUTE] = answer
         server.push(answer(held[0]))
 
         await lookup
-        await server.asked_for("t", 3)
-        assert len(server.asked("t")) == 3
+        await server.wait_for_queries("t", 3)
+        assert len(server.route_queries("t")) == 3
 
 
 async def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: pytest.MonkeyPatch):
@@ -163,9 +163,9 @@ async def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: p
         server.answers[ROUTE] = die
         server.notify("t")
 
-        await until(lambda: queue_count(client) == 2)
+        await poll_until(lambda: queue_count(client) == 2)
         assert server.answers[ROUTE] is answer, "the lookup that followed the notice was lost"
-        assert len(server.asked("t")) >= 3
+        assert len(server.route_queries("t")) >= 3
 
 
 async def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pytest.MonkeyPatch):
@@ -185,8 +185,8 @@ async def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatc
         server.answers[ROUTE] = be_silent_once
         server.notify("t")
 
-        await until(lambda: queue_count(client) == 2)
-        assert len(server.asked("t")) >= 3, "the lookup that followed the notice was lost"
+        await poll_until(lambda: queue_count(client) == 2)
+        assert len(server.route_queries("t")) >= 3, "the lookup that followed the notice was lost"
         assert client.find_connection(server.address) is connection
 
 
@@ -201,7 +201,7 @@ async def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypat
             await client.route(topic)
         caplog.clear()
         await server.stop()
-        await until(lambda: bool(caplog.records))
+        await poll_until(lambda: bool(caplog.records))
         assert not [record for record in caplog.records if "of t" in record.message]
         assert len([record for record in caplog.records if "does not answer" in record.message]) <= 1
         assert set(client.routes.due(0)) == {"t", "u", "v"}
@@ -213,18 +213,18 @@ async def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: py
     quick(monkeypatch)
 
     polls: list[bool] = []
-    renew = route_refresher.RouteKeeper._renew
+    renew = route_refresher.RouteRefresher._look_up_all
 
-    async def counted(self: route_refresher.RouteKeeper, topics: list[str]) -> bool:
+    async def counted(self: route_refresher.RouteRefresher, topics: list[str]) -> bool:
         polls.append(await renew(self, topics))
         return polls[-1]
 
-    monkeypatch.setattr(route_refresher.RouteKeeper, "_renew", counted)
+    monkeypatch.setattr(route_refresher.RouteRefresher, "_look_up_all", counted)
     async with a_client(timeout_s=5) as (server, client):
         server.serve_topic("t")
         await client.route("t")
         client.doubt("t")
-        await server.asked_for("t", 2)
+        await server.wait_for_queries("t", 2)
 
         def lines() -> list[str]:
             return [record.message for record in caplog.records if "polled" in record.message]
@@ -233,11 +233,11 @@ async def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: py
         for outage in (1, 2):
             await server.stop()
             asked = polls.count(False)
-            await until(lambda asked=asked: polls.count(False) > asked + 3)
+            await poll_until(lambda asked=asked: polls.count(False) > asked + 3)
             assert [line.split(":")[0] for line in lines()[outage * 2 - 2 :]] == ["routes could not be polled"]
 
             await server.listen(int(server.address.rpartition(":")[2]))
-            await until(lambda outage=outage: len(lines()) == outage * 2)
+            await poll_until(lambda outage=outage: len(lines()) == outage * 2)
             assert lines()[-1] == "routes are polled again"
 
 
@@ -257,7 +257,7 @@ async def test_a_topic_that_nobody_sends_to_is_forgotten(monkeypatch: pytest.Mon
 
         assert set(await forgotten.get()) == {"idle", "other"}
 
-        assert await server.told() == [{"idle", "other"}]
+        assert await server.wait_for_unwatches() == [{"idle", "other"}]
         assert [client.routes.find(topic) is None for topic in ("idle", "other", "busy")] == [True, True, False]
         assert (await client.publish_route("idle")).topic == "idle"
 
@@ -275,7 +275,7 @@ async def test_a_topic_in_use_is_kept(monkeypatch: pytest.MonkeyPatch):
             await asyncio.sleep(0.01)
 
         assert server.unwatched() == [{"idle"}]
-        assert len(server.asked("busy")) == 1
+        assert len(server.route_queries("busy")) == 1
 
 
 async def test_consumers_forget_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -286,7 +286,7 @@ async def test_consumers_forget_nothing(monkeypatch: pytest.MonkeyPatch):
         server.serve_topic("t")
         await client.route("t")
         client.routes._poll_interval_ms = 0
-        await server.asked_for("t", 10)
+        await server.wait_for_queries("t", 10)
 
         assert server.unwatched() == []
 
@@ -303,7 +303,7 @@ async def test_a_missing_topic_is_asked_for_once():
             with pytest.raises(RouteNotFound):
                 await client.publish_route("t", refresh=True)
 
-        assert len(server.asked("t")) == len(server.asked(AUTO_CREATE_TOPIC)) == 1
+        assert len(server.route_queries("t")) == len(server.route_queries(AUTO_CREATE_TOPIC)) == 1
 
 
 async def test_a_missing_topic_is_polled(monkeypatch: pytest.MonkeyPatch):
@@ -316,25 +316,25 @@ async def test_a_missing_topic_is_polled(monkeypatch: pytest.MonkeyPatch):
             for entry in client.routes._entries.values():
                 assert entry.checked_ms is not None
                 entry.checked_ms -= 30_000
-            await server.asked_for("t", polls)
-            await server.asked_for(AUTO_CREATE_TOPIC, polls)
+            await server.wait_for_queries("t", polls)
+            await server.wait_for_queries(AUTO_CREATE_TOPIC, polls)
             for _ in range(100):
                 await find_missing(client)
-            assert len(server.asked("t")) == len(server.asked(AUTO_CREATE_TOPIC)) == polls
+            assert len(server.route_queries("t")) == len(server.route_queries(AUTO_CREATE_TOPIC)) == polls
 
 
 async def test_a_missing_topic_is_watched():
     """It is there as soon as the name server tells."""
     async with a_client() as (server, client):
         await find_missing(client)
-        assert server.asked("t")[0].fields["watch"] == "true"
+        assert server.route_queries("t")[0].fields["watch"] == "true"
         server.serve_topic("t")
 
         server.notify("t")
 
-        await server.asked_for("t", 2)
+        await server.wait_for_queries("t", 2)
         assert (await client.publish_route("t")).topic == "t"
-        assert len(server.asked("t")) == 2
+        assert len(server.route_queries("t")) == 2
 
 
 async def test_a_broker_that_begins_to_create_topics_ends_it():
@@ -345,9 +345,9 @@ async def test_a_broker_that_begins_to_create_topics_ends_it():
 
         server.notify(AUTO_CREATE_TOPIC)
 
-        await server.asked_for(AUTO_CREATE_TOPIC, 2)
-        assert (await client.publish_route("t")).is_borrowed
-        assert len(server.asked("t")) == 1
+        await server.wait_for_queries(AUTO_CREATE_TOPIC, 2)
+        assert (await client.publish_route("t")).is_template
+        assert len(server.route_queries("t")) == 1
 
 
 async def test_where_brokers_create_topics_nothing_is_missing():
@@ -355,7 +355,7 @@ async def test_where_brokers_create_topics_nothing_is_missing():
     async with a_client() as (server, client):
         server.serve_topic(AUTO_CREATE_TOPIC)
 
-        assert (await client.publish_route("t")).is_borrowed
+        assert (await client.publish_route("t")).is_template
 
         assert not client.routes.is_missing("t")
         assert client.routes.due(2**60) != []
@@ -368,14 +368,14 @@ async def test_a_template_that_is_gone_serves_nobody():
         await client.publish_route("t")
         server.forget_topics()
         server.notify(AUTO_CREATE_TOPIC)
-        await server.asked_for(AUTO_CREATE_TOPIC, 2)
+        await server.wait_for_queries(AUTO_CREATE_TOPIC, 2)
 
         for _ in range(3):
             with pytest.raises(RouteNotFound):
                 await client.publish_route("t", refresh=True)
 
         assert client.routes.find("t") is None
-        assert len(server.asked("t")) == 2
+        assert len(server.route_queries("t")) == 2
 
 
 async def test_a_topic_created_while_it_is_looked_for_elsewhere_is_found():
@@ -395,11 +395,11 @@ async def test_a_topic_created_while_it_is_looked_for_elsewhere_is_found():
         held: list[Any] = []
         server.answers[ROUTE] = create
         asking = asyncio.ensure_future(client.publish_route("t"))
-        await server.asked_for("t", 2)
-        await until(lambda: client.routes.find("t") is not None)
+        await server.wait_for_queries("t", 2)
+        await poll_until(lambda: client.routes.find("t") is not None)
         server.push(unknown(held[0]))
 
-        assert not (await asking).is_borrowed
+        assert not (await asking).is_template
         assert client.routes.find("t") is not None
 
 
@@ -414,7 +414,7 @@ async def test_what_is_missing_stays_so_while_no_name_server_answers():
         with pytest.raises(ConnectionLost):
             await client.publish_route("other")
 
-        await until(lambda: not client._keeper._lookups)
+        await poll_until(lambda: not client._refresher._lookups)
         await find_missing(client)
         await server.listen(0)
 
@@ -427,8 +427,8 @@ async def test_missing_topics_have_their_limit(monkeypatch: pytest.MonkeyPatch):
         for topic in ("a", "b", "c"):
             await find_missing(client, topic)
 
-        assert await server.told() == [{"a"}]
-        assert not client.routes.is_interested("a")
+        assert await server.wait_for_unwatches() == [{"a"}]
+        assert not client.routes.has_topic("a")
 
 
 async def test_a_missing_topic_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch):
@@ -438,10 +438,10 @@ async def test_a_missing_topic_that_nobody_asks_for_is_forgotten(monkeypatch: py
     async with a_client(topic_expiry_s=0.1) as (server, client):
         await find_missing(client)
 
-        await server.told()
+        await server.wait_for_unwatches()
 
         assert set.union(*server.unwatched()) <= {"t", AUTO_CREATE_TOPIC}
-        await until(lambda: not client.routes.due(2**60))
+        await poll_until(lambda: not client.routes.due(2**60))
 
 
 async def test_consumers_ask_every_time():
@@ -450,4 +450,4 @@ async def test_consumers_ask_every_time():
         for _ in range(3):
             await find_missing(client)
 
-        assert len(server.asked("t")) == 3
+        assert len(server.route_queries("t")) == 3

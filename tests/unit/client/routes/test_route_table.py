@@ -1,7 +1,7 @@
 """What a client knows about who serves which topic."""
 
 import msgspec
-from tests.support.static_topics import a_record, a_static_route, logical
+from tests.support.static_topics import a_record, a_static_route, logical_queue
 
 from holdfast.client.routes.route_table import RouteTable
 from holdfast.model.queue import MessageQueue
@@ -76,13 +76,13 @@ def test_a_topic_that_does_not_exist_borrows_the_template():
 
     route = table.find("new")
     assert route is not None
-    assert route.is_borrowed
+    assert route.is_template
     assert len(route.publishable) == 4
     assert table.due(5_000) == ["new"]
     assert table.put("new", a_route("a", queues=4, permission=7), 6_000)
     found = table.find("new")
     assert found is not None
-    assert not found.is_borrowed
+    assert not found.is_template
 
 
 def test_addresses_are_found_by_name():
@@ -180,15 +180,15 @@ def test_a_route_of_which_news_is_expected_is_polled_often():
     table.put("missing", a_route("a"), 0)
     assert table.due(2_999) == []
 
-    table.suspect("c:2")
+    table.suspect_broker("c:2")
     assert table.due(0) == ["broken"]
     table.put("broken", a_route("c"), 0)
     assert set(table.due(3_000)) == {"missing", "broken"}
 
-    table.trust("c:2")
+    table.trust_broker("c:2")
     assert table.due(3_000) == ["missing"]
-    table.doubt("calm")
-    table.doubt("unknown")
+    table.mark_stale("calm")
+    table.mark_stale("unknown")
     assert set(table.due(0)) == {"calm"}
 
 
@@ -210,8 +210,8 @@ def test_a_static_topic_has_logical_queues():
 
     route = table.find("t")
     assert route is not None
-    assert route.publishable == route.readable == tuple(logical(number) for number in range(4))
-    assert route.sendable == (logical(0), logical(1), logical(2))
+    assert route.publishable == route.readable == tuple(logical_queue(number) for number in range(4))
+    assert route.sendable == (logical_queue(0), logical_queue(1), logical_queue(2))
     assert [route.broker_of(queue) for queue in route.publishable] == ["b", "a", "b", "__syslo__none__"]
     assert [route.address_of(queue) for queue in route.publishable] == ["b:1", "a:1", "b:1", None]
     assert route.broker_of(MessageQueue("u", "a", 0)) == "a"
@@ -245,7 +245,7 @@ def test_what_is_ready_to_be_sent_to_is_up_and_may_be_written():
 
     found = table.find("t")
     assert found is not None
-    assert found.sendable == (logical(0),)
+    assert found.sendable == (logical_queue(0),)
     assert len(found.publishable) == 4
 
 
@@ -261,7 +261,9 @@ def test_a_late_route_does_not_bring_the_old_leader_back():
     assert leaders_of(table) == ["b", "a"]
     route = table.find("t")
     assert route is not None
-    assert route.address_of(logical(0)) == "b:1", "it is remembered where a broker was that dropped out of a route"
+    assert route.address_of(logical_queue(0)) == "b:1", (
+        "it is remembered where a broker was that dropped out of a route"
+    )
 
 
 def test_of_several_name_servers_the_newest_word_counts():
@@ -270,18 +272,18 @@ def test_of_several_name_servers_the_newest_word_counts():
     stale, fresh = a_static_route(A_LEADS, addresses={"a": "a:1", "b": "b:1"}), a_static_route(A_LEADS, B_LEADS_0)
     homeless = msgspec.structs.replace(fresh, broker_datas=fresh.broker_datas[:1])
 
-    assert table.put_all("t", [stale, homeless], 0, is_everybody=False)
+    assert table.put_all("t", [stale, homeless], 0, is_complete=False)
 
     route = table.find("t")
     assert route is not None
-    assert (route.broker_of(logical(0)), route.address_of(logical(0))) == ("b", "b:1")
+    assert (route.broker_of(logical_queue(0)), route.address_of(logical_queue(0))) == ("b", "b:1")
 
 
 def test_a_name_server_that_knows_no_mapping_is_not_heard_beside_one_that_does():
     """It would make a normal topic of it."""
     table = RouteTable()
 
-    table.put_all("t", [a_route("a"), a_static_route(A_LEADS)], 0, is_everybody=True)
+    table.put_all("t", [a_route("a"), a_static_route(A_LEADS)], 0, is_complete=True)
 
     assert leaders_of(table) == ["a", "a"]
 
@@ -292,10 +294,10 @@ def test_what_no_name_server_says_any_more_is_forgotten():
     table.put("t", a_static_route(a_record("b", {0: 7, 1: 7, 2: 7}, epoch=9, total=3)), 0)
     anew = a_static_route(a_record("a", {0: 0}, epoch=20, total=2), addresses={"a": "a:1", "b": "b:1"})
 
-    table.put_all("t", [anew], 1, is_everybody=False)
+    table.put_all("t", [anew], 1, is_complete=False)
     assert leaders_of(table) == ["b", "b", "b"]
 
-    table.put_all("t", [anew], 2, is_everybody=True)
+    table.put_all("t", [anew], 2, is_complete=True)
     assert leaders_of(table) == ["a", "b"], "where nobody is said to lead, the last one known may"
 
 
@@ -342,7 +344,7 @@ def test_a_topic_that_nobody_uses_expires():
     assert table.use("busy", 399.9) is table.find("busy")
     assert table.expire(400.0, 300) == ["idle", "nowhere"]
 
-    assert not table.is_interested("idle")
+    assert not table.has_topic("idle")
     assert not table.is_missing("nowhere")
     assert table.due(60_000) == ["busy"]
 
@@ -391,7 +393,7 @@ def test_a_topic_is_deleted_until_it_is_found():
 
     table.put("t", a_route("b"), 2)
     assert (table.is_unlisted("t"), table.is_deleted("t"), table.is_missing("t")) == (False, False, False)
-    assert [broker.broker_name for broker in table.find("t").reach.broker_datas] == ["b"]
+    assert [broker.broker_name for broker in table.find("t").extended_route.broker_datas] == ["b"]
     assert (table.is_unlisted("never"), table.is_deleted("never"), table.drop("never")) == (False, False, [])
 
 
@@ -423,7 +425,7 @@ def test_everything_can_be_in_doubt():
     table.put("t", a_route("a"), 0)
     table.put_missing("nowhere", 0)
 
-    table.doubt_all()
+    table.mark_all_stale()
 
     assert table.due(0) == ["t", "nowhere"]
 
@@ -503,7 +505,7 @@ def test_which_units_are_written_to_is_never_put_together_from_two_name_servers(
 
     for routes in ([aware, late], [late, aware]):
         table = RouteTable(unit="west")
-        table.put_all("t", routes, 0, is_everybody=True)
+        table.put_all("t", routes, 0, is_complete=True)
         route = table.find("t")
         assert route is not None
         assert scopes_of(route.publishable) == {"west"}

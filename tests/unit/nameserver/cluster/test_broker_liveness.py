@@ -1,12 +1,14 @@
 """Leases by address and by channel."""
 
 from holdfast.machine.events import ChannelId
-from holdfast.nameserver.cluster.broker_liveness import Lease, Leases
+from holdfast.nameserver.cluster.broker_liveness import BrokerLiveness, LiveBroker
 from holdfast.wire.cluster.registration import DataVersion
 
 
-def a_lease(address: str = "10.0.0.1:10911", *, channel: int = 1, renewed_ms: int = 0, timeout_ms: int = 100) -> Lease:
-    return Lease(
+def a_lease(
+    address: str = "10.0.0.1:10911", *, channel: int = 1, renewed_ms: int = 0, timeout_ms: int = 100
+) -> LiveBroker:
+    return LiveBroker(
         broker_name="a",
         broker_id=0,
         cluster="C1",
@@ -16,15 +18,15 @@ def a_lease(address: str = "10.0.0.1:10911", *, channel: int = 1, renewed_ms: in
         data_version=DataVersion(),
         timeout_ms=timeout_ms,
         renewed_ms=renewed_ms,
-        registration=7,
+        digest=7,
     )
 
 
 def test_a_lease_expires_after_its_timeout_has_passed():
     """At the very millisecond it is still good."""
-    leases = Leases()
+    leases = BrokerLiveness()
     lease = a_lease(renewed_ms=1000, timeout_ms=100)
-    leases.grant(lease)
+    leases.add(lease)
 
     assert leases.expired(1100) == []
     assert leases.expired(1101) == [lease]
@@ -32,19 +34,19 @@ def test_a_lease_expires_after_its_timeout_has_passed():
 
 def test_several_brokers_may_share_a_channel():
     """All of them end with it."""
-    leases = Leases()
+    leases = BrokerLiveness()
     for port in (1, 2):
-        leases.grant(a_lease(f"10.0.0.1:{port}", channel=5))
-    leases.grant(a_lease("10.0.0.1:3", channel=6))
+        leases.add(a_lease(f"10.0.0.1:{port}", channel=5))
+    leases.add(a_lease("10.0.0.1:3", channel=6))
 
     assert [lease.address for lease in leases.on_channel(ChannelId(5))] == ["10.0.0.1:1", "10.0.0.1:2"]
 
 
 def test_a_lease_that_is_granted_again_leaves_its_old_channel():
     """The old channel's end means nothing to it."""
-    leases = Leases()
-    leases.grant(a_lease(channel=1))
-    leases.grant(a_lease(channel=2))
+    leases = BrokerLiveness()
+    leases.add(a_lease(channel=1))
+    leases.add(a_lease(channel=2))
 
     assert leases.on_channel(ChannelId(1)) == []
     assert len(leases.on_channel(ChannelId(2))) == 1
@@ -53,9 +55,9 @@ def test_a_lease_that_is_granted_again_leaves_its_old_channel():
 
 def test_a_lease_can_be_bound_to_another_channel():
     """It stays the same lease."""
-    leases = Leases()
+    leases = BrokerLiveness()
     lease = a_lease(channel=1)
-    leases.grant(lease)
+    leases.add(lease)
 
     leases.bind(lease, ChannelId(2))
 
@@ -66,22 +68,22 @@ def test_a_lease_can_be_bound_to_another_channel():
 
 def test_an_ended_lease_is_gone_everywhere():
     """Ending it twice returns nothing the second time."""
-    leases = Leases()
+    leases = BrokerLiveness()
     lease = a_lease()
-    leases.grant(lease)
+    leases.add(lease)
 
-    assert leases.end(lease.address) is lease
-    assert leases.end(lease.address) is None
+    assert leases.remove(lease.address) is lease
+    assert leases.remove(lease.address) is None
     assert leases.on_channel(lease.channel) == []
     assert leases.find(lease.address) is None
 
 
 def test_distrust_forgets_what_registrations_looked_like():
     """So that the next one is read even if it is equal."""
-    leases = Leases()
+    leases = BrokerLiveness()
     lease = a_lease()
-    leases.grant(lease)
+    leases.add(lease)
 
-    leases.distrust()
+    leases.invalidate_digests()
 
-    assert lease.registration is None
+    assert lease.digest is None

@@ -1,15 +1,15 @@
 """A name server confirms a logical queue to one broker at a time, and forgets no promise."""
 
 import pytest
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import a_name_server
-from tests.support.static_reports import a_home, a_report, leads, register_static
+from tests.support.static_reports import a_leader_report, a_report, a_segment, register_static
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import ChannelId, DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.cluster.queue_leases import FILE, QUARANTINE_MS
 from holdfast.nameserver.core import SCAN_TIMER
-from holdfast.wire.cluster.leases import Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.cluster.leases import Claim, LeaseAnswer, LeaseRequest, QueueLease
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.requests.moves import decode_body, encode_body
@@ -28,7 +28,7 @@ class Asking:
         self.register("b")
 
     def register(self, broker: str) -> None:
-        register_static(self.server, broker, leads(broker, *([0, 1] if broker == "a" else []), total=2))
+        register_static(self.server, broker, a_leader_report(broker, *([0, 1] if broker == "a" else []), total=2))
 
     def ask(self, broker: str, claims: dict[int, Claim], *, number: int | None = None, boot: int = 1) -> LeaseAnswer:
         """Ask, let the disk do its work, and return the answer."""
@@ -50,8 +50,8 @@ class Asking:
         lease_ms: int = LEASE_MS,
     ) -> Command:
         channel = self.begin(broker, claims, number=number, boot=boot, lease_ms=lease_ms)
-        self.server.happen(FileWritten(FILE, self.server.now_ms))
-        (answer,) = self.server.answers(channel)
+        self.server.feed(FileWritten(FILE, self.server.now_ms))
+        (answer,) = self.server.pop_answers(channel)
         return answer
 
     def begin(
@@ -79,7 +79,7 @@ class Asking:
     def pass_time(self, span_ms: int) -> None:
         """Let the timer fire as often as it does in that time; the clock is not looked at."""
         for _ in range(span_ms // SCAN_MS):
-            self.server.happen(TimerFired(SCAN_TIMER, self.server.now_ms))
+            self.server.feed(TimerFired(SCAN_TIMER, self.server.now_ms))
 
     def restart(self) -> None:
         """Start again on what is on disk."""
@@ -87,7 +87,7 @@ class Asking:
         self.__init__(newest)  # type: ignore[misc]
 
 
-def writes(server: Conversation) -> list[bytes]:
+def writes(server: MachineHarness) -> list[bytes]:
     return [effect.data for effect in server.effects if isinstance(effect, WriteFile) and effect.path == FILE]
 
 
@@ -121,7 +121,7 @@ def test_a_newer_generation_that_was_claimed_and_not_opened_is_given_up():
     """Its holder was handed the queue in between. Had it told that it leads in that generation, it were confused."""
     asking = Asking()
     asking.ask("a", {0: Claim(4), 1: Claim(4)})
-    opened = {0: [a_home("a")], 1: [a_home("b", end=3), a_home("a", 1, generation=4, first=3)]}
+    opened = {0: [a_segment("a")], 1: [a_segment("b", end=3), a_segment("a", 1, generation=4, first=3)]}
     register_static(asking.server, "a", a_report("a", opened, total=2, epoch=2))
 
     assert asking.refused("a", {0: Claim(3), 1: Claim(3)}) == [1]
@@ -158,8 +158,8 @@ def test_after_two_leases_of_silence_a_queue_lapses_and_goes_to_whoever_claims_i
     asking.pass_time(SCAN_MS)
     late = asking.ask("b", {})
 
-    assert (early.refused, early.lapsed) == ({"orders": {0: Holding("a", 3)}}, {})
-    assert late.lapsed == {"orders": {0: Holding("a", 3)}}
+    assert (early.refused, early.lapsed) == ({"orders": {0: QueueLease("a", 3)}}, {})
+    assert late.lapsed == {"orders": {0: QueueLease("a", 3)}}
     assert asking.refused("b", {0: Claim(2)}) == [0], "older than what is known"
     assert asking.refused("b", {0: Claim(4)}) == []
     assert asking.refused("a", {0: Claim(3)}) == [0]
@@ -218,17 +218,17 @@ def test_a_promise_is_on_disk_before_it_is_made():
     asking = Asking()
 
     channel = asking.begin("a", {0: Claim(3)})
-    assert asking.server.answers(channel) == []
+    assert asking.server.pop_answers(channel) == []
     again = asking.begin("a", {0: Claim(3)})
-    assert asking.server.answers(again) == [], "what is not on disk is not promised to the next, either"
-    asking.server.happen(FileWritten(FILE, asking.server.now_ms))
-    assert len(asking.server.answers(channel)) == 1
-    asking.server.happen(FileWritten(FILE, asking.server.now_ms))
-    assert len(asking.server.answers(again)) == 1
+    assert asking.server.pop_answers(again) == [], "what is not on disk is not promised to the next, either"
+    asking.server.feed(FileWritten(FILE, asking.server.now_ms))
+    assert len(asking.server.pop_answers(channel)) == 1
+    asking.server.feed(FileWritten(FILE, asking.server.now_ms))
+    assert len(asking.server.pop_answers(again)) == 1
 
     count = len(writes(asking.server))
     idle = asking.begin("a", {0: Claim(3)})
-    assert len(asking.server.answers(idle)) == 1
+    assert len(asking.server.pop_answers(idle)) == 1
     assert len(writes(asking.server)) == count
 
 
@@ -237,9 +237,9 @@ def test_a_disk_that_fails_promises_nothing():
     asking = Asking()
     channel = asking.begin("a", {0: Claim(3)})
 
-    asking.server.happen(DiskFault("no space left", asking.server.now_ms, path=FILE))
+    asking.server.feed(DiskFault("no space left", asking.server.now_ms, path=FILE))
 
-    assert [answer.code for answer in asking.server.answers(channel)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert [answer.code for answer in asking.server.pop_answers(channel)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     assert asking.refused("a", {0: Claim(3)}) == []
     assert len(writes(asking.server)) == 2
 
@@ -279,25 +279,25 @@ def test_nothing_is_kept_for_strangers():
     assert asking.refused("a", {99: Claim(3)}) == [99]
     assert asking.ask_plainly("a", {}, lease_ms=0).code == ResponseCode.INVALID_PARAMETER
     assert asking.ask_plainly("a", {}, lease_ms=1 << 60).code == ResponseCode.INVALID_PARAMETER
-    assert asking.server.ask(RequestCode.RENEW_LEASES, body=b"[").code != ResponseCode.SUCCESS
+    assert asking.server.call(RequestCode.RENEW_LEASES, body=b"[").code != ResponseCode.SUCCESS
 
 
 def test_leases_of_a_deleted_topic_are_forgotten():
     """When they have lapsed."""
     asking = Asking()
     asking.ask("a", {0: Claim(3)})
-    asking.server.tell(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    asking.server.send_one_way(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
     asking.pass_time(2 * LEASE_MS + SCAN_MS)
 
-    assert asking.server.machine.queue_leases.held == {}
+    assert asking.server.machine.queue_leases.leases == {}
 
 
 def test_queues_of_two_topics_of_one_name_are_held_apart():
     """Each is fixed in its cluster. Whoever is away there is nothing to the other."""
     asking = Asking()
     for broker, cluster in (("x", "east"), ("y", "west"), ("z", "west")):
-        report = leads(broker, *([] if broker == "z" else [0]), total=1, scope=cluster) | {"topic": "bills"}
+        report = a_leader_report(broker, *([] if broker == "z" else [0]), total=1, scope=cluster) | {"topic": "bills"}
         register_static(asking.server, broker, report, cluster=cluster)
 
     def ask(broker: str) -> LeaseAnswer:
@@ -307,14 +307,14 @@ def test_queues_of_two_topics_of_one_name_are_held_apart():
         channel = asking.server.open()
         command = asking.server.request(RequestCode.RENEW_LEASES, body=encode_body(request))
         asking.server.receive(channel, encode_command(command))
-        asking.server.happen(FileWritten(FILE, asking.server.now_ms))
-        (answer,) = asking.server.answers(channel)
+        asking.server.feed(FileWritten(FILE, asking.server.now_ms))
+        (answer,) = asking.server.pop_answers(channel)
         return decode_body(answer.body, LeaseAnswer)
 
     assert ask("x").refused == ask("y").refused == {}
     for _ in range(2 * LEASE_MS // SCAN_MS + 1):
         register_static(asking.server, "x", cluster="east")
-        asking.server.happen(TimerFired(SCAN_TIMER, asking.server.now_ms))
+        asking.server.feed(TimerFired(SCAN_TIMER, asking.server.now_ms))
 
-    assert ask("z").lapsed == {"bills": {0: Holding("y", 0)}}
+    assert ask("z").lapsed == {"bills": {0: QueueLease("y", 0)}}
     assert ask("x").lapsed == {}

@@ -10,13 +10,13 @@ from tests.support.name_servers import (
     a_registration,
     a_topic,
     addresses,
-    ask_route,
     find_route,
     heartbeat_fields,
     register,
     registration_fields,
+    request_route,
 )
-from tests.support.static_reports import a_java_report, ask_aware, leaders, leads, register_static
+from tests.support.static_reports import a_java_report, a_leader_report, leaders, register_static, request_aware
 
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
@@ -93,7 +93,7 @@ def test_a_registration_that_cannot_be_read_is_refused_and_changes_nothing(body:
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
-    assert server.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    assert server.call(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
     assert server.closed() == set()
 
 
@@ -114,7 +114,7 @@ def test_a_one_way_registration_counts_and_is_not_answered():
     server = a_name_server()
     body = a_registration("orders")
 
-    answers = server.tell(RequestCode.REGISTER_BROKER, registration_fields("a", A, body), body=body)
+    answers = server.send_one_way(RequestCode.REGISTER_BROKER, registration_fields("a", A, body), body=body)
 
     assert answers == []
     assert addresses(server) == {"a": {0: A}}
@@ -192,7 +192,7 @@ def test_brokers_are_told_the_order_configuration():
     """The answer carries what the KV store has on ordered topics, and nothing when it has nothing."""
     server = a_name_server()
     assert register(server).body == b""
-    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
 
     assert json.loads(register(server).body) == {"table": {"orders": "a:4"}}
 
@@ -200,7 +200,7 @@ def test_brokers_are_told_the_order_configuration():
 def test_the_order_configuration_can_be_kept_from_brokers():
     """It is an option."""
     server = a_name_server(return_order_topic_config=False)
-    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
 
     assert register(server).body == b""
 
@@ -216,15 +216,15 @@ def test_a_static_topic_is_served_as_its_brokers_registered_it():
 
     register(server, body=bare)
 
-    answer = ask_aware(server)
+    answer = request_aware(server)
     assert json.loads(answer.body)["topicQueueMappingByBroker"]["a"] == part
 
 
 def test_a_broker_with_a_copied_mapping_is_registered_and_told():
     """Its other topics are served; the copied one is refused by name, each time it registers, and logged once."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
-    copied = leads("a", 0, 1)
+    register_static(server, "a", a_leader_report("a", 0, 1))
+    copied = a_leader_report("a", 0, 1)
     body = a_registration("orders", "bills", mappings={"orders": copied})
 
     answers = [register(server, "b", "10.0.0.2:10911", body=body, channel=server.open()) for _ in range(3)]
@@ -240,9 +240,9 @@ def test_a_topic_of_which_only_a_copied_mapping_is_known_is_busy():
     """It exists, and nobody can say how: a client must not make a normal one of it."""
     server = a_name_server()
 
-    register_static(server, "b", leads("a", 0, 1))
+    register_static(server, "b", a_leader_report("a", 0, 1))
 
-    answer = ask_route(server, "orders")
+    answer = request_route(server, "orders")
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "belongs to a" in (answer.remark or "")
 
@@ -253,7 +253,7 @@ def test_a_normal_topic_of_a_static_topics_name_is_not_mixed_in():
         server = a_name_server()
         if is_first:
             register(server, "c", "10.0.0.3:10911", channel=server.open())
-        register_static(server, "a", leads("a", 0, 1))
+        register_static(server, "a", a_leader_report("a", 0, 1))
         answer = register(
             server, "c", "10.0.0.3:10911", body=a_registration("orders", counter=2), channel=server.open()
         )
@@ -262,7 +262,7 @@ def test_a_normal_topic_of_a_static_topics_name_is_not_mixed_in():
         assert (answer.remark or "").startswith("orders on c: a static topic of this name is served")
         assert server.logged().count("normal topic not served") == 1
         assert leaders(server) == {0: "a", 1: "a"}
-        assert b"10.0.0.3" not in ask_aware(server).body + ask_route(server, "orders").body
+        assert b"10.0.0.3" not in request_aware(server).body + request_route(server, "orders").body
 
 
 def test_compressed_registrations_carry_mappings_too():
@@ -379,7 +379,7 @@ def test_a_broker_that_moved_replaces_its_old_address():
     register(server, "a", B, body=a_registration("orders", counter=2))
 
     assert addresses(server) == {"a": {0: B}}
-    assert len(server.machine.leases) == 1
+    assert len(server.machine.liveness) == 1
     server.close(old)
     assert addresses(server) == {"a": {0: B}}, "the end of the old channel must not take the new broker along"
 
@@ -415,10 +415,10 @@ def test_a_version_query_tells_whether_the_broker_should_register():
     server = a_name_server()
     ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
 
-    unknown = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    unknown = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
     register(server, body=a_registration("SELF_TEST_TOPIC", "orders"))
-    same = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
-    other = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours.replace(b"1,", b"2,", 1))
+    same = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    other = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours.replace(b"1,", b"2,", 1))
 
     assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
     assert same.fields == {"changed": "false"}
@@ -433,9 +433,9 @@ def test_a_first_registration_that_may_be_partial_is_asked_for_again():
     ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
     register(server, channel=channel)
 
-    first = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    first = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
     register(server, channel=channel)
-    second = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    second = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
 
     assert (first.fields, second.fields) == ({"changed": "true"}, {"changed": "false"})
 
@@ -446,8 +446,8 @@ def test_the_members_of_a_broker_name_are_told():
     register(server, "a", A)
     register(server, "a", B, brokerId="1")
 
-    known = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "a"})
-    unknown = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "x"})
+    known = server.call(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "a"})
+    unknown = server.call(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "x"})
 
     group = (
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"a","cluster":"C1"}}'

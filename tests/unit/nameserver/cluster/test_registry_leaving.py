@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS, Conversation
+from tests.support.conversation import START_MS, MachineHarness
 from tests.support.name_servers import (
     a_name_server,
     addresses,
@@ -16,18 +16,18 @@ from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import TimerFired
 from holdfast.nameserver.core import SCAN_TIMER
 from holdfast.wire.cluster.registration import REMOVED_FIELD
-from holdfast.wire.cluster.route import LEFT_FIELD, ClusterInfo
+from holdfast.wire.cluster.route import DEPARTED_FIELD, ClusterInfo
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
-def pass_time(server: Conversation, duration_ms: int) -> None:
+def pass_time(server: MachineHarness, duration_ms: int) -> None:
     """Let the scans of *duration_ms* happen."""
     for _ in range(0, duration_ms, 5_000):
         server.now_ms += 5_000
-        server.happen(TimerFired(SCAN_TIMER, server.now_ms))
+        server.feed(TimerFired(SCAN_TIMER, server.now_ms))
 
 
 def test_a_closed_channel_takes_its_broker_along():
@@ -53,7 +53,7 @@ def test_a_topic_whose_last_broker_left_does_not_exist():
     server.close(channel)
 
     assert find_route(server, "orders") is None
-    assert json.loads(server.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == {"topicList": []}
+    assert json.loads(server.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == {"topicList": []}
 
 
 def test_the_end_of_an_earlier_channel_does_not_end_a_broker_that_reconnected():
@@ -76,7 +76,7 @@ def test_a_broker_that_says_good_bye_is_gone():
     register(server)
 
     for _ in range(2):
-        assert server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields()).code == 0
+        assert server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields()).code == 0
 
         assert addresses(server) == {}
 
@@ -86,8 +86,8 @@ def test_good_bye_of_a_stranger_does_no_harm():
     server = a_name_server()
     register(server, "a", A)
 
-    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("b", A))
-    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("a", B))
+    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("b", A))
+    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("a", B))
 
     assert addresses(server) == {"a": {0: A}}
 
@@ -129,9 +129,9 @@ def test_a_broker_that_is_heard_of_stays(how: str):
         if how == "registration":
             register(server, channel=channel)
         elif how == "heartbeat":
-            assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+            assert server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
         else:
-            server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=b"{}")
+            server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=b"{}")
 
     assert server.now_ms == START_MS + 300_000
     assert addresses(server) == {"a": {0: A}}
@@ -141,23 +141,23 @@ def test_a_heartbeat_of_a_stranger_is_answered_and_means_nothing():
     """It has to register first."""
     server = a_name_server()
 
-    assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+    assert server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
     assert addresses(server) == {}
 
 
 # Removed by an operator.
 
 
-def down(server: Conversation) -> set[str]:
+def down(server: MachineHarness) -> set[str]:
     """Return the brokers that count as down."""
-    info = java_json.decode(server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {LEFT_FIELD: ""}).body, ClusterInfo)
+    info = java_json.decode(server.call(RequestCode.GET_BROKER_CLUSTER_INFO, {DEPARTED_FIELD: ""}).body, ClusterInfo)
     return set(info.left_brokers)
 
 
-def remove(server: Conversation, name: str = "a", address: str = A) -> None:
+def remove(server: MachineHarness, name: str = "a", address: str = A) -> None:
     """Remove a broker as `holdfast broker remove` does."""
     fields = heartbeat_fields(name, address, **{REMOVED_FIELD: "true"})
-    assert server.ask(RequestCode.UNREGISTER_BROKER, fields).code == 0
+    assert server.call(RequestCode.UNREGISTER_BROKER, fields).code == 0
 
 
 def test_a_removed_broker_does_not_count_as_down_even_if_it_registers_until_it_is_stopped():

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, a_registration, a_topic, ask_route, find_route, register
-from tests.support.static_reports import ask_aware, leaders, leads, register_static
+from tests.support.conversation import MachineHarness
+from tests.support.name_servers import a_name_server, a_registration, a_topic, find_route, register, request_route
+from tests.support.static_reports import a_leader_report, leaders, register_static, request_aware
 
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -14,13 +14,13 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
-def listed(server: Conversation, code: RequestCode, fields: dict[str, str] | None = None) -> Any:
-    answer = server.ask(code, fields)
+def listed(server: MachineHarness, code: RequestCode, fields: dict[str, str] | None = None) -> Any:
+    answer = server.call(code, fields)
     assert answer.code == 0
     return json.loads(answer.body)
 
 
-def permissions(server: Conversation, topic: str) -> dict[str, int]:
+def permissions(server: MachineHarness, topic: str) -> dict[str, int]:
     route = find_route(server, topic)
     assert route is not None
     return {queue.broker_name: queue.permission for queue in route.queue_datas}
@@ -31,7 +31,7 @@ def test_the_cluster_is_told_with_bare_integer_keys():
     server = a_name_server()
     register(server, "1", A)
 
-    answer = server.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    answer = server.call(RequestCode.GET_BROKER_CLUSTER_INFO)
 
     assert answer.body == (
         b'{"brokerAddrTable":{"1":{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"1","cluster":"C1",'
@@ -100,12 +100,12 @@ def test_writing_is_withdrawn_from_one_broker_and_given_back():
     register(server, "b", B, body=a_registration("orders"))
     permissions(server, "orders")
 
-    wiped = server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    wiped = server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
     assert wiped.fields == {"wipeTopicCount": "2"}
     assert permissions(server, "orders") == {"a": 4, "b": 6}
     assert permissions(server, "template") == {"a": 5}
 
-    added = server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    added = server.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
     assert added.fields == {"addTopicCount": "2"}
     assert permissions(server, "orders") == {"a": 6, "b": 6}
     assert permissions(server, "template") == {"a": 7}
@@ -116,7 +116,7 @@ def test_withdrawn_writing_outlasts_registrations_but_not_the_broker():
     server = a_name_server()
     channel = server.open()
     register(server, channel=channel)
-    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
     register(server, body=a_registration("orders", "bills", counter=2), channel=channel)
     assert permissions(server, "bills") == {"a": 4}
@@ -135,7 +135,7 @@ def test_withdrawn_writing_outlasts_registrations_but_not_the_broker():
 )
 def test_permission_of_an_unknown_broker_counts_nothing(code: RequestCode, field: str):
     """It is answered all the same."""
-    answer = a_name_server().ask(code, {"brokerName": "x"})
+    answer = a_name_server().call(code, {"brokerName": "x"})
 
     assert (answer.code, answer.fields) == (0, {field: "0"})
 
@@ -147,7 +147,7 @@ def test_a_deleted_topic_is_gone_until_a_broker_registers_it_again():
     register(server, channel=channel)
     find_route(server, "orders")
 
-    assert server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"}).code == 0
+    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"}).code == 0
     assert find_route(server, "orders") is None
 
     register(server, channel=channel)
@@ -160,7 +160,7 @@ def test_a_topic_is_deleted_in_one_cluster_only():
     register(server, "a", A)
     register(server, "b", B, clusterName="C2")
 
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C2"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C2"})
 
     assert permissions(server, "orders") == {"a": 6}
 
@@ -169,8 +169,8 @@ def test_deleting_what_is_not_there_is_fine():
     """As upstream has it."""
     server = a_name_server()
 
-    assert server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x"}).code == 0
-    assert server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x", "clusterName": "C9"}).code == 0
+    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x"}).code == 0
+    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x", "clusterName": "C9"}).code == 0
     assert server.logged() == []
 
 
@@ -181,10 +181,10 @@ def test_a_deleted_static_topic_leaves_no_mapping_behind():
     part = {"bname": "a", "currIdMap": {"0": 0}, "epoch": 7, "topic": "orders", "totalQueues": 1}
     register(server, body=a_registration("orders", mappings={"orders": part}), channel=channel)
 
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     register(server, body=a_registration("orders", counter=2), channel=channel)
 
-    for answer in (ask_aware(server), ask_route(server, "orders")):
+    for answer in (request_aware(server), request_route(server, "orders")):
         assert answer.code == 0
         assert b"topicQueueMappingByBroker" not in answer.body
         assert decode_route(answer.body).queue_datas[0].broker_name == "a"
@@ -193,10 +193,10 @@ def test_a_deleted_static_topic_leaves_no_mapping_behind():
 def test_a_static_topic_cannot_be_registered_as_a_normal_one():
     """217: refused with the reason, and nothing changes."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "a", a_leader_report("a", 0, 1))
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    answer = server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)
+    answer = server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "a static topic of this name is served" in (answer.remark or "")
@@ -206,11 +206,11 @@ def test_a_static_topic_cannot_be_registered_as_a_normal_one():
 def test_wiping_write_permission_shows_in_both_forms_of_a_static_topic():
     """A broker that leads is closed for writing; the mock broker only when all that lead are."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0))
-    register_static(server, "b", leads("b", 1))
+    register_static(server, "a", a_leader_report("a", 0))
+    register_static(server, "b", a_leader_report("b", 1))
 
     def permissions() -> list[int]:
-        bodies = (ask_aware(server).body, ask_route(server, "orders").body)
+        bodies = (request_aware(server).body, request_route(server, "orders").body)
         return [queue.permission for body in bodies for queue in decode_route(body).queue_datas]
 
     for name, code, expected in (
@@ -218,7 +218,7 @@ def test_wiping_write_permission_shows_in_both_forms_of_a_static_topic():
         ("b", RequestCode.WIPE_WRITE_PERM_OF_BROKER, [4, 4, 4]),
         ("a", RequestCode.ADD_WRITE_PERM_OF_BROKER, [6, 4, 6]),
     ):
-        assert server.ask(code, {"brokerName": name}).code == 0
+        assert server.call(code, {"brokerName": name}).code == 0
         assert permissions() == expected
 
 
@@ -228,7 +228,7 @@ def test_a_single_topic_is_registered_with_its_queues():
     register(server, "a", A)
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    answer = server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=body)
+    answer = server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=body)
 
     route = find_route(server, "mails")
     assert answer.code == 0
@@ -242,7 +242,7 @@ def test_a_single_topic_of_an_unknown_broker_is_refused():
     register(server, "a", A)
     queues = ",".join(f'{{"brokerName":"{name}","perm":6,"readQueueNums":3,"writeQueueNums":2}}' for name in ("a", "x"))
 
-    answer = server.ask(
+    answer = server.call(
         RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=f'{{"queueDatas":[{queues}]}}'.encode()
     )
 

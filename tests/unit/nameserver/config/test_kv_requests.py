@@ -2,8 +2,8 @@
 
 import json
 
-from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, ask_route, register
+from tests.support.conversation import MachineHarness
+from tests.support.name_servers import a_name_server, register, request_route
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired
@@ -15,7 +15,7 @@ from holdfast.wire.frames.command import encode_command
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:2"}
 
 
-def writes(server: Conversation) -> list[WriteFile]:
+def writes(server: MachineHarness) -> list[WriteFile]:
     return [effect for effect in server.effects if isinstance(effect, WriteFile)]
 
 
@@ -24,13 +24,13 @@ def test_a_value_can_be_put_read_listed_and_deleted():
     server = a_name_server()
     item = {"namespace": "ns", "key": "k"}
 
-    assert server.ask(RequestCode.PUT_KV_CONFIG, {**item, "value": "v"}).code == 0
-    assert server.ask(RequestCode.GET_KV_CONFIG, item).fields == {"value": "v"}
-    assert json.loads(server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns"}).body) == {
+    assert server.call(RequestCode.PUT_KV_CONFIG, {**item, "value": "v"}).code == 0
+    assert server.call(RequestCode.GET_KV_CONFIG, item).fields == {"value": "v"}
+    assert json.loads(server.call(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns"}).body) == {
         "table": {"k": "v"}
     }
-    assert server.ask(RequestCode.DELETE_KV_CONFIG, item).code == 0
-    assert server.ask(RequestCode.GET_KV_CONFIG, item).code == ResponseCode.QUERY_NOT_FOUND
+    assert server.call(RequestCode.DELETE_KV_CONFIG, item).code == 0
+    assert server.call(RequestCode.GET_KV_CONFIG, item).code == ResponseCode.QUERY_NOT_FOUND
     assert writes(server) == []
 
 
@@ -38,8 +38,8 @@ def test_what_is_not_there_is_answered_with_22_and_upstream_words():
     """Tools show the remark."""
     server = a_name_server()
 
-    value = server.ask(RequestCode.GET_KV_CONFIG, {"namespace": "ns2", "key": "k"})
-    table = server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns2"})
+    value = server.call(RequestCode.GET_KV_CONFIG, {"namespace": "ns2", "key": "k"})
+    table = server.call(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns2"})
 
     assert (value.code, value.remark) == (22, "No config item, Namespace: ns2 Key: k")
     assert (table.code, table.remark) == (22, "No config item, Namespace: ns2")
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_answered_with_22_and_upstream_words():
 
 def test_a_put_without_a_value_is_refused():
     """It names the field that is missing."""
-    answer = a_name_server().ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ns", "key": "k"})
+    answer = a_name_server().call(RequestCode.PUT_KV_CONFIG, {"namespace": "ns", "key": "k"})
 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "field 'value' is missing")
 
@@ -58,13 +58,13 @@ def test_a_change_is_acknowledged_when_it_is_on_disk():
     channel = server.open()
 
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
-    assert server.answers(channel) == []
+    assert server.pop_answers(channel) == []
     (write,) = writes(server)
-    server.happen(FileWritten(FILE, server.now_ms))
+    server.feed(FileWritten(FILE, server.now_ms))
 
-    assert [answer.code for answer in server.answers(channel)] == [0]
+    assert [answer.code for answer in server.pop_answers(channel)] == [0]
     restarted = a_name_server(kv_content=write.data)
-    assert restarted.ask(RequestCode.GET_KV_CONFIG, ORDER).fields == {"value": "a:4;b:2"}
+    assert restarted.call(RequestCode.GET_KV_CONFIG, ORDER).fields == {"value": "a:4;b:2"}
 
 
 def test_the_file_is_the_one_that_java_name_servers_read():
@@ -87,12 +87,12 @@ def test_changes_during_a_write_share_the_next_one():
         server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, item)))
     assert len(writes(server)) == 1
 
-    server.happen(FileWritten(FILE, server.now_ms))
-    assert len(server.answers(channel)) == 1
+    server.feed(FileWritten(FILE, server.now_ms))
+    assert len(server.pop_answers(channel)) == 1
     assert len(writes(server)) == 2
 
-    server.happen(FileWritten(FILE, server.now_ms))
-    assert len(server.answers(channel)) == 2
+    server.feed(FileWritten(FILE, server.now_ms))
+    assert len(server.pop_answers(channel)) == 2
     assert json.loads(writes(server)[-1].data)["configTable"]["ns"].keys() == {"k0", "k1", "k2"}
     assert len(writes(server)) == 2
 
@@ -103,9 +103,9 @@ def test_whoever_waits_for_a_disk_that_fails_is_told():
     channel = server.open()
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
 
-    server.happen(DiskFault("no space left", server.now_ms, path=FILE))
+    server.feed(DiskFault("no space left", server.now_ms, path=FILE))
 
-    (answer,) = server.answers(channel)
+    (answer,) = server.pop_answers(channel)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == (
         "changed, but not saved yet, and lost if this name server restarts before it is: no space left"
@@ -120,17 +120,17 @@ def test_what_the_disk_refused_is_written_when_it_has_space_again():
     channel = server.open()
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
     for attempt in (1, 2):
-        server.happen(DiskFault("no space left", server.now_ms, path=FILE))
+        server.feed(DiskFault("no space left", server.now_ms, path=FILE))
         assert len(writes(server)) == attempt, "not at once"
-        server.happen(TimerFired(TIMER, server.now_ms))
+        server.feed(TimerFired(TIMER, server.now_ms))
         assert len(writes(server)) == attempt + 1
 
-    server.happen(FileWritten(FILE, server.now_ms))
-    server.happen(TimerFired(TIMER, server.now_ms))
+    server.feed(FileWritten(FILE, server.now_ms))
+    server.feed(TimerFired(TIMER, server.now_ms))
 
     assert len(writes(server)) == 3
     assert writes(server)[-1].data == writes(server)[0].data
-    assert [answer.code for answer in server.answers(channel)] == [ResponseCode.SYSTEM_ERROR]
+    assert [answer.code for answer in server.pop_answers(channel)] == [ResponseCode.SYSTEM_ERROR]
 
 
 def test_a_one_way_change_is_written_and_not_answered():
@@ -138,11 +138,11 @@ def test_a_one_way_change_is_written_and_not_answered():
     server = a_name_server(data="somewhere")
     channel = server.open()
 
-    assert server.tell(RequestCode.PUT_KV_CONFIG, ORDER, channel=channel) == []
-    server.happen(FileWritten(FILE, server.now_ms))
+    assert server.send_one_way(RequestCode.PUT_KV_CONFIG, ORDER, channel=channel) == []
+    server.feed(FileWritten(FILE, server.now_ms))
 
     assert len(writes(server)) == 1
-    assert server.answers(channel) == []
+    assert server.pop_answers(channel) == []
 
 
 def test_routes_carry_the_order_configuration_where_it_is_enabled():
@@ -150,11 +150,11 @@ def test_routes_carry_the_order_configuration_where_it_is_enabled():
     server, plain = a_name_server(order_message_enable=True), a_name_server()
     for each in (server, plain):
         register(each)
-        ask_route(each, "orders")
-        each.ask(RequestCode.PUT_KV_CONFIG, ORDER)
+        request_route(each, "orders")
+        each.call(RequestCode.PUT_KV_CONFIG, ORDER)
 
-    assert json.loads(ask_route(server, "orders").body)["orderTopicConf"] == "a:4;b:2"
-    assert b"orderTopicConf" not in ask_route(plain, "orders").body
+    assert json.loads(request_route(server, "orders").body)["orderTopicConf"] == "a:4;b:2"
+    assert b"orderTopicConf" not in request_route(plain, "orders").body
 
-    server.ask(RequestCode.DELETE_KV_CONFIG, ORDER)
-    assert b"orderTopicConf" not in ask_route(server, "orders").body
+    server.call(RequestCode.DELETE_KV_CONFIG, ORDER)
+    assert b"orderTopicConf" not in request_route(server, "orders").body

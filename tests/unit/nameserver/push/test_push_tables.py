@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import (
     a_name_server,
     a_registration,
@@ -12,15 +12,15 @@ from tests.support.name_servers import (
     heartbeat_fields,
     register,
 )
-from tests.support.static_reports import a_home, a_report, ask_aware, leads, register_static
+from tests.support.static_reports import a_leader_report, a_report, a_segment, register_static, request_aware
 from tests.support.watching import (
     BROKER_CHANNEL,
     a_cluster,
     create_topic,
     delete_topic,
     next_tick_ms,
+    pop_notices,
     tick,
-    told,
     unwipe,
     watch,
     wipe,
@@ -36,51 +36,51 @@ SECOND_MS = 1000
 # The table: which of the operations that change routes tell clients. Each is given a cluster that watches everything.
 
 
-def register_topic(server: Conversation) -> None:
+def register_topic(server: MachineHarness) -> None:
     register(server, "a", body=a_registration(a_topic("orders", 8), counter=2), channel=BROKER_CHANNEL)
 
 
-def register_topics(server: Conversation) -> None:
+def register_topics(server: MachineHarness) -> None:
     topics = (a_topic("orders", 8), a_topic("bills"), a_topic("missing"))
     register(server, "a", body=a_registration(*topics, counter=2), channel=BROKER_CHANNEL)
 
 
-def start_broker(server: Conversation) -> None:
+def start_broker(server: MachineHarness) -> None:
     body = a_registration("orders", "missing")
     register(server, "c", "10.0.0.3:10911", body=body, channel=server.open())
 
 
-def start_small_broker(server: Conversation) -> None:
+def start_small_broker(server: MachineHarness) -> None:
     register(server, "c", "10.0.0.3:10911", body=a_registration("orders"), channel=server.open())
 
 
-def unregister_broker(server: Conversation) -> None:
-    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields())
+def unregister_broker(server: MachineHarness) -> None:
+    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields())
 
 
-def close_channel(server: Conversation) -> None:
+def close_channel(server: MachineHarness) -> None:
     server.close(BROKER_CHANNEL)
 
 
-def expire(server: Conversation) -> None:
+def expire(server: MachineHarness) -> None:
     server.now_ms += 60_000
     register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"))  # renewed
     server.now_ms += 61_000
-    server.happen(TimerFired(SCAN_TIMER, server.now_ms))
+    server.feed(TimerFired(SCAN_TIMER, server.now_ms))
 
 
-def change_order(server: Conversation) -> None:
+def change_order(server: MachineHarness) -> None:
     fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
-    server.ask(RequestCode.PUT_KV_CONFIG, fields)
+    server.call(RequestCode.PUT_KV_CONFIG, fields)
 
 
-def register_by_hand(server: Conversation) -> None:
+def register_by_hand(server: MachineHarness) -> None:
     queue = {"brokerName": "a", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
     body = json.dumps({"queueDatas": [queue]}).encode()
-    assert server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "missing"}, body=body).code == 0
+    assert server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "missing"}, body=body).code == 0
 
 
-Operation = Callable[[Conversation], None]
+Operation = Callable[[MachineHarness], None]
 SOON, SPREAD, NEVER = "at the next tick", "within the spread", "never"
 ROWS: list[tuple[Operation, set[str], str, str]] = [
     # operation, topics that it changes, by default, with broker_events=off
@@ -116,7 +116,7 @@ def test_an_operation_tells_those_who_watch_what_it_changed_as_the_table_says(
     notices: dict[str, list[list[list[str]]]] = {topic: [] for topic in clients}
     for _ in range(6):
         tick(server)
-        heard = {topic: [told(server, channel) for channel in channels] for topic, channels in clients.items()}
+        heard = {topic: [pop_notices(server, channel) for channel in channels] for topic, channels in clients.items()}
         counts.append(sum(bool(each) for all_told in heard.values() for each in all_told))
         for topic, all_told in heard.items():
             notices[topic] += [each for each in all_told if each]
@@ -154,7 +154,7 @@ def test_a_broker_that_is_started_again_under_off_is_seen_though_not_told():
     register(server, "a", body=a_registration("orders", counter=2))
 
     assert not tick(server)
-    assert told(server, channel) == []
+    assert pop_notices(server, channel) == []
 
 
 @pytest.mark.parametrize("broker_events", ["spread", "off"])
@@ -165,11 +165,11 @@ def test_a_broker_that_is_started_again_under_off_is_seen_though_not_told():
         lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9)),
         lambda server: register(server, "a", body=a_registration("orders", counter=9)),
         lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9), haServerAddr="x:1"),
-        lambda server: server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()),
-        lambda server: server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}),
-        lambda server: server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"}),
-        lambda server: server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "nothing"}),
-        lambda server: server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("nobody", "10.9.9.9:1")),
+        lambda server: server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()),
+        lambda server: server.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}),
+        lambda server: server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"}),
+        lambda server: server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "nothing"}),
+        lambda server: server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("nobody", "10.9.9.9:1")),
         change_order,
         lambda server: register(server, "c", "10.0.0.3:10911", body=a_registration("unwatched", "more")),
     ],
@@ -182,7 +182,7 @@ def test_what_alters_nothing_for_a_topic_tells_nobody(operation: Operation, brok
     operation(server)
 
     assert next_tick_ms(server) is None
-    assert told(server, channel) == []
+    assert pop_notices(server, channel) == []
 
 
 def test_withdrawing_writing_tells_nobody_of_a_topic_that_cannot_be_written_anyway():
@@ -194,24 +194,24 @@ def test_withdrawing_writing_tells_nobody_of_a_topic_that_cannot_be_written_anyw
     wipe(server)
     tick(server)
 
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]
 
 
 def test_the_end_of_a_move_is_told_once_though_both_brokers_register():
     """The new leader's word changes the route; the old leader's, a moment later, changes nothing."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0))
-    register_static(server, "b", leads("b", 1))
+    register_static(server, "a", a_leader_report("a", 0))
+    register_static(server, "b", a_leader_report("b", 1))
     channel = watch(server, "orders")
-    homes = [a_home("a", 0, end=100), a_home("b", 7, generation=1, first=100)]
-    register_static(server, "b", a_report("b", {0: homes, 1: [a_home("b", 1)]}, total=2, epoch=2))
+    homes = [a_segment("a", 0, end=100), a_segment("b", 7, generation=1, first=100)]
+    register_static(server, "b", a_report("b", {0: homes, 1: [a_segment("b", 1)]}, total=2, epoch=2))
     tick(server)
-    assert told(server, channel) == [["orders"]]
-    moved = ask_aware(server).body
+    assert pop_notices(server, channel) == [["orders"]]
+    moved = request_aware(server).body
 
     register_static(server, "a", a_report("a", {0: homes}, total=2, epoch=2))
 
-    assert ask_aware(server).body == moved
+    assert request_aware(server).body == moved
     assert next_tick_ms(server) is None
 
 
@@ -221,7 +221,7 @@ def test_whether_routes_carry_queue_counts_is_a_change_for_those_topics_that_hav
     change_order(server)
     channel = watch(server, "orders", "bills")
 
-    server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
+    server.call(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
     tick(server)
 
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]

@@ -3,25 +3,25 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS, Conversation
+from tests.support.conversation import START_MS, MachineHarness
 from tests.support.name_servers import (
     a_name_server,
     a_registration,
     a_topic,
-    ask_route,
     register,
+    request_route,
     route_frame,
 )
-from tests.support.static_reports import leads, register_static
+from tests.support.static_reports import a_leader_report, register_static
 from tests.support.watching import (
     BROKER_CHANNEL,
     a_cluster,
-    ask_watching,
     create_topic,
     delete_topic,
     next_tick_ms,
+    pop_notices,
+    request_watch,
     tick,
-    told,
     unwatch,
     unwipe,
     watch,
@@ -33,7 +33,7 @@ from holdfast.machine.events import TimerFired
 from holdfast.machine.readings import LinkCapacity, Readings
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.push.route_push import SETTLING_MS, SLICE, TIMER
+from holdfast.nameserver.push.route_push import COALESCE_MS, SLICE, TIMER
 from holdfast.wire.cluster.watch import ROUTES_CHANGED, UNWATCH, WATCHING_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import BINARY, JSON, Command, encode_command
@@ -42,12 +42,12 @@ WATCHING = {WATCHING_FIELD: "true"}
 SECOND_MS = 1000
 
 
-def readings_of(server: Conversation) -> Readings:
+def readings_of(server: MachineHarness) -> Readings:
     assert isinstance(server.machine, NameServer)
     return server.machine.push.readings
 
 
-def is_idle(server: Conversation) -> bool:
+def is_idle(server: MachineHarness) -> bool:
     """Return whether nothing at all is kept of watching clients, and no timer runs for them."""
     assert isinstance(server.machine, NameServer)
     push = server.machine.push
@@ -66,10 +66,10 @@ def test_whoever_asks_to_watch_is_told_that_it_does(serializer: int, topic: str,
     channel = server.open()
 
     for _ in range(3):
-        answer = ask_watching(server, topic, channel, serializer=serializer)
+        answer = request_watch(server, topic, channel, serializer=serializer)
 
         assert (answer.code, answer.fields) == (code, WATCHING)
-        assert answer.body == ask_route(server, topic, serializer=serializer).body
+        assert answer.body == request_route(server, topic, serializer=serializer).body
 
 
 def test_whoever_does_not_ask_to_watch_is_neither_told_so_nor_of_changes():
@@ -78,34 +78,34 @@ def test_whoever_does_not_ask_to_watch_is_neither_told_so_nor_of_changes():
     watch(server, "orders", "nothing")
     old = server.open()
     for topic in ("orders", "orders", "nothing"):
-        assert ask_route(server, topic, channel=old).fields == {}
+        assert request_route(server, topic, channel=old).fields == {}
 
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     tick(server)
 
-    assert told(server, old) == []
+    assert pop_notices(server, old) == []
 
 
 def test_a_static_topic_that_is_withheld_can_be_watched():
     """The answer is busy, and the client is told when there is a route."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, total=2))
+    register_static(server, "a", a_leader_report("a", 0, total=2))
     channel = server.open()
 
-    answer = ask_watching(server, "orders", channel)
-    register_static(server, "b", leads("b", 1, total=2))
+    answer = request_watch(server, "orders", channel)
+    register_static(server, "b", a_leader_report("b", 1, total=2))
     for _ in range(5):
         tick(server)
 
     assert (answer.code, answer.fields) == (ResponseCode.SYSTEM_BUSY, WATCHING)
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]
 
 
 def test_a_rendered_answer_is_right_to_the_byte_for_those_who_watch():
     """Its size in front counts the field, whatever the number of the request; other queries of the read are plain."""
     server = a_cluster()
     channel = server.open()
-    ask_route(server, "orders")
+    request_route(server, "orders")
     numbers = (0, 7, 42, 2**31 - 1, -1, -(2**31))
     frames = [
         frame
@@ -124,7 +124,7 @@ def test_a_rendered_answer_is_right_to_the_byte_for_those_who_watch():
     ]
 
     server.receive(channel, b"".join(frames))
-    answers = server.answers(channel)
+    answers = server.pop_answers(channel)
 
     assert [(answer.opaque, answer.fields) for answer in answers] == [
         (number, fields) for number in numbers for fields in (WATCHING, {})
@@ -138,10 +138,10 @@ def test_whoever_watches_too_much_is_not_told_that_it_does():
     server = a_cluster(watches_per_channel_max=1)
     channel = watch(server, "orders")
 
-    assert ask_watching(server, "bills", channel).fields == {}
-    assert ask_watching(server, "bills", channel).fields == {}
-    assert ask_watching(server, "nothing", channel).fields == {}
-    assert ask_watching(server, "orders", channel).fields == WATCHING
+    assert request_watch(server, "bills", channel).fields == {}
+    assert request_watch(server, "bills", channel).fields == {}
+    assert request_watch(server, "nothing", channel).fields == {}
+    assert request_watch(server, "orders", channel).fields == WATCHING
 
 
 # Not wanting to be told any more.
@@ -151,12 +151,12 @@ def test_whoever_unwatches_is_told_no_more_not_even_of_what_has_changed_already(
     """Of the rest it is."""
     server = a_cluster()
     channel = watch(server, "orders", "bills")
-    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
     assert unwatch(server, channel, "orders").code == ResponseCode.SUCCESS
     tick(server)
 
-    assert told(server, channel) == [["bills"]]
+    assert pop_notices(server, channel) == [["bills"]]
 
 
 @pytest.mark.parametrize("fields", [{}, {"topics": ""}, {"topics": "orders"}, {"topics": ";;no;such;;topics;"}])
@@ -165,26 +165,26 @@ def test_unwatching_what_is_not_watched_is_no_fault(fields: dict[str, str]):
     server = a_cluster()
     channel = watch(server, "orders")
 
-    answer = server.ask(UNWATCH, fields)
+    answer = server.call(UNWATCH, fields)
 
     assert (answer.code, answer.fields) == (0, {})
-    assert server.tell(UNWATCH, fields) == []
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    assert server.send_one_way(UNWATCH, fields) == []
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     tick(server)
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]
 
 
 def test_a_closed_channel_leaves_no_trace():
     """Also one that was owed a notice; nobody else misses anything."""
     server = a_cluster()
     channel, other = watch(server, "orders", "nothing"), watch(server, "orders")
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
     server.close(channel)
     tick(server)
 
-    assert told(server, channel) == []
-    assert told(server, other) == [["orders"]]
+    assert pop_notices(server, channel) == []
+    assert pop_notices(server, other) == [["orders"]]
     server.close(other)
     assert is_idle(server)
 
@@ -209,23 +209,23 @@ def test_ticks_are_a_second_apart_and_no_change_waits_for_longer():
     server = a_cluster()
     channel = watch(server, "orders", "bills", "missing")
     delete_topic(server)
-    server.now_ms += SETTLING_MS - 1
+    server.now_ms += COALESCE_MS - 1
     create_topic(server)
-    assert next_tick_ms(server) == START_MS + SETTLING_MS
+    assert next_tick_ms(server) == START_MS + COALESCE_MS
     tick(server)
-    assert told(server, channel) == [["missing", "orders"]]
+    assert pop_notices(server, channel) == [["missing", "orders"]]
 
     server.now_ms += 10
     wipe(server)
-    assert next_tick_ms(server) == START_MS + SETTLING_MS + SECOND_MS
+    assert next_tick_ms(server) == START_MS + COALESCE_MS + SECOND_MS
     server.now_ms += SECOND_MS - 20
     register(server, "a", body=a_registration(a_topic("bills", 8), counter=3), channel=BROKER_CHANNEL)
     tick(server)
-    assert server.now_ms == START_MS + SETTLING_MS + SECOND_MS
-    assert told(server, channel) == [["bills", "missing"]]
+    assert server.now_ms == START_MS + COALESCE_MS + SECOND_MS
+    assert pop_notices(server, channel) == [["bills", "missing"]]
     server.now_ms += 10 * SECOND_MS
     unwipe(server)
-    assert next_tick_ms(server) == server.now_ms + SETTLING_MS
+    assert next_tick_ms(server) == server.now_ms + COALESCE_MS
 
 
 def test_many_clients_are_told_in_slices_so_that_others_have_a_turn():
@@ -236,9 +236,9 @@ def test_many_clients_are_told_in_slices_so_that_others_have_a_turn():
     server.now_ms = next_tick_ms(server) or 0
     sizes = []
     for _ in range(3):
-        timers = server.happen(TimerFired(TIMER, server.now_ms))
-        sizes.append(sum(bool(told(server, channel)) for channel in clients))
-        assert ask_route(server, "bills").code == 0
+        timers = server.feed(TimerFired(TIMER, server.now_ms))
+        sizes.append(sum(bool(pop_notices(server, channel)) for channel in clients))
+        assert request_route(server, "bills").code == 0
 
     assert sizes == [SLICE, SLICE, 1]
     assert timers == []
@@ -252,7 +252,7 @@ def test_frames_beyond_the_rate_go_with_the_next_tick():
 
     counts = []
     while tick(server):
-        counts.append(sum(bool(told(server, channel)) for channel in clients))
+        counts.append(sum(bool(pop_notices(server, channel)) for channel in clients))
 
     assert counts == [30, 30, 30, 10]
 
@@ -267,12 +267,12 @@ def test_under_burden_clients_are_told_every_ten_seconds_and_nothing_is_forgotte
     readings_of(server).memory = 72.0
     delete_topic(server)
     tick(server)
-    assert told(server, channel) == [["orders"]]  # The last notice was long ago.
+    assert pop_notices(server, channel) == [["orders"]]  # The last notice was long ago.
 
     create_topic(server)
     began_ms = server.now_ms
     wipe(server)
-    while not (notices := told(server, channel)):
+    while not (notices := pop_notices(server, channel)):
         assert tick(server)
 
     assert notices == [["bills", "missing"]]
@@ -291,13 +291,13 @@ def test_above_90_percent_nobody_is_told_until_it_is_less():
     delete_topic(server)
     for _ in range(30):
         assert tick(server)
-        assert told(server, channel) == []
+        assert pop_notices(server, channel) == []
     create_topic(server)
 
     readings_of(server).load = 59.0
     tick(server)
 
-    assert told(server, channel) == [["missing", "orders"]]
+    assert pop_notices(server, channel) == [["missing", "orders"]]
     assert [event for event in server.logged() if "route notices" in event] == [
         "route notices paused",
         "route notices every second again",
@@ -314,7 +314,7 @@ def test_an_operator_who_does_not_want_it_has_no_back_off():
     delete_topic(server)
     tick(server)
 
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]
     assert state_of(server)["pace"] == "every second"
 
 
@@ -325,20 +325,20 @@ def test_a_clock_that_is_set_back_holds_nothing_up():
     readings_of(server).network = 61.0
     delete_topic(server)
     tick(server)
-    told(server, channel)
+    pop_notices(server, channel)
 
     server.now_ms -= 3_600_000
     create_topic(server)
     tick(server)
 
-    assert told(server, channel) == [["missing"]]
+    assert pop_notices(server, channel) == [["missing"]]
 
 
 # What the operator sees.
 
 
-def state_of(server: Conversation) -> dict[str, object]:
-    answer = server.ask(RequestCode.GET_PUSH_STATE)
+def state_of(server: MachineHarness) -> dict[str, object]:
+    answer = server.call(RequestCode.GET_PUSH_STATE)
     assert answer.code == 0
     return json.loads(answer.body)
 
@@ -350,7 +350,7 @@ def test_the_state_tells_who_watches_who_waits_and_why():
     watch(server, "orders")
     delete_topic(server)
     tick(server)
-    told(server, channel)
+    pop_notices(server, channel)
     readings_of(server).memory, readings_of(server).load = 91.04, 61.0
     readings_of(server).link = LinkCapacity(10, "stated")
     unwatch(server, channel, "orders")
@@ -377,7 +377,7 @@ def test_a_notice_is_a_oneway_request_with_names_and_nothing_else():
     wipe(server)
     tick(server)
 
-    (notice,) = server.answers(channel)
+    (notice,) = server.pop_answers(channel)
 
     assert (notice.code, notice.fields, notice.body) == (ROUTES_CHANGED, {"topics": "bills;orders"}, b"")
     assert (notice.is_one_way, notice.is_response, notice.serializer) == (True, False, JSON)
@@ -397,8 +397,8 @@ def test_a_change_that_a_full_registration_contained_first_is_pushed(broker_even
     register_topics(changed, counter=2)
     tick(server)
 
-    assert told(server, channel) == [["orders"]]
+    assert pop_notices(server, channel) == [["orders"]]
     register_topics(changed, "bills", counter=2)
     register_topics(changed, counter=2)
     tick(server)
-    assert told(server, channel) == [], "nothing has changed since"
+    assert pop_notices(server, channel) == [], "nothing has changed since"

@@ -33,12 +33,12 @@ def test_a_closed_channel_leaves_no_trace():
     for channel, topic in ((A, "orders"), (B, "orders"), (A, "bills")):
         watches.watch(channel, topic)
 
-    watches.closed(A)
+    watches.channel_closed(A)
 
     assert set(watches.watchers("orders")) == {B}
     assert (len(watches), watches.channel_count, list(watches.topics())) == (1, 1, ["orders"])
-    watches.closed(B)
-    watches.closed(B)
+    watches.channel_closed(B)
+    watches.channel_closed(B)
     assert (len(watches), watches.channel_count, watches.topic_count) == (0, 0, 0)
 
 
@@ -71,7 +71,7 @@ def test_all_channels_together_may_watch_so_many_topics():
     watches = some_watches(total_max=3)
 
     assert [watches.watch(ChannelId(number), "orders") for number in range(5)] == [True] * 3 + [False] * 2
-    watches.closed(ChannelId(0))
+    watches.channel_closed(ChannelId(0))
     assert watches.watch(ChannelId(4), "orders")
 
 
@@ -97,8 +97,8 @@ def test_only_topics_that_look_different_are_told_and_each_once():
 
     changed = ["orders", "bills", "missing", "unwatched"]
 
-    assert [(topic, set(who)) for topic, who in watches.differing(changed)] == [("orders", {A}), ("missing", {A})]
-    assert list(watches.differing(changed)) == []
+    assert [(topic, set(who)) for topic, who in watches.find_changed(changed)] == [("orders", {A}), ("missing", {A})]
+    assert list(watches.find_changed(changed)) == []
 
 
 def test_a_topic_is_seen_when_its_first_watcher_comes():
@@ -106,11 +106,11 @@ def test_a_topic_is_seen_when_its_first_watcher_comes():
     sights = {"orders": 1}
     watches = some_watches(sights)
     watches.watch(A, "orders")
-    watches.closed(A)
+    watches.channel_closed(A)
     sights["orders"] = 2
     watches.watch(B, "orders")
 
-    assert list(watches.differing(["orders"])) == []
+    assert list(watches.find_changed(["orders"])) == []
 
 
 def test_a_name_is_kept_once_however_many_watch_it():

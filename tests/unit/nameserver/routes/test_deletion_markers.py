@@ -1,34 +1,34 @@
 """Deletion markers at a name server: who makes them, who lifts them, how they get to a name server that was away."""
 
 import pytest
-from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, a_registration, ask_route, find_route, register
-from tests.support.static_reports import address_of, ask_aware, leaders, leads, register_static
-from tests.support.units import ask_ours, two_units
+from tests.support.conversation import MachineHarness
+from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
+from tests.support.static_reports import a_leader_report, address_of, leaders, register_static, request_aware
+from tests.support.units import request_aware_route, two_units
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import FileWritten
-from holdfast.model.deletion import Marker
+from holdfast.model.deletion import DeletionMarker
 from holdfast.nameserver.config.kv_config import DELETIONS, FILE
 from holdfast.wire.cluster.deletions import DELETED_FIELD, DELETIONS_FIELD, decode_markers, encode_markers
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
 
 
-def delete(server: Conversation, topic: str = "orders", **fields: str) -> None:
-    assert server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, **fields}).code == 0
+def delete(server: MachineHarness, topic: str = "orders", **fields: str) -> None:
+    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, **fields}).code == 0
 
 
 def is_deleted(answer: Command) -> bool:
     return answer.code == ResponseCode.TOPIC_NOT_EXIST and answer.fields.get(DELETED_FIELD) == "true"
 
 
-def register_ours(server: Conversation, name: str, text: str = "[]", *topics: str) -> Command:
+def register_ours(server: MachineHarness, name: str, text: str = "[]", *topics: str) -> Command:
     """Let a broker register that knows of markers."""
     return register(server, name, address_of(name), body=a_registration(*topics), **{DELETIONS_FIELD: text})
 
 
-def file_of(server: Conversation) -> bytes:
+def file_of(server: MachineHarness) -> bytes:
     return [effect.data for effect in server.effects if isinstance(effect, WriteFile) and effect.path == FILE][-1]
 
 
@@ -37,15 +37,15 @@ def test_a_deleted_topic_is_said_to_be_deleted(*, is_static: bool):
     """Whatever kind it was; one that never was is just missing."""
     server = a_name_server()
     if is_static:
-        register_static(server, "a", leads("a", 0, 1))
+        register_static(server, "a", a_leader_report("a", 0, 1))
     else:
         register(server)
 
     delete(server)
 
-    assert is_deleted(ask_aware(server))
-    assert ask_aware(server, "bills").fields == {}
-    java = ask_route(server, "orders")
+    assert is_deleted(request_aware(server))
+    assert request_aware(server, "bills").fields == {}
+    java = request_route(server, "orders")
     assert (java.code, java.fields) == (ResponseCode.TOPIC_NOT_EXIST, {})
     assert "orders\nIt was deleted" in (java.remark or "")
 
@@ -58,11 +58,11 @@ def test_a_deletion_is_answered_when_it_is_on_disk():
 
     request = server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     server.receive(channel, encode_command(request))
-    assert server.answers(channel) == []
-    server.happen(FileWritten(FILE, server.now_ms))
+    assert server.pop_answers(channel) == []
+    server.feed(FileWritten(FILE, server.now_ms))
 
-    assert [answer.code for answer in server.answers(channel)] == [0]
-    assert is_deleted(ask_aware(a_name_server(kv_content=file_of(server), data="somewhere")))
+    assert [answer.code for answer in server.pop_answers(channel)] == [0]
+    assert is_deleted(request_aware(a_name_server(kv_content=file_of(server), data="somewhere")))
 
 
 def test_a_topic_that_was_never_here_leaves_no_marker():
@@ -73,8 +73,8 @@ def test_a_topic_that_was_never_here_leaves_no_marker():
     delete(server, "typo")
     delete(server, "%RETRY%g")
 
-    assert ask_aware(server, "typo").fields == {}
-    assert ask_aware(server, "%RETRY%g").fields == {}
+    assert request_aware(server, "typo").fields == {}
+    assert request_aware(server, "%RETRY%g").fields == {}
 
 
 def test_a_deletion_in_one_unit_concerns_its_clients():
@@ -83,8 +83,8 @@ def test_a_deletion_in_one_unit_concerns_its_clients():
 
     delete(server, clusterName="east")
 
-    assert is_deleted(ask_ours(server, "orders", "east"))
-    assert ask_ours(server, "orders", "west").code == 0
+    assert is_deleted(request_aware_route(server, "orders", "east"))
+    assert request_aware_route(server, "orders", "west").code == 0
 
 
 def test_a_name_server_that_was_away_learns_from_the_first_broker():
@@ -97,7 +97,7 @@ def test_a_name_server_that_was_away_learns_from_the_first_broker():
     answer = register_ours(away, "a", text)
 
     assert DELETIONS_FIELD not in answer.fields
-    assert is_deleted(ask_aware(away))
+    assert is_deleted(request_aware(away))
     assert register_ours(away, "b").fields[DELETIONS_FIELD] == text
     assert DELETIONS_FIELD not in register_ours(away, "b", text).fields
 
@@ -109,7 +109,7 @@ def test_a_broker_that_was_asked_to_create_the_topic_lifts_the_marker():
     delete(server)
     (marker,) = decode_markers(register_ours(server, "a").fields[DELETIONS_FIELD])
 
-    register_ours(server, "a", encode_markers([Marker("orders", marker.version + 1, is_lifted=True)]), "orders")
+    register_ours(server, "a", encode_markers([DeletionMarker("orders", marker.version + 1, is_lifted=True)]), "orders")
 
     assert find_route(server, "orders") is not None
     assert decode_markers(register_ours(server, "b").fields[DELETIONS_FIELD])[0].is_lifted
@@ -122,7 +122,7 @@ def test_an_operator_who_registers_the_topic_by_hand_lifts_the_marker():
     delete(server)
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    assert server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body).code == 0
+    assert server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body).code == 0
 
     assert decode_markers(register_ours(server, "b").fields[DELETIONS_FIELD])[0].is_lifted
 
@@ -130,10 +130,10 @@ def test_an_operator_who_registers_the_topic_by_hand_lifts_the_marker():
 def test_a_static_topic_that_a_sleeping_broker_still_has_is_refused():
     """Also by a name server that has heard of the deletion from another broker only."""
     server, away = a_name_server(), a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "a", a_leader_report("a", 0, 1))
     delete(server)
     register_ours(away, "b", register_ours(server, "b").fields[DELETIONS_FIELD])
-    report = leads("a", 0, 1)
+    report = a_leader_report("a", 0, 1)
     body = a_registration("orders", mappings={"orders": report})
 
     answer = register(away, "a", address_of("a"), body=body, **{DELETIONS_FIELD: "[]"})
@@ -145,10 +145,10 @@ def test_a_static_topic_that_a_sleeping_broker_still_has_is_refused():
 def test_a_static_topic_of_a_java_broker_lifts_the_marker():
     """It cannot say so itself, but nothing creates a static topic on the way."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, epoch=1, total=1))
+    register_static(server, "a", a_leader_report("a", 0, epoch=1, total=1))
     delete(server)
 
-    register_static(server, "a", leads("a", 0, epoch=2, total=1))
+    register_static(server, "a", a_leader_report("a", 0, epoch=2, total=1))
 
     assert leaders(server) == {0: "a"}
     assert any(marker.is_lifted for marker in decode_markers(register_ours(server, "b").fields[DELETIONS_FIELD]))
@@ -162,7 +162,7 @@ def test_brokers_that_ask_are_given_the_markers():
 
     def asked(topic: str) -> Command:
         fields = {"topic": topic, "hf.reports": "1", "scope": "C1"}
-        return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
     assert [marker.topic for marker in decode_markers(asked("orders").fields[DELETIONS_FIELD])] == ["orders"]
     assert asked("bills").fields[DELETIONS_FIELD] == "[]"
@@ -178,7 +178,7 @@ def test_markers_that_cannot_be_read_do_no_harm(text: str):
     register_ours(server, "b", text)
 
     assert "deletion markers of a broker cannot be read" in server.logged()
-    assert is_deleted(ask_aware(server))
+    assert is_deleted(request_aware(server))
 
 
 def test_the_markers_cannot_be_changed_as_a_setting():
@@ -186,6 +186,6 @@ def test_the_markers_cannot_be_changed_as_a_setting():
     fields = {"namespace": DELETIONS, "key": "markers", "value": "[]"}
 
     for code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
-        answer = a_name_server().ask(code, fields)
+        answer = a_name_server().call(code, fields)
         assert answer.code == ResponseCode.ILLEGAL_OPERATION
         assert "holdfast topic delete" in (answer.remark or "")

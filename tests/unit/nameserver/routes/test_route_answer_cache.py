@@ -1,13 +1,13 @@
 """Rendered answers are kept, dropped and bounded."""
 
-from holdfast.nameserver.routes.route_answer_cache import RouteAnswers
+from holdfast.nameserver.routes.route_answer_cache import RouteAnswerCache
 
 BODY = b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"}}]}'
 
 
 def test_both_styles_of_an_answer_are_kept_apart():
     """One has quoted integer keys, the other bare ones."""
-    answers = RouteAnswers(1_000_000)
+    answers = RouteAnswerCache(1_000_000)
 
     standard = answers.keep("orders", BODY, is_bare=False)
     bare = answers.keep("orders", BODY, is_bare=True)
@@ -20,7 +20,7 @@ def test_both_styles_of_an_answer_are_kept_apart():
 
 def test_a_dropped_topic_is_rendered_anew():
     """In both styles, and no other topic."""
-    answers = RouteAnswers(1_000_000)
+    answers = RouteAnswerCache(1_000_000)
     for topic in ("orders", "bills"):
         answers.keep(topic, BODY, is_bare=False)
         answers.keep(topic, BODY, is_bare=True)
@@ -35,7 +35,7 @@ def test_a_dropped_topic_is_rendered_anew():
 
 def test_above_the_limit_the_oldest_go_and_the_newest_stays():
     """However many topics are asked for, memory is bounded."""
-    answers = RouteAnswers(20_000)
+    answers = RouteAnswerCache(20_000)
 
     for number in range(1000):
         answers.keep(f"topic-{number}", BODY, is_bare=False)
@@ -47,7 +47,7 @@ def test_above_the_limit_the_oldest_go_and_the_newest_stays():
 
 def test_an_answer_larger_than_the_limit_is_kept_alone():
     """It would have to be rendered every time otherwise."""
-    answers = RouteAnswers(10)
+    answers = RouteAnswerCache(10)
 
     answers.keep("orders", BODY, is_bare=False)
 
@@ -56,7 +56,7 @@ def test_an_answer_larger_than_the_limit_is_kept_alone():
 
 def test_dropping_gives_the_room_back():
     """What was dropped does not count any more."""
-    answers = RouteAnswers(20_000)
+    answers = RouteAnswerCache(20_000)
 
     for _ in range(1000):
         answers.keep("orders", BODY, is_bare=False)
@@ -71,7 +71,7 @@ def test_dropping_gives_the_room_back():
 
 def test_forms_of_a_static_topic_are_kept_apart_and_dropped_together():
     """One for clients that read mappings, one for each stand-in and style for the others."""
-    answers = RouteAnswers(1_000_000)
+    answers = RouteAnswerCache(1_000_000)
     aware = answers.keep_aware("orders", BODY)
     kept = {
         (proxy, is_bare): answers.keep_special("orders", proxy, BODY, is_bare=is_bare)
@@ -96,7 +96,7 @@ def test_forms_of_a_static_topic_are_kept_apart_and_dropped_together():
 
 def test_answers_about_static_topics_are_bounded_too():
     """The oldest go, the newest stays, and dropping them all leaves room for as many again."""
-    answers = RouteAnswers(20_000)
+    answers = RouteAnswerCache(20_000)
 
     for _ in range(2):
         for number in range(1000):

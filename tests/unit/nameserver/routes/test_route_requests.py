@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import NOBODY, address_of, leads, register_static
+from tests.support.static_reports import NO_LEADER, a_leader_report, address_of, register_static
 from tests.support.units import (
     JAVA_5,
     OLD,
-    ask,
-    ask_ours,
     hosts,
     java_publish,
     java_subscribe,
+    request_aware_route,
+    request_unit_route,
     two_static_units,
     two_units,
 )
@@ -30,10 +30,10 @@ def test_a_client_with_a_unit_sees_the_brokers_of_its_own(topic: str, serializer
     server = two_units(topic)
 
     for _ in range(2):
-        assert hosts(ask(server, topic, "east", how={"serializer": serializer})) == ["a"]
-        assert hosts(ask(server, topic, "west", how={"serializer": serializer})) == ["b"]
-        assert hosts(ask(server, topic, how={"serializer": serializer})) == ["a", "b"]
-    assert ask(server, topic, "north").code == ResponseCode.TOPIC_NOT_EXIST
+        assert hosts(request_unit_route(server, topic, "east", client={"serializer": serializer})) == ["a"]
+        assert hosts(request_unit_route(server, topic, "west", client={"serializer": serializer})) == ["b"]
+        assert hosts(request_unit_route(server, topic, client={"serializer": serializer})) == ["a", "b"]
+    assert request_unit_route(server, topic, "north").code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -42,26 +42,26 @@ def test_what_was_rendered_for_a_unit_is_told_again_without_asking_anew(static: 
     """Thousands of clients ask the same; whoever watches is told of changes of what it sees."""
     server = two_static_units() if static else two_units("orders")
     counters = server.machine.counters  # type: ignore[attr-defined]
-    first = ask(server, "orders", "west", how=how, watch="true")
+    first = request_unit_route(server, "orders", "west", client=how, watch="true")
     known = counters.requests, counters.routes_rendered
 
-    again = ask(server, "orders", "west", how=how, watch="true")
+    again = request_unit_route(server, "orders", "west", client=how, watch="true")
 
     assert (counters.requests, counters.routes_rendered) == known
     assert (again.body, again.fields) == (first.body, first.fields)
     assert again.fields == {"watching": "true"}
-    assert ask(server, "orders", "east", how=how).body != first.body
+    assert request_unit_route(server, "orders", "east", client=how).body != first.body
 
 
 def test_a_normal_topic_beside_a_static_one_of_another_unit_is_told_again_too():
     """It is what its unit has."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
     register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.open(), clusterName="west")
-    first = ask_ours(server, "orders", "west")
+    first = request_aware_route(server, "orders", "west")
     known = server.machine.counters.requests  # type: ignore[attr-defined]
 
-    assert ask_ours(server, "orders", "west").body == first.body
+    assert request_aware_route(server, "orders", "west").body == first.body
     assert server.machine.counters.requests == known  # type: ignore[attr-defined]
 
 
@@ -70,30 +70,30 @@ def test_a_route_follows_its_unit():
     server = two_units("orders")
     channel = server.open()
     register(server, "c", address_of("c"), body=a_registration("orders"), channel=channel, clusterName="east")
-    assert hosts(ask(server, "orders", "east")) == ["a", "c"]
+    assert hosts(request_unit_route(server, "orders", "east")) == ["a", "c"]
 
     server.close(channel)
 
-    assert hosts(ask(server, "orders", "east")) == ["a"]
+    assert hosts(request_unit_route(server, "orders", "east")) == ["a"]
 
 
 def test_a_name_that_is_no_cluster_leaves_nothing_behind():
     """There is no end to what anybody may call a unit, or how long a name may be."""
     server = two_units("orders")
 
-    assert ask(server, "orders", "n" * 256).code == ResponseCode.SYSTEM_ERROR
+    assert request_unit_route(server, "orders", "n" * 256).code == ResponseCode.SYSTEM_ERROR
     for number in range(100):
-        assert ask(server, "orders", f"unit-{number}").code == ResponseCode.TOPIC_NOT_EXIST
-    assert not server.machine._answers._special  # type: ignore[attr-defined]
+        assert request_unit_route(server, "orders", f"unit-{number}").code == ResponseCode.TOPIC_NOT_EXIST
+    assert not server.machine._answer_cache._special  # type: ignore[attr-defined]
 
 
 def test_queue_counts_of_ordered_topics_are_those_of_the_unit():
     """Producers go by them: they must not lead out of it."""
     server = two_units("orders", order_message_enable=True)
-    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:8"})
+    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:8"})
 
-    assert decode_route(ask(server, "orders", "west").body).order_topic_conf == "b:8"
-    assert decode_route(ask(server, "orders").body).order_topic_conf == "a:4;b:8"
+    assert decode_route(request_unit_route(server, "orders", "west").body).order_topic_conf == "b:8"
+    assert decode_route(request_unit_route(server, "orders").body).order_topic_conf == "a:4;b:8"
 
 
 def test_of_two_static_topics_of_a_name_a_client_sees_that_of_its_unit():
@@ -102,9 +102,9 @@ def test_of_two_static_topics_of_a_name_a_client_sees_that_of_its_unit():
 
     for unit, total in (("east", 2), ("west", 3)):
         expected = [(f"__syslo__{unit}", number) for number in range(total)]
-        java = ask(server, "orders", unit, how=JAVA_5).body
-        ours = decode_route(ask_ours(server, "orders", unit).body)
-        (mock,) = decode_route(ask(server, "orders", unit, how=OLD).body).queue_datas
+        java = request_unit_route(server, "orders", unit, client=JAVA_5).body
+        ours = decode_route(request_aware_route(server, "orders", unit).body)
+        (mock,) = decode_route(request_unit_route(server, "orders", unit, client=OLD).body).queue_datas
         assert java_publish(java) == java_subscribe(java) == expected
         assert ours.publishable("orders") == [MessageQueue("orders", *each) for each in expected]
         assert (mock.broker_name, mock.read_queues, mock.write_queues) == (f"__syslo__{unit}", total, total)
@@ -115,8 +115,8 @@ def test_without_a_unit_both_are_seen():
     server = two_static_units()
     every = [("__syslo__east", 0), ("__syslo__east", 1), *(("__syslo__west", number) for number in range(3))]
 
-    java = ask(server, "orders", how=JAVA_5).body
-    mocks = decode_route(ask(server, "orders", how=OLD).body)
+    java = request_unit_route(server, "orders", client=JAVA_5).body
+    mocks = decode_route(request_unit_route(server, "orders", client=OLD).body)
 
     assert java_publish(java) == java_subscribe(java) == every
     assert [(data.broker_name, data.write_queues) for data in mocks.queue_datas] == [
@@ -132,71 +132,71 @@ def test_without_a_unit_both_are_seen():
 def test_a_global_topic_belongs_to_every_unit_as_a_whole():
     """The number of its queues is one for all."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0), cluster="east")
-    register_static(server, "b", leads("b", 1), cluster="west")
+    register_static(server, "a", a_leader_report("a", 0), cluster="east")
+    register_static(server, "b", a_leader_report("b", 1), cluster="west")
 
     for unit in ("east", "west", "", "north"):
-        route = decode_route(ask_ours(server, "orders", unit).body)
+        route = decode_route(request_aware_route(server, "orders", unit).body)
         assert [leader.broker for leader in route.leaders("orders").values()] == ["a", "b"]
 
 
 def test_a_normal_topic_and_a_static_one_of_its_name_in_another_unit_do_not_mix():
     """Each unit sees its own. Without a unit the static one is seen, as ever."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
     body = a_registration("orders")
     register(server, "b", address_of("b"), body=body, channel=server.open(), clusterName="west")
 
-    assert decode_route(ask_ours(server, "orders", "east").body).mappings
-    west = decode_route(ask_ours(server, "orders", "west").body)
+    assert decode_route(request_aware_route(server, "orders", "east").body).mappings
+    west = decode_route(request_aware_route(server, "orders", "west").body)
     assert not west.mappings
     assert [queue.broker_name for queue in west.publishable("orders")] == ["b"] * 4
-    assert decode_route(ask_ours(server, "orders").body).mappings.keys() == {"a"}
+    assert decode_route(request_aware_route(server, "orders").body).mappings.keys() == {"a"}
 
 
 def test_a_topic_of_the_unit_that_cannot_be_told_is_busy_whatever_others_have():
     """Told that it does not exist, a client would create a normal one."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, scope="east"), cluster="east")
-    register_static(server, "b", leads("b", 0, 1, scope="west"), cluster="west")
+    register_static(server, "a", a_leader_report("a", 0, scope="east"), cluster="east")
+    register_static(server, "b", a_leader_report("b", 0, 1, scope="west"), cluster="west")
 
-    assert ask_ours(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
-    assert ask_ours(server, "orders", "west").code == ResponseCode.SUCCESS
-    assert ask_ours(server, "orders", "north").code == ResponseCode.TOPIC_NOT_EXIST
+    assert request_aware_route(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
+    assert request_aware_route(server, "orders", "west").code == ResponseCode.SUCCESS
+    assert request_aware_route(server, "orders", "north").code == ResponseCode.TOPIC_NOT_EXIST
     # Without a unit: what can be told is told.
-    assert decode_route(ask_ours(server, "orders").body).mappings.keys() == {"b"}
+    assert decode_route(request_aware_route(server, "orders").body).mappings.keys() == {"b"}
 
 
 def test_a_broker_hears_of_its_own_cluster_only():
     """Who leads a queue of another cluster's topic is nothing to it."""
     server = two_static_units()
 
-    east = ask(server, "orders", "east", **{"hf.mapping": "1", "hf.reports": "1"})
-    every = ask(server, "orders", **{"hf.mapping": "1", "hf.reports": "1"})
+    east = request_unit_route(server, "orders", "east", **{"hf.mapping": "1", "hf.reports": "1"})
+    every = request_unit_route(server, "orders", **{"hf.mapping": "1", "hf.reports": "1"})
 
     assert decode_route(east.body).mappings.keys() == {"a"}
     assert decode_route(every.body).mappings.keys() == {"a", "b"}
-    assert NOBODY not in str(decode_route(east.body).leaders("orders"))
+    assert NO_LEADER not in str(decode_route(east.body).leaders("orders"))
 
 
 def test_deleting_a_static_topic_in_one_cluster_leaves_that_of_the_other():
     """Also what a dead broker of the other said."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
     channel = server.open()
-    register_static(server, "b", leads("b", 0, 1, scope="west"), cluster="west", channel=channel)
+    register_static(server, "b", a_leader_report("b", 0, 1, scope="west"), cluster="west", channel=channel)
     server.close(channel)
 
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "east"})
+    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "east"})
 
-    assert ask_ours(server, "orders", "east").code == ResponseCode.TOPIC_NOT_EXIST
-    assert ask_ours(server, "orders", "west").code == ResponseCode.SYSTEM_BUSY
+    assert request_aware_route(server, "orders", "east").code == ResponseCode.TOPIC_NOT_EXIST
+    assert request_aware_route(server, "orders", "west").code == ResponseCode.SYSTEM_BUSY
 
 
 def test_a_mapping_that_was_refused_in_one_unit_makes_nobody_wait_in_another():
     """There the topic simply does not exist."""
     server = a_name_server()
-    register_static(server, "a", leads("x", 0, 1, scope="east"), cluster="east")
+    register_static(server, "a", a_leader_report("x", 0, 1, scope="east"), cluster="east")
 
-    assert ask_ours(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
-    assert ask_ours(server, "orders", "west").code == ResponseCode.TOPIC_NOT_EXIST
+    assert request_aware_route(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
+    assert request_aware_route(server, "orders", "west").code == ResponseCode.TOPIC_NOT_EXIST

@@ -4,19 +4,19 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, a_registration, ask_route, register, route_frame
+from tests.support.conversation import MachineHarness
+from tests.support.name_servers import a_name_server, a_registration, register, request_route, route_frame
 from tests.support.static_reports import (
-    a_home,
     a_java_report,
+    a_leader_report,
     a_report,
+    a_segment,
     address_of,
-    ask_as,
-    ask_aware,
     java_leaders,
     leaders,
-    leads,
     register_static,
+    request_as,
+    request_aware,
 )
 
 from holdfast.model.mapping import UNKNOWN_GENERATION, merge
@@ -44,7 +44,9 @@ def queues(body: bytes) -> list[tuple[str, int]]:
 
 def moved(broker: str, *, epoch: int = 2) -> dict[str, Any]:
     """Return the report of *broker* after everything went from a to b."""
-    homes = {number: [a_home("a", number, end=10), a_home("b", number, generation=1, first=10)] for number in (0, 1)}
+    homes = {
+        number: [a_segment("a", number, end=10), a_segment("b", number, generation=1, first=10)] for number in (0, 1)
+    }
     return a_report(broker, homes, total=2, epoch=epoch)
 
 
@@ -54,22 +56,22 @@ def test_an_aware_client_is_told_who_leads_what_with_all_homes():
     register_static(server, "a", moved("a"))
     register_static(server, "b", moved("b"))
 
-    body = ask_aware(server).body
+    body = request_aware(server).body
 
     merged = merge({name: from_info(convert_info(info)) for name, info in infos(body).items()})
-    assert merged.complete
+    assert merged.is_complete
     assert merged.leaders == {0: "b", 1: "b"}
-    assert [segment.last for segment in merged.queues[0].segments] == [10, None]
+    assert [segment.logical_end for segment in merged.queues[0].segments] == [10, None]
 
 
 def test_parts_wear_one_epoch_and_claim_no_queue_twice():
     """However old a broker's own report is: by Java's merge no stale part can win."""
     server = a_name_server()
-    register_static(server, "a", a_report("a", {0: [a_home("a")], 1: [a_home("a", 1)]}, total=2, epoch=9))
-    homes = [a_home("a", end=3), a_home("b", 4, generation=1, first=3)]
+    register_static(server, "a", a_report("a", {0: [a_segment("a")], 1: [a_segment("a", 1)]}, total=2, epoch=9))
+    homes = [a_segment("a", end=3), a_segment("b", 4, generation=1, first=3)]
     register_static(server, "b", a_report("b", {0: homes}, total=2, epoch=2))
 
-    body = ask_aware(server).body
+    body = request_aware(server).body
 
     assert {part["epoch"] for part in infos(body).values()} == {9}
     assert {name: part["currIdMap"] for name, part in infos(body).items()} == {"a": {"1": 1}, "b": {"0": 4}}
@@ -82,7 +84,7 @@ def test_a_drained_broker_leaves_the_queues_and_keeps_its_address():
     register_static(server, "a", moved("a"))
     register_static(server, "b", moved("b"), queues=2)
 
-    body = ask_aware(server).body
+    body = request_aware(server).body
 
     assert queues(body) == [("b", 2)]
     assert brokers(body) == {"a": {0: address_of("a")}, "b": {0: address_of("b")}}
@@ -95,16 +97,16 @@ def test_the_broker_of_an_old_segment_is_listed_though_it_reports_nothing():
     register(server, "a", address_of("a"), body=a_registration("bills"), channel=server.open())
     register_static(server, "b", moved("b"))
 
-    assert brokers(ask_aware(server).body).keys() == {"a", "b"}
+    assert brokers(request_aware(server).body).keys() == {"a", "b"}
 
 
 def test_parts_of_java_brokers_are_passed_on_without_homes():
     """What is not known is not made up."""
     server = a_name_server()
     register_static(server, "a", a_java_report("a", {0: 3}, total=2))
-    register_static(server, "b", leads("b", 1))
+    register_static(server, "b", a_leader_report("b", 1))
 
-    parts = infos(ask_aware(server).body)
+    parts = infos(request_aware(server).body)
 
     assert parts["a"] == a_java_report("a", {0: 3}, total=2)
     assert "holdfast" in parts["b"]
@@ -115,11 +117,11 @@ def test_parts_of_java_brokers_are_passed_on_without_homes():
 def test_no_order_configuration_hides_the_mapping():
     """Java producers look at the mapping only where there is none."""
     server = a_name_server(order_message_enable=True)
-    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
-    register_static(server, "a", leads("a", 0, 1))
+    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    register_static(server, "a", a_leader_report("a", 0, 1))
 
-    assert b"orderTopicConf" not in ask_aware(server).body
-    assert b"orderTopicConf" not in ask_route(server, "orders").body
+    assert b"orderTopicConf" not in request_aware(server).body
+    assert b"orderTopicConf" not in request_route(server, "orders").body
 
 
 @pytest.mark.parametrize("serializer", [JSON, BINARY])
@@ -132,23 +134,23 @@ def test_java_5_reads_mappings_and_others_when_they_say_so(
 ):
     """A high version in another language proves nothing. Asked twice: rendered, and from what was rendered."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "a", a_leader_report("a", 0, 1))
 
     for _ in range(2):
-        answer = ask_as(server, language, version, serializer=serializer)
+        answer = request_as(server, language, version, serializer=serializer)
         assert answer.code == 0
         assert (b"topicQueueMappingByBroker" in answer.body) is is_aware
-    assert java_leaders(ask_aware(server).body) == {0: "a", 1: "a"}
+    assert java_leaders(request_aware(server).body) == {0: "a", 1: "a"}
 
 
 @pytest.mark.parametrize("version", [399, 479])
 def test_other_clients_see_all_queues_on_one_mock_broker(version: int):
     """With the address of a live one, in the style of JSON that their age can read."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0), queues=9)
-    register_static(server, "b", leads("b", 1), queues=9)
+    register_static(server, "a", a_leader_report("a", 0), queues=9)
+    register_static(server, "b", a_leader_report("b", 1), queues=9)
 
-    answer = ask_route(server, "orders", version=version)
+    answer = request_route(server, "orders", version=version)
 
     assert queues(answer.body) == [(MOCK, 2)]
     found = brokers(answer.body)
@@ -177,12 +179,12 @@ def test_when_the_stand_in_dies_another_takes_its_place():
     channels = {name: server.open() for name in "ab"}
     register_static(server, "c", a_java_report("c", {0: 0}, total=3))
     for number, name in enumerate("ab", start=1):
-        register_static(server, name, leads(name, number, total=3), channel=channels[name])
+        register_static(server, name, a_leader_report(name, number, total=3), channel=channels[name])
     seen = []
 
     for _ in range(3):
         for _ in range(2):  # Rendered, and from what was rendered.
-            (proxy,) = brokers(ask_route(server, "orders").body)[MOCK].values()
+            (proxy,) = brokers(request_route(server, "orders").body)[MOCK].values()
         seen.append(proxy)
         for name, channel in channels.items():
             if address_of(name) == proxy:
@@ -196,12 +198,12 @@ def test_a_topic_without_any_live_broker_is_busy():
     """It exists: a client that is told otherwise makes a normal topic of its name."""
     server = a_name_server()
     channel = server.open()
-    register_static(server, "a", leads("a", 0, 1), channel=channel)
-    assert ask_aware(server).code == ask_route(server, "orders").code == 0
+    register_static(server, "a", a_leader_report("a", 0, 1), channel=channel)
+    assert request_aware(server).code == request_route(server, "orders").code == 0
 
     server.close(channel)
 
-    for answer in (ask_aware(server), ask_route(server, "orders")):
+    for answer in (request_aware(server), request_route(server, "orders")):
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert "no broker that has it is alive" in (answer.remark or "")
 
@@ -210,7 +212,7 @@ def test_a_broker_is_told_what_was_registered_though_clients_are_not():
     """It asks whether it was replaced: by somebody who is dead by now, of a topic that nobody could ever use."""
     server = a_name_server()
     channel = server.open()
-    register_static(server, "c", leads("c", 2, total=4, epoch=3), channel=channel)
+    register_static(server, "c", a_leader_report("c", 2, total=4, epoch=3), channel=channel)
     register_static(server, "b", moved("b"), channel=channel)
     assert leaders(server) == "the route of static topic orders cannot be served: no broker leads logical queues 3 of 4"
     first = ask_reports(server)
@@ -219,7 +221,7 @@ def test_a_broker_is_told_what_was_registered_though_clients_are_not():
 
     for answer, alive in ((first, {"b", "c"}), (ask_reports(server), set()), (ask_reports(server), set())):
         route = decode_route(answer.body)
-        assert {name: record.led for name, record in route.mappings.items()} == {"b": {0: 0, 1: 1}, "c": {2: 2}}
+        assert {name: record.led_queues for name, record in route.mappings.items()} == {"b": {0: 0, 1: 1}, "c": {2: 2}}
         assert route.mappings["b"].queues[0].generation == 1
         assert brokers(answer.body).keys() == alive
     register_static(server, "b", moved("b", epoch=4))
@@ -229,11 +231,11 @@ def test_a_broker_is_told_what_was_registered_though_clients_are_not():
 def test_what_brokers_are_told_and_what_clients_are_told_stay_apart():
     """A leader that was replaced has its report still; clients hear only of the one who leads."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "a", a_leader_report("a", 0, 1))
     register_static(server, "b", moved("b"))
 
     for _ in range(2):
-        told, served = ask_reports(server).body, ask_aware(server).body
+        told, served = ask_reports(server).body, request_aware(server).body
         assert {name: len(info["currIdMap"]) for name, info in infos(told).items()} == {"a": 2, "b": 2}
         assert {name: len(info["currIdMap"]) for name, info in infos(served).items()} == {"a": 0, "b": 2}
 
@@ -245,10 +247,10 @@ def test_a_broker_that_asks_of_an_unknown_topic_is_told_so():
     assert ask_reports(server).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def ask_reports(server: Conversation) -> Command:
+def ask_reports(server: MachineHarness) -> Command:
     """Ask as brokers do."""
     fields = {"topic": "orders", "hf.mapping": "1", "hf.reports": "1"}
-    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
 
 def test_a_topic_of_no_queues_has_none_in_either_form():
@@ -256,8 +258,8 @@ def test_a_topic_of_no_queues_has_none_in_either_form():
     server = a_name_server()
     register_static(server, "a", a_java_report("a", {}, total=0))
 
-    assert java_leaders(ask_aware(server).body) == {}
-    assert queues(ask_route(server, "orders").body) == [(MOCK, 0)]
+    assert java_leaders(request_aware(server).body) == {}
+    assert queues(request_route(server, "orders").body) == [(MOCK, 0)]
 
 
 def test_one_queue_is_one_endpoint():
@@ -273,7 +275,7 @@ def test_one_queue_is_one_endpoint():
 def test_all_forms_of_one_read_come_from_what_was_rendered():
     """Old, new and other clients on one channel: each its own form, in order, whichever was asked for first."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "a", a_leader_report("a", 0, 1))
     channel = server.open()
     askers = [(513, "JAVA"), (399, "JAVA"), (513, "GO"), (412, "JAVA"), (513, "JAVA")]
     rendered = []
@@ -282,7 +284,7 @@ def test_all_forms_of_one_read_come_from_what_was_rendered():
         for number, (version, language) in enumerate(askers):
             server.receive(channel, route_frame("orders", number, version=version, language=language))
         rendered.append(server.machine.counters.routes_rendered)  # type: ignore[attr-defined]
-        answers = server.answers(channel)
+        answers = server.pop_answers(channel)
         assert [b"topicQueueMappingByBroker" in answer.body for answer in answers] == [True, False, False, False, True]
         assert [b'{0:"' in answer.body for answer in answers] == [False, True, False, False, False]
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.support.conversation import Conversation
+from tests.support.conversation import MachineHarness
 from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import address_of, leads, register_static
-from tests.support.units import JAVA_5, ask, hosts
-from tests.support.watching import tick, told
+from tests.support.static_reports import a_leader_report, address_of, register_static
+from tests.support.units import JAVA_5, hosts, request_unit_route
+from tests.support.watching import pop_notices, tick
 
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -16,7 +16,7 @@ from holdfast.wire.frames.command import BINARY, JSON
 IN_Z1 = {"__ZONE_NAME": "z1", "__ZONE_MODE": "true"}
 
 
-def two_zones(*topics: str, **options: Any) -> Conversation:
+def two_zones(*topics: str, **options: Any) -> MachineHarness:
     """Return a name server with broker a in zone Z1 and b in z2, both of one cluster, and c without a zone."""
     server = a_name_server(**options)
     for name, zone in (("a", {"__ZONE_NAME": "Z1"}), ("b", {"__ZONE_NAME": "z2"}), ("c", {})):
@@ -33,8 +33,8 @@ def test_a_client_in_zone_mode_sees_the_brokers_of_its_zone(topic: str, serializ
     how = {**JAVA_5, "serializer": serializer}
 
     for _ in range(2):
-        assert hosts(ask(server, topic, how=how, **IN_Z1)) == ["a"]
-        assert hosts(ask(server, topic, how=how, __ZONE_NAME="Z2", __ZONE_MODE="TRUE")) == ["b"]
+        assert hosts(request_unit_route(server, topic, client=how, **IN_Z1)) == ["a"]
+        assert hosts(request_unit_route(server, topic, client=how, __ZONE_NAME="Z2", __ZONE_MODE="TRUE")) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -50,19 +50,19 @@ def test_a_client_in_zone_mode_sees_the_brokers_of_its_zone(topic: str, serializ
 )
 def test_without_zone_mode_or_zone_a_client_sees_every_broker(fields: dict[str, str]):
     """Both have to be there: upstream's clients send the name without the mode, too."""
-    assert hosts(ask(two_zones("orders"), "orders", how=JAVA_5, **fields)) == ["a", "b", "c"]
+    assert hosts(request_unit_route(two_zones("orders"), "orders", client=JAVA_5, **fields)) == ["a", "b", "c"]
 
 
 def test_a_topic_that_only_other_zones_have_is_known_and_has_no_queues():
     """Upstream empties the answer and lets it succeed; a topic that no broker has stays missing."""
     server = two_zones("orders")
 
-    answer = ask(server, "orders", how=JAVA_5, __ZONE_NAME="z3", __ZONE_MODE="true")
+    answer = request_unit_route(server, "orders", client=JAVA_5, __ZONE_NAME="z3", __ZONE_MODE="true")
 
     assert answer.code == ResponseCode.SUCCESS
     route = decode_route(answer.body)
     assert (list(route.broker_datas), list(route.queue_datas)) == ([], [])
-    assert ask(server, "others", how=JAVA_5, **IN_Z1).code == ResponseCode.TOPIC_NOT_EXIST
+    assert request_unit_route(server, "others", client=JAVA_5, **IN_Z1).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_a_broker_whose_master_is_down_is_seen_in_every_zone():
@@ -72,11 +72,11 @@ def test_a_broker_whose_master_is_down_is_seen_in_every_zone():
     register(server, "d", address_of("d"), body=a_registration("orders"), channel=master, __ZONE_NAME="z2")
     body = a_registration("orders")
     register(server, "d", "10.0.9.9:1", body=body, channel=replica, brokerId="1", __ZONE_NAME="z1")
-    assert hosts(ask(server, "orders", how=JAVA_5, **IN_Z1)) == ["a"]
+    assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a"]
 
     server.close(master)
 
-    assert hosts(ask(server, "orders", how=JAVA_5, **IN_Z1)) == ["a", "d"]
+    assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "d"]
 
 
 def test_a_zone_that_changes_is_a_change_of_routes():
@@ -84,13 +84,13 @@ def test_a_zone_that_changes_is_a_change_of_routes():
     server = two_zones("orders")
     watcher = server.open()
     fields = {"topic": "orders", "watch": "true", **IN_Z1}
-    server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=watcher)
+    server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=watcher)
 
     register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.open(), __ZONE_NAME="z1")
     tick(server)
 
-    assert hosts(ask(server, "orders", how=JAVA_5, **IN_Z1)) == ["a", "b"]
-    assert told(server, watcher) == [["orders"]]
+    assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "b"]
+    assert pop_notices(server, watcher) == [["orders"]]
 
 
 def test_unit_and_zone_both_count():
@@ -101,19 +101,19 @@ def test_unit_and_zone_both_count():
         address = address_of(name)
         register(server, name, address, body=body, channel=server.open(), clusterName=cluster, __ZONE_NAME=zone)
 
-    assert hosts(ask(server, "orders", "east", how=JAVA_5, **IN_Z1)) == ["a"]
-    assert hosts(ask(server, "orders", how=JAVA_5, **IN_Z1)) == ["a", "b"]
-    assert hosts(ask(server, "orders", "east", how=JAVA_5)) == ["a", "c"]
+    assert hosts(request_unit_route(server, "orders", "east", client=JAVA_5, **IN_Z1)) == ["a"]
+    assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "b"]
+    assert hosts(request_unit_route(server, "orders", "east", client=JAVA_5)) == ["a", "c"]
 
 
 def test_zones_hide_no_queue_of_a_static_topic():
     """The number of its queues is fixed: a client that did not find their leaders would wait for them."""
     server = a_name_server()
-    register_static(server, "a", leads("a", 0))
-    register_static(server, "b", leads("b", 1))
+    register_static(server, "a", a_leader_report("a", 0))
+    register_static(server, "b", a_leader_report("b", 1))
 
     for _ in range(2):
-        route = decode_route(ask(server, "orders", how=JAVA_5, **IN_Z1).body)
+        route = decode_route(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1).body)
         assert {data.broker_name for data in route.broker_datas} >= {"a", "b"}
         assert set(route.mappings) == {"a", "b"}
 
@@ -123,9 +123,9 @@ def test_a_zone_that_no_broker_has_leaves_nothing_behind():
     server = two_zones("orders")
 
     for number in range(100):
-        ask(server, "orders", how=JAVA_5, __ZONE_NAME=f"zone-{number}", __ZONE_MODE="true")
-    assert not server.machine._answers._special  # type: ignore[attr-defined]
-    long = ask(server, "orders", how=JAVA_5, __ZONE_NAME="z" * 256, __ZONE_MODE="true")
+        request_unit_route(server, "orders", client=JAVA_5, __ZONE_NAME=f"zone-{number}", __ZONE_MODE="true")
+    assert not server.machine._answer_cache._special  # type: ignore[attr-defined]
+    long = request_unit_route(server, "orders", client=JAVA_5, __ZONE_NAME="z" * 256, __ZONE_MODE="true")
     assert long.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -133,8 +133,8 @@ def test_a_rendered_answer_for_a_zone_is_sent_again():
     """Thousands of clients of a zone ask the same."""
     server = two_zones("orders")
     counters = server.machine.counters  # type: ignore[attr-defined]
-    first = ask(server, "orders", how=JAVA_5, **IN_Z1)
+    first = request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)
     known = counters.requests, counters.routes_rendered
 
-    assert ask(server, "orders", how=JAVA_5, **IN_Z1).body == first.body
+    assert request_unit_route(server, "orders", client=JAVA_5, **IN_Z1).body == first.body
     assert (counters.requests, counters.routes_rendered) == known

@@ -12,21 +12,21 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from tests.support.store_folders import FILES, PREPARED, Folder, flip, overwrite
+from tests.support.store_folders import FILES, PREPARED, StoreFolderBuilder, flip, overwrite
 from tests.support.stores import NOW_MS
 from tests.unit.pipeline.reports.test_report_page import ORIGIN
 
 from holdfast.model.errors import ConfigError
 from holdfast.model.topic import HALF_TOPIC
 from holdfast.pipeline.archive import parquet_files
-from holdfast.pipeline.archive.archive_job import Archived, Gap, archive, to_report
+from holdfast.pipeline.archive.archive_job import ArchiveResult, Gap, archive, to_report
 from holdfast.pipeline.archive.manifest import Archive, ArchiveBroken
 from holdfast.pipeline.reports.report_page import to_page
-from holdfast.pipeline.scan.read_only import replace_small
+from holdfast.pipeline.scan.read_only import replace_file
 from holdfast.pipeline.scan.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.log.retention import find_hold
-from holdfast.wire.cluster.mapping import Home
+from holdfast.store.log.retention import find_retention_hold
+from holdfast.wire.cluster.mapping import WireSegment
 from holdfast.wire.records.compression import Codec, compress, flag_of
 
 DAY_MS = 86_400_000
@@ -34,8 +34,8 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "broker-a", topics=("orders", "clicks", HALF_TOPIC))
+def folder(tmp_path: Path) -> StoreFolderBuilder:
+    return StoreFolderBuilder(tmp_path / "broker-a", topics=("orders", "clicks", HALF_TOPIC))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def run(target: Path, *folders: Folder, range_size: int = 1 << 20, **options: Any) -> Archived:
+def run(target: Path, *folders: StoreFolderBuilder, range_size: int = 1 << 20, **options: Any) -> ArchiveResult:
     return archive(InProcess(), [str(folder) for folder in folders], str(target), range_size=range_size, **options)
 
 
@@ -57,9 +57,9 @@ def orders(target: Path) -> list[tuple[int, int, bytes]]:
     return [(row["queue"], row["offset"], row["body"]) for row in rows(target) if row["topic"] == "orders"]
 
 
-def test_a_row_is_what_was_sent(folder: Folder, target: Path):
+def test_a_row_is_what_was_sent(folder: StoreFolderBuilder, target: Path):
     """Key, tag, times, properties; its topic and the day when it was stored are in the path."""
-    folder.append(b"one", tags="paid", more="KEYS\x01k1\x02colour\x01red\x02", born_ms=NOW_MS - 5)
+    folder.append(b"one", tags="paid", extra_properties="KEYS\x01k1\x02colour\x01red\x02", born_ms=NOW_MS - 5)
     folder.append(b"later", now_ms=NOW_MS + DAY_MS, born_ms=NOW_MS)
     folder.append(compress(b"squeezed" * 50, Codec.ZSTD), flag=flag_of(Codec.ZSTD), now_ms=NOW_MS + DAY_MS)
     folder.close()
@@ -67,7 +67,7 @@ def test_a_row_is_what_was_sent(folder: Folder, target: Path):
     done = run(target, folder)
 
     first, second, third = rows(target)
-    assert done.is_whole
+    assert done.is_complete
     assert (first["topic"], first["queue"], first["offset"], first["body"]) == ("orders", 0, 0, b"one")
     assert (first["key"], first["tags"], first["broker"], first["generation"]) == ("k1", "paid", "broker-a", None)
     assert dict(first["properties"]) == {"TAGS": "paid", "KEYS": "k1", "colour": "red"}
@@ -79,7 +79,7 @@ def test_a_row_is_what_was_sent(folder: Folder, target: Path):
 
 
 @pytest.mark.parametrize("range_size", [1 << 20, 900, 91])
-def test_everything_is_there_once_whatever_the_ranges(folder: Folder, target: Path, range_size: int):
+def test_everything_is_there_once_whatever_the_ranges(folder: StoreFolderBuilder, target: Path, range_size: int):
     """Of messages in batches each is a row; what is prepared, and the system's own, is left out."""
     folder.fill()
     folder.append(b"half", topic=HALF_TOPIC)
@@ -95,10 +95,10 @@ def test_everything_is_there_once_whatever_the_ranges(folder: Folder, target: Pa
     assert [row[1] for row in orders(target)] == [*range(30), *range(30)]
 
 
-def test_a_run_adds_what_is_new(folder: Folder, target: Path):
+def test_a_run_adds_what_is_new(folder: StoreFolderBuilder, target: Path):
     """Of a live broker what its mark covers; the next run goes on there, over files that went meanwhile."""
     folder.fill(20)
-    folder.settle()
+    folder.advance_checkpoint()
     folder.append(b"not settled")
 
     first = run(target, folder)
@@ -106,13 +106,13 @@ def test_a_run_adds_what_is_new(folder: Folder, target: Path):
     assert first.rows["orders"] == 20
     assert run(target, folder).rows == {}
 
-    folder.settle()
+    folder.advance_checkpoint()
     folder.fill(30)
-    folder.settle()
+    folder.advance_checkpoint()
     third = run(target, folder)
 
     assert third.rows["orders"] == 31
-    assert third.is_whole
+    assert third.is_complete
     assert [row[:2] for row in orders(target)] == [(0, number) for number in range(26)] + [
         (1, number) for number in range(25)
     ]
@@ -126,18 +126,20 @@ class Dying:
     def __init__(self, count: int) -> None:
         self._left = count
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
         def dying(each: Any) -> Any:
             if not self._left:
                 raise KeyboardInterrupt
             self._left -= 1
             return function(each)
 
-        return InProcess().run(dying, inputs, kind, progress)
+        return InProcess().run(dying, inputs, result_type, progress)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_run_that_dies_among_its_tasks_adds_nothing(folder: Folder, target: Path, count: int):
+def test_a_run_that_dies_among_its_tasks_adds_nothing(folder: StoreFolderBuilder, target: Path, count: int):
     """What it wrote is not seen, and the next run does all of it."""
     folder.fill()
     folder.close()
@@ -153,14 +155,14 @@ def test_a_run_that_dies_among_its_tasks_adds_nothing(folder: Folder, target: Pa
 
 @pytest.mark.parametrize("when", range(12))
 def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
-    folder: Folder, target: Path, when: int, monkeypatch: pytest.MonkeyPatch
+    folder: StoreFolderBuilder, target: Path, when: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Before the manifest nothing counts; behind it the next run moves what was not moved."""
     folder.fill(30)
-    folder.settle()
+    folder.advance_checkpoint()
     run(target, folder)
     folder.fill(30)
-    folder.settle()
+    folder.advance_checkpoint()
     left = when
 
     def step(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,14 +177,14 @@ def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
 
     with monkeypatch.context() as patch:
         for module in ("archive.manifest", "archive.retention_hold"):
-            patch.setattr(f"holdfast.pipeline.{module}.replace_small", step(replace_small))
+            patch.setattr(f"holdfast.pipeline.{module}.replace_file", step(replace_file))
         patch.setattr(Path, "rename", step(Path.rename))
         try:
             run(target, folder, range_size=3000)
         except KeyboardInterrupt:
             seen = orders(target)
             assert len(seen) == len(set(seen))
-            held = find_hold(PosixDisk(folder.root))
+            held = find_retention_hold(PosixDisk(folder.root))
             assert held is not None
             assert held <= Archive(target)._load().logs["broker-a"].position
 
@@ -198,12 +200,14 @@ class Twice:
 
     cores = 1
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
-        InProcess().run(function, inputs, kind, progress)
-        return InProcess().run(function, inputs, kind, progress)
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
+        InProcess().run(function, inputs, result_type, progress)
+        return InProcess().run(function, inputs, result_type, progress)
 
 
-def test_of_a_task_that_is_run_twice_one_counts(folder: Folder, target: Path):
+def test_of_a_task_that_is_run_twice_one_counts(folder: StoreFolderBuilder, target: Path):
     """Whichever is heard of."""
     folder.fill()
     folder.close()
@@ -213,7 +217,9 @@ def test_of_a_task_that_is_run_twice_one_counts(folder: Folder, target: Path):
     assert done.rows["orders"] == len(orders(target)) == 60
 
 
-def test_what_counts_is_on_disk_before_it_counts(folder: Folder, target: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_counts_is_on_disk_before_it_counts(
+    folder: StoreFolderBuilder, target: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Files, then their names, then the manifest that speaks of them."""
     folder.fill()
     folder.close()
@@ -227,17 +233,17 @@ def test_what_counts_is_on_disk_before_it_counts(folder: Folder, target: Path, m
         if path.name == "manifest.json":
             staged = list(target.glob("_staging/*/*.parquet"))
             seen.append(bool(staged) and all({str(file), str(file.parent)} <= synced for file in staged))
-        replace_small(path, data)
+        replace_file(path, data)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr("holdfast.pipeline.archive.manifest.replace_small", replace)
+    monkeypatch.setattr("holdfast.pipeline.archive.manifest.replace_file", replace)
 
     run(target, folder, range_size=3000)
 
     assert seen[0]
 
 
-def test_a_run_that_is_killed_is_whole_in_the_end(folder: Folder, target: Path):
+def test_a_run_that_is_killed_is_whole_in_the_end(folder: StoreFolderBuilder, target: Path):
     """By the system, among its tasks: what it wrote is thrown away, and each message is there once."""
     folder.fill(400)
     folder.close()
@@ -258,14 +264,14 @@ def test_a_run_that_is_killed_is_whole_in_the_end(folder: Folder, target: Path):
     assert len(rows(target)) == 600
 
 
-def home(broker: str, generation: int = 0, **fields: int) -> Home:
+def home(broker: str, generation: int = 0, **fields: int) -> WireSegment:
     found = {"queue_id": 0, "first": 0, "start": 0, "end": -1} | fields
-    return Home(generation, broker, found["queue_id"], found["first"], found["start"], found["end"], -1, -1)
+    return WireSegment(generation, broker, found["queue_id"], found["first"], found["start"], found["end"], -1, -1)
 
 
 def test_logical_offsets_go_on_over_brokers_and_moves(tmp_path: Path, target: Path):
     """A queue that moved from one broker to another and back has one row of offsets."""
-    old, new = (Folder(tmp_path / name) for name in ("broker-a", "broker-b"))
+    old, new = (StoreFolderBuilder(tmp_path / name) for name in ("broker-a", "broker-b"))
     homes = {
         3: [
             home("broker-a", end=5),
@@ -275,7 +281,7 @@ def test_logical_offsets_go_on_over_brokers_and_moves(tmp_path: Path, target: Pa
     }
     homes |= {number: [home("broker-a", queue_id=4 + number)] for number in range(3)}
     for folder in (old, new):
-        folder.map("orders", homes, owner=folder.root.name)
+        folder.write_mapping("orders", homes, owner=folder.root.name)
     for number in range(5):
         old.append(b"%d" % number)
     for number in range(5, 9):
@@ -287,7 +293,7 @@ def test_logical_offsets_go_on_over_brokers_and_moves(tmp_path: Path, target: Pa
 
     done = run(target, old, new)
 
-    assert done.is_whole
+    assert done.is_complete
     assert orders(target) == [(3, number, b"%d" % number) for number in range(12)]
     assert [row["generation"] for row in rows(target)] == [0] * 5 + [1] * 4 + [2] * 3
     assert Archive(target)._load().offsets == {"orders": {"3": [(0, 12)]}}
@@ -295,37 +301,37 @@ def test_logical_offsets_go_on_over_brokers_and_moves(tmp_path: Path, target: Pa
 
 def test_what_goes_on_elsewhere_waits_for_what_is_before_it(tmp_path: Path, target: Path):
     """The source's mark is older than its last messages; the target's is not: no run has the end without the middle."""
-    old, new = (Folder(tmp_path / name) for name in ("broker-a", "broker-b"))
+    old, new = (StoreFolderBuilder(tmp_path / name) for name in ("broker-a", "broker-b"))
     homes = {0: [home("broker-a", end=5), home("broker-b", 1, first=5)]}
     for folder in (old, new):
-        folder.map("orders", homes, owner=folder.root.name)
+        folder.write_mapping("orders", homes, owner=folder.root.name)
     for number in range(3):
         old.append(b"%d" % number)
-    old.settle()
+    old.advance_checkpoint()
     for number in range(3, 5):
         old.append(b"%d" % number)
     new.append(b"click", topic="clicks")
     new.append(b"5")
-    new.settle()
+    new.advance_checkpoint()
 
     first = run(target, old, new)
 
-    assert first.is_whole
+    assert first.is_complete
     assert [row[1] for row in orders(target)] == [0, 1, 2]
     assert first.rows == {"clicks": 1, "orders": 3}
 
-    old.settle()
+    old.advance_checkpoint()
     second = run(target, old, new)
 
-    assert second.is_whole
+    assert second.is_complete
     assert [row[1] for row in orders(target)] == [0, 1, 2, 3, 4, 5]
 
 
-def test_messages_behind_a_sealed_end_are_no_part_of_the_queue(folder: Folder, target: Path):
+def test_messages_behind_a_sealed_end_are_no_part_of_the_queue(folder: StoreFolderBuilder, target: Path):
     """Nobody was told that they are stored; the offsets are another broker's."""
     for number in range(5):
         folder.append(b"%d" % number)
-    folder.map("orders", {0: [home("broker-a", end=3), home("broker-b", 1, first=3)]})
+    folder.write_mapping("orders", {0: [home("broker-a", end=3), home("broker-b", 1, first=3)]})
     folder.close()
 
     done = run(target, folder)
@@ -334,35 +340,35 @@ def test_messages_behind_a_sealed_end_are_no_part_of_the_queue(folder: Folder, t
     assert [row[1] for row in orders(target)] == [0, 1, 2]
 
 
-def test_retention_is_told_what_is_archived(folder: Folder, target: Path):
+def test_retention_is_told_what_is_archived(folder: StoreFolderBuilder, target: Path):
     """Files that are older than their time stay until they are in the archive, and go then."""
     folder.fill(60)
-    folder.settle()
+    folder.advance_checkpoint()
     run(target, folder)
     archived = folder.store.written
     folder.fill(60)
-    folder.settle()
+    folder.advance_checkpoint()
 
     folder.store.clean(NOW_MS + 1000 * DAY_MS)
 
     assert folder.store.start == archived // FILES.log_file_size * FILES.log_file_size > 0
-    assert run(target, folder).is_whole
+    assert run(target, folder).is_complete
     folder.store.clean(NOW_MS + 1000 * DAY_MS)
     assert folder.store.start > archived
 
 
-def test_what_was_removed_too_early_is_told(folder: Folder, target: Path):
+def test_what_was_removed_too_early_is_told(folder: StoreFolderBuilder, target: Path):
     """Without a hold retention may be quicker: the run says how much is lost, and which offsets are missing."""
     folder.fill(30)
-    folder.settle()
+    folder.advance_checkpoint()
     run(target, folder, holds=False)
     folder.fill(90)
-    folder.settle()
+    folder.advance_checkpoint()
     folder.store.clean(NOW_MS + 1000 * DAY_MS)
 
     done = run(target, folder)
 
-    assert not done.is_whole
+    assert not done.is_complete
     assert done.logs[0].lost > 0
     (gap,) = [gap for gap in done.gaps if (gap.topic, gap.queue) == ("orders", "broker-a/0")]
     assert gap.first == 15
@@ -370,12 +376,12 @@ def test_what_was_removed_too_early_is_told(folder: Folder, target: Path):
     assert run(target, folder).gaps == []
 
 
-def test_a_damaged_message_is_told_and_those_beside_it_are_archived(folder: Folder, target: Path):
+def test_a_damaged_message_is_told_and_those_beside_it_are_archived(folder: StoreFolderBuilder, target: Path):
     """By file and byte; its offset is missing."""
     folder.append(b"one")
     position, _ = folder.append(b"two")
     folder.append(b"three")
-    batch, _ = folder.append(b"no items", topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
+    batch, _ = folder.append(b"no items", topic="batched", extra_properties="INNER_NUM\x013\x02", flag=0xC0)
     folder.append_batch([b"four"])
     folder.close()
     place = folder.log_path(position)
@@ -383,21 +389,23 @@ def test_a_damaged_message_is_told_and_those_beside_it_are_archived(folder: Fold
 
     done = run(target, folder)
 
-    assert not done.is_whole
+    assert not done.is_complete
     assert {(fault.kind, fault.position) for fault in done.faults} == {("checksum", position), ("batch", batch)}
     assert (str(place[0]), place[1]) in {(fault.path, fault.at) for fault in done.faults}
     assert done.gaps == [Gap("orders", "broker-a/0", 1, 1, is_known=False)]
     assert [row["body"] for row in rows(target)] == [b"four", b"one", b"three"]
 
 
-def test_another_log_is_not_taken_for_the_one_that_was_archived(folder: Folder, target: Path, tmp_path: Path):
+def test_another_log_is_not_taken_for_the_one_that_was_archived(
+    folder: StoreFolderBuilder, target: Path, tmp_path: Path
+):
     """An older copy, or another broker of the same name: going on would mix them up."""
     folder.fill(10)
-    folder.settle()
+    folder.advance_checkpoint()
     copy = tmp_path / "copy"
     shutil.copytree(folder.root, copy)
     position, _ = folder.append(b"known")
-    folder.settle()
+    folder.advance_checkpoint()
     run(target, folder)
 
     with pytest.raises(ConfigError, match="older copy"):
@@ -408,7 +416,7 @@ def test_another_log_is_not_taken_for_the_one_that_was_archived(folder: Folder, 
         run(target, folder)
 
 
-def test_the_choice_of_topics_stays(folder: Folder, target: Path):
+def test_the_choice_of_topics_stays(folder: StoreFolderBuilder, target: Path):
     """What was left out is behind us."""
     folder.fill(10)
     folder.close()
@@ -420,14 +428,14 @@ def test_the_choice_of_topics_stays(folder: Folder, target: Path):
         run(target, folder)
 
 
-def test_one_run_at_a_time(folder: Folder, target: Path):
+def test_one_run_at_a_time(folder: StoreFolderBuilder, target: Path):
     """Two would do the same."""
     folder.close()
-    with Archive(target).hold(), pytest.raises(ConfigError, match="another run"):
+    with Archive(target).lock(), pytest.raises(ConfigError, match="another run"):
         run(target, folder)
 
 
-def test_a_file_that_is_nowhere_is_missed(folder: Folder, target: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_is_nowhere_is_missed(folder: StoreFolderBuilder, target: Path, monkeypatch: pytest.MonkeyPatch):
     """A run was committed and not moved, and somebody tidied up."""
     folder.fill(10)
     folder.close()
@@ -440,7 +448,7 @@ def test_a_file_that_is_nowhere_is_missed(folder: Folder, target: Path, monkeypa
         run(target, folder)
 
 
-def test_topics_of_an_earlier_life_are_left_out(folder: Folder, target: Path):
+def test_topics_of_an_earlier_life_are_left_out(folder: StoreFolderBuilder, target: Path):
     """Offsets begin again with the new one."""
     folder.append(b"old")
     folder.store.delete_topic("orders")
@@ -456,9 +464,9 @@ def test_topics_of_an_earlier_life_are_left_out(folder: Folder, target: Path):
 def test_many_topics_do_not_need_as_many_open_files(tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch):
     """Some are finished, and go on in a second file."""
     monkeypatch.setattr(parquet_files, "_FILES_MAX", 3)
-    monkeypatch.setattr(parquet_files, "HELD_BYTES", 200)
+    monkeypatch.setattr(parquet_files, "BUFFERED_BYTES_MAX", 200)
     names = tuple(f"topic-{number}" for number in range(9))
-    folder = Folder(tmp_path / "broker-a", topics=names)
+    folder = StoreFolderBuilder(tmp_path / "broker-a", topics=names)
     for number in range(60):
         folder.append(b"%d" % number, topic=names[number % 9])
     folder.close()
@@ -470,7 +478,7 @@ def test_many_topics_do_not_need_as_many_open_files(tmp_path: Path, target: Path
     assert done.files > 9
 
 
-def test_the_report_says_what_is_missing(folder: Folder, target: Path):
+def test_the_report_says_what_is_missing(folder: StoreFolderBuilder, target: Path):
     """And the page has the days."""
     folder.fill(10)
     folder.close()

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.archive.backfill_plan import Cell, Piece, cut_pieces, in_order
+from holdfast.pipeline.archive.backfill_plan import BackfillPiece, StepCount, plan_pieces, write_order
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=1, max_size=60)
 """Queue and time of each row, in the order in which they were stored: clocks may go back."""
 
 
-def cells_of(rows: list[tuple[int, int]]) -> tuple[list[Cell], dict[tuple[str, int], int]]:
+def cells_of(rows: list[tuple[int, int]]) -> tuple[list[StepCount], dict[tuple[str, int], int]]:
     """Return what a table says of the rows, and the time of each."""
     times: dict[tuple[str, int], int] = {}
     for queue, time in rows:
@@ -21,11 +21,11 @@ def cells_of(rows: list[tuple[int, int]]) -> tuple[list[Cell], dict[tuple[str, i
     groups: dict[tuple[str, int], list[int]] = {}
     for (name, offset), time in times.items():
         groups.setdefault((name, time), []).append(offset)
-    cells = [Cell(name, step, len(mine), min(mine), max(mine)) for (name, step), mine in groups.items()]
+    cells = [StepCount(name, step, len(mine), min(mine), max(mine)) for (name, step), mine in groups.items()]
     return cells, times
 
 
-def held(piece: Piece, row: tuple[str, int]) -> bool:
+def held(piece: BackfillPiece, row: tuple[str, int]) -> bool:
     first, end = piece.ranges.get(row[0], (0, 0))
     return first <= row[1] < end
 
@@ -35,7 +35,7 @@ def test_every_row_is_in_one_piece_and_queues_stay_in_order(rows: list[tuple[int
     """Whatever clocks said: behind an offset there is none of an earlier piece."""
     cells, times = cells_of(rows)
 
-    pieces = cut_pieces(cells, rows_max)
+    pieces = plan_pieces(cells, rows_max)
 
     places = {row: [number for number, piece in enumerate(pieces) if held(piece, row)] for row in times}
     assert all(len(found) == 1 for found in places.values())
@@ -49,7 +49,7 @@ def test_a_piece_knows_between_which_times_its_rows_lie(rows: list[tuple[int, in
     """Only these are read."""
     cells, times = cells_of(rows)
 
-    for piece in cut_pieces(cells, rows_max):
+    for piece in plan_pieces(cells, rows_max):
         mine = [time for row, time in times.items() if held(piece, row)]
         assert mine
         assert piece.first_step <= min(mine)
@@ -58,18 +58,23 @@ def test_a_piece_knows_between_which_times_its_rows_lie(rows: list[tuple[int, in
 
 def test_pieces_are_about_as_large_as_wanted():
     """Of rows that came evenly; a step is never divided."""
-    cells = [Cell("q", step, 10, step * 10, step * 10 + 9) for step in range(12)]
+    cells = [StepCount("q", step, 10, step * 10, step * 10 + 9) for step in range(12)]
 
-    assert [piece.rows for piece in cut_pieces(cells, 30)] == [30] * 4
-    assert [piece.rows for piece in cut_pieces(cells, 5)] == [10] * 12
-    assert cut_pieces([], 30) == []
+    assert [piece.rows for piece in plan_pieces(cells, 30)] == [30] * 4
+    assert [piece.rows for piece in plan_pieces(cells, 5)] == [10] * 12
+    assert plan_pieces([], 30) == []
 
 
 def test_queues_go_side_by_side():
     """What was stored at one time is in one piece, whichever queue it went to."""
-    cells = [Cell("a", 0, 5, 0, 4), Cell("b", 0, 5, 0, 4), Cell("a", 1, 5, 5, 9), Cell("b", 2, 5, 5, 9)]
+    cells = [
+        StepCount("a", 0, 5, 0, 4),
+        StepCount("b", 0, 5, 0, 4),
+        StepCount("a", 1, 5, 5, 9),
+        StepCount("b", 2, 5, 5, 9),
+    ]
 
-    first, second = cut_pieces(cells, 12)
+    first, second = plan_pieces(cells, 12)
 
     assert first.ranges == {"a": (0, 5), "b": (0, 5)}
     assert second.ranges == {"a": (5, 10), "b": (5, 10)}
@@ -83,7 +88,7 @@ def test_rows_come_by_offset_whatever_the_clocks_said_and_however_they_lay(rows:
     shuffled.shuffle(table)
     queues, offsets, stored = (np.array(column, dtype=np.int64) for column in zip(*table, strict=True))
 
-    order = in_order(queues, offsets, stored)
+    order = write_order(queues, offsets, stored)
 
     found = [table[number] for number in order.tolist()]
     assert sorted(found) == sorted(table)

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.batch_bytes import items, some
-from tests.support.store_folders import FILES, Folder, flip, overwrite
-from tests.support.stores import HOST, NOW_MS, keep_house
+from tests.support.batch_bytes import batch_messages, encode_messages
+from tests.support.store_folders import FILES, StoreFolderBuilder, flip, overwrite
+from tests.support.stores import HOST, NOW_MS, run_housekeeping
 from tests.unit.pipeline.reports.test_report_page import ORIGIN
 
 from holdfast.model.errors import ConfigError
@@ -16,20 +16,20 @@ from holdfast.pipeline.scan import log_scan
 from holdfast.pipeline.scan.read_only import ReadOnlyFile
 from holdfast.pipeline.scan.tasks import InProcess
 from holdfast.store.queues.queue_log import ENTRY
-from holdfast.wire.cluster.mapping import Home
+from holdfast.wire.cluster.mapping import WireSegment
 from holdfast.wire.records.record import StoredRecord, encode_record
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> StoreFolderBuilder:
     """A store of several log and index files, of both kinds of index, that was closed in order."""
-    found = Folder(tmp_path / "broker-a")
+    found = StoreFolderBuilder(tmp_path / "broker-a")
     found.fill()
     found.close()
     return found
 
 
-def look(*folders: Folder | str, range_size: int = 1 << 20) -> Audit:
+def look(*folders: StoreFolderBuilder | str, range_size: int = 1 << 20) -> Audit:
     return audit(InProcess(), [str(folder) for folder in folders], range_size=range_size)
 
 
@@ -37,19 +37,19 @@ def kinds(found: Audit) -> set[str]:
     return set(found.counts)
 
 
-def position_of(folder: Folder, offset: int) -> int:
+def position_of(folder: StoreFolderBuilder, offset: int) -> int:
     """Return where the message of an offset of orders/0 lies, as its index says."""
     path, at = folder.entry_path(offset)
     return int(ENTRY.unpack_from(path.read_bytes(), at)[0])
 
 
 @pytest.mark.parametrize("range_size", [1 << 20, 4000, 500, 91])
-def test_a_store_that_is_right_is_found_right(folder: Folder, range_size: int):
+def test_a_store_that_is_right_is_found_right(folder: StoreFolderBuilder, range_size: int):
     """However its log is cut into ranges, each record is seen once."""
     found = look(folder, range_size=range_size)
 
     assert found.faults == []
-    assert found.is_right
+    assert found.is_clean
     (store,) = found.stores
     assert store.records == 60 + 12 + 7 + 6
     assert store.unqueued == 7
@@ -59,7 +59,7 @@ def test_a_store_that_is_right_is_found_right(folder: Folder, range_size: int):
 
 
 @pytest.mark.parametrize("range_size", [1 << 20, 700])
-def test_a_flipped_bit_of_a_body_is_named(folder: Folder, range_size: int):
+def test_a_flipped_bit_of_a_body_is_named(folder: StoreFolderBuilder, range_size: int):
     """By log file and byte, and by the message that it was."""
     position = position_of(folder, 11)
     place = folder.log_path(position)
@@ -74,19 +74,19 @@ def test_a_flipped_bit_of_a_body_is_named(folder: Folder, range_size: int):
 
 @pytest.mark.parametrize("range_size", [1 << 20, 700])
 @pytest.mark.parametrize("skip", [0, 4, 14, 20, 31, 85])
-def test_a_flipped_bit_of_a_head_is_found(folder: Folder, skip: int, range_size: int):
+def test_a_flipped_bit_of_a_head_is_found(folder: StoreFolderBuilder, skip: int, range_size: int):
     """Of the size, the magic, the queue, the offset, the position, the body's size: what leads astray is noticed."""
     place = folder.log_path(position_of(folder, 11))
     flip(place, skip=skip)
 
     found = look(folder, range_size=range_size)
 
-    assert not found.is_right
+    assert not found.is_clean
     named = {(fault.path, fault.at) for fault in found.faults}
     assert {(str(place[0]), place[1]), (str(folder.entry_path(11)[0]), folder.entry_path(11)[1])} & named
 
 
-def test_a_flipped_bit_of_a_tag_is_found(folder: Folder):
+def test_a_flipped_bit_of_a_tag_is_found(folder: StoreFolderBuilder):
     """Properties have no checksum, but the index knows the hash of the tag."""
     place = folder.log_path(position_of(folder, 11))
     record = place[0].read_bytes()[place[1] :]
@@ -99,7 +99,7 @@ def test_a_flipped_bit_of_a_tag_is_found(folder: Folder):
 
 
 @pytest.mark.parametrize("range_size", [1 << 20, 700])
-def test_a_lost_index_entry_is_named(folder: Folder, range_size: int):
+def test_a_lost_index_entry_is_named(folder: StoreFolderBuilder, range_size: int):
     """Twice: where the index has a hole, and which record no entry leads to any more."""
     place = folder.entry_path(11)
     position = position_of(folder, 11)
@@ -112,7 +112,7 @@ def test_a_lost_index_entry_is_named(folder: Folder, range_size: int):
     assert (unindexed.kind, unindexed.position, unindexed.offset) == ("unindexed", position, 11)
 
 
-def test_an_entry_that_leads_elsewhere_is_named(folder: Folder):
+def test_an_entry_that_leads_elsewhere_is_named(folder: StoreFolderBuilder):
     """Into the middle of a record: no record begins there, and the one that should be led to is left alone."""
     place = folder.entry_path(11)
     overwrite(place, (position_of(folder, 11) + 8).to_bytes(8, "big"))
@@ -123,7 +123,7 @@ def test_an_entry_that_leads_elsewhere_is_named(folder: Folder):
     assert (str(place[0]), place[1]) in {(fault.path, fault.at) for fault in found.faults if fault.kind == "no record"}
 
 
-def test_an_entry_behind_the_log_is_named(folder: Folder):
+def test_an_entry_behind_the_log_is_named(folder: StoreFolderBuilder):
     """There is nothing that it could lead to."""
     place = folder.entry_path(11)
     overwrite(place, (1 << 40).to_bytes(8, "big"))
@@ -133,7 +133,7 @@ def test_an_entry_behind_the_log_is_named(folder: Folder):
     assert kinds(found) == {"no record", "unindexed", "order"}
 
 
-def test_two_entries_of_one_record_are_named(folder: Folder):
+def test_two_entries_of_one_record_are_named(folder: StoreFolderBuilder):
     """The second of them, and the record that lost its own."""
     entry = folder.entry_path(11)[0].read_bytes()[folder.entry_path(11)[1] :][:20]
     place = folder.entry_path(12)
@@ -148,7 +148,7 @@ def test_two_entries_of_one_record_are_named(folder: Folder):
 
 def test_a_doubled_record_is_named(tmp_path: Path):
     """A record that was written a second time is whole and in its place, but its offset is another one's."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.fill(10)
     folder.close()
     position = folder.store.written
@@ -165,7 +165,7 @@ def test_a_doubled_record_is_named(tmp_path: Path):
     assert f"says position {position_of(folder, 3)}" in fault.text
 
 
-def test_an_index_that_is_gone_is_missed(folder: Folder):
+def test_an_index_that_is_gone_is_missed(folder: StoreFolderBuilder):
     """The topic is there, and its records are in no index at all."""
     shutil.rmtree(folder.root / "consumequeue" / "clicks")
 
@@ -174,7 +174,7 @@ def test_an_index_that_is_gone_is_missed(folder: Folder):
     assert found.counts == {"unindexed": 12}
 
 
-def test_an_index_by_record_is_judged_too(folder: Folder):
+def test_an_index_by_record_is_judged_too(folder: StoreFolderBuilder):
     """Its entries say offsets and counts themselves."""
     path = folder.root / "batchconsumequeue" / "batched" / "0" / f"{0:020d}"
     overwrite((path, 46), (9999).to_bytes(8, "big"), skip=28)
@@ -185,10 +185,10 @@ def test_an_index_by_record_is_judged_too(folder: Folder):
     assert {(fault.path, fault.at) for fault in found.faults} >= {(str(path), 46)}
 
 
-def test_a_batch_that_cannot_be_opened_is_named(folder: Folder):
+def test_a_batch_that_cannot_be_opened_is_named(folder: StoreFolderBuilder):
     """Its checksum is right: it was stored like that."""
-    whole = Folder(folder.root.parent / "broker-b")
-    position, _ = whole.append(b"no items", topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
+    whole = StoreFolderBuilder(folder.root.parent / "broker-b")
+    position, _ = whole.append(b"no items", topic="batched", extra_properties="INNER_NUM\x013\x02", flag=0xC0)
     whole.close()
 
     (fault,) = look(whole).faults
@@ -196,11 +196,13 @@ def test_a_batch_that_cannot_be_opened_is_named(folder: Folder):
     assert (fault.kind, fault.position) == ("batch", position)
 
 
-def test_a_batch_that_says_more_messages_than_it_holds_is_named(folder: Folder):
+def test_a_batch_that_says_more_messages_than_it_holds_is_named(folder: StoreFolderBuilder):
     """No checksum covers what it says; the index, made again from the log, would hide the next record."""
-    whole = Folder(folder.root.parent / "broker-b")
-    position, _ = whole.append(items(some(3)), topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
-    whole.append(items(some(3)), topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
+    whole = StoreFolderBuilder(folder.root.parent / "broker-b")
+    position, _ = whole.append(
+        encode_messages(batch_messages(3)), topic="batched", extra_properties="INNER_NUM\x013\x02", flag=0xC0
+    )
+    whole.append(encode_messages(batch_messages(3)), topic="batched", extra_properties="INNER_NUM\x013\x02", flag=0xC0)
     whole.close()
     path = next((whole.root / "commitlog").iterdir())
     log = path.read_bytes()
@@ -213,9 +215,9 @@ def test_a_batch_that_says_more_messages_than_it_holds_is_named(folder: Folder):
     assert "messages as it says" in fault.text
 
 
-def test_topics_that_were_deleted_are_not_missed(folder: Folder):
+def test_topics_that_were_deleted_are_not_missed(folder: StoreFolderBuilder):
     """Their records stay in the log until their file goes."""
-    whole = Folder(folder.root.parent / "broker-b")
+    whole = StoreFolderBuilder(folder.root.parent / "broker-b")
     whole.fill(20)
     whole.store.delete_topic("clicks")
     whole.fill(5)
@@ -223,29 +225,29 @@ def test_topics_that_were_deleted_are_not_missed(folder: Folder):
 
     found = look(whole)
 
-    assert found.is_right
+    assert found.is_clean
     assert found.stores[0].of_the_dead == 4
 
 
 def test_what_a_live_broker_has_not_settled_is_not_judged(tmp_path: Path):
     """Entries wait in memory; a mark says up to where everything is on disk."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.fill(20)
-    keep_house(folder.store, NOW_MS + 20_000)
+    run_housekeeping(folder.store, NOW_MS + 20_000)
     settled = folder.store.written
     folder.fill(20)
 
     found = look(folder)
 
-    assert found.is_right
+    assert found.is_clean
     (store,) = found.stores
     assert (store.settled, store.end, store.is_closed) == (settled, folder.store.written, False)
     assert any("not settled" in note for note in found.notes)
 
 
-def make_deceptive(tmp_path: Path) -> tuple[Folder, range, int]:
+def make_deceptive(tmp_path: Path) -> tuple[StoreFolderBuilder, range, int]:
     """A store with a body in which a record seems to lie; sizes of ranges that begin before it; where it seems to."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.append(b"first")
     start, position = folder.store.written + 88, folder.store.written + 100
     fake = StoredRecord(0, position, "orders", 0, 0, 0, 0, NOW_MS, HOST, NOW_MS, HOST, 0, 0, 0, b"fake" * 9, b"")
@@ -278,7 +280,7 @@ def test_an_entry_that_leads_to_bytes_that_look_like_a_record_is_named(tmp_path:
 
 def test_sizes_that_are_lies_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A body full of heads of records of a gigabyte, each in its place: none is read to its end."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.append(b"first")
     start = folder.store.written + 88
     lies = bytearray(3000)
@@ -296,7 +298,7 @@ def test_sizes_that_are_lies_cost_no_memory(tmp_path: Path, monkeypatch: pytest.
         return real(self, begin, end)
 
     monkeypatch.setattr("holdfast.pipeline.scan.read_only.VIEW_SIZE_MAX", 4000)
-    monkeypatch.setattr(log_scan, "_SEARCHED", 4000)
+    monkeypatch.setattr(log_scan, "_SEARCH_SIZE", 4000)
     monkeypatch.setattr(log_scan, "CHUNK_SIZE", 4000)
     monkeypatch.setattr(ReadOnlyFile, "read", watched)
 
@@ -306,7 +308,7 @@ def test_sizes_that_are_lies_cost_no_memory(tmp_path: Path, monkeypatch: pytest.
     assert max(sizes) <= 4096 + 4000
 
 
-def test_damage_over_the_end_of_a_range_is_told_once(folder: Folder):
+def test_damage_over_the_end_of_a_range_is_told_once(folder: StoreFolderBuilder):
     """Ranges meet in it: neither leaves it out, and no record behind it is lost."""
     position = position_of(folder, 11)
     overwrite(folder.log_path(position), b"\xff" * 60)
@@ -319,18 +321,20 @@ def test_damage_over_the_end_of_a_range_is_told_once(folder: Folder):
         assert found.stores[0].records == 84
 
 
-def home(broker: str, generation: int = 0, *, first: int = 0, start: int = 0, end: int = -1, queue: int = 0) -> Home:
-    return Home(generation, broker, queue, first, start, end, -1, -1)
+def home(
+    broker: str, generation: int = 0, *, first: int = 0, start: int = 0, end: int = -1, queue: int = 0
+) -> WireSegment:
+    return WireSegment(generation, broker, queue, first, start, end, -1, -1)
 
 
-def make_moved(tmp_path: Path) -> tuple[Folder, Folder]:
+def make_moved(tmp_path: Path) -> tuple[StoreFolderBuilder, StoreFolderBuilder]:
     """A logical queue that moved from one broker to another, 5 messages here and 4 there."""
-    old, new = (Folder(tmp_path / name) for name in ("broker-a", "broker-b"))
+    old, new = (StoreFolderBuilder(tmp_path / name) for name in ("broker-a", "broker-b"))
     homes = {0: [home("broker-a", end=5), home("broker-b", 1, first=5)]}
     for folder, count in ((old, 5), (new, 4)):
         for number in range(count):
             folder.append(b"%d" % number)
-        folder.map("orders", homes, owner=folder.root.name)
+        folder.write_mapping("orders", homes, owner=folder.root.name)
         folder.close()
     return old, new
 
@@ -361,10 +365,10 @@ def test_a_copied_mapping_is_named(tmp_path: Path):
 def test_a_home_that_is_longer_or_shorter_than_its_queue_is_named(tmp_path: Path):
     """What is behind a sealed end was never granted; what is missing before it is lost."""
     for end in (4, 6):
-        folder = Folder(tmp_path / str(end) / "broker-a")
+        folder = StoreFolderBuilder(tmp_path / str(end) / "broker-a")
         for number in range(5):
             folder.append(b"%d" % number)
-        folder.map("orders", {0: [home("broker-a", end=end), home("broker-b", 1, first=end)]})
+        folder.write_mapping("orders", {0: [home("broker-a", end=end), home("broker-b", 1, first=end)]})
         folder.close()
 
         (fault,) = look(folder).faults
@@ -375,10 +379,10 @@ def test_a_home_that_is_longer_or_shorter_than_its_queue_is_named(tmp_path: Path
 
 def test_what_nothing_refers_to_is_named(tmp_path: Path):
     """A physical queue of a static topic that is nobody's home, and a log file that no chain reaches."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.append(b"one")
     folder.append(b"two", queue=7)
-    folder.map("orders", {0: [home("broker-a")]})
+    folder.write_mapping("orders", {0: [home("broker-a")]})
     folder.close()
     stray = folder.root / "commitlog" / f"{FILES.log_file_size * 7:020d}"
     stray.write_bytes(bytes(10))
@@ -395,7 +399,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path):
         look(str(tmp_path))
 
 
-def test_the_page_says_what_the_report_says(folder: Folder):
+def test_the_page_says_what_the_report_says(folder: StoreFolderBuilder):
     """Whatever stands in a topic's name, it is text."""
     flip(folder.log_path(position_of(folder, 11)), skip=90)
 

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.conversions import convert, fill, plain_disk, served
+from tests.support.conversions import convert, fill_store, plain_disk, read_served
 from tests.support.stores import SMALL
 
 from holdfast.cli.main import main
 from holdfast.model.errors import ConfigError, DiskFailed, StoreError
-from holdfast.pipeline.convert.convert_job import Converted, convert_index, to_report
+from holdfast.pipeline.convert.convert_job import ConvertResult, convert_index, to_report
 from holdfast.pipeline.scan.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk, PosixFile
-from holdfast.store.recovery.conversion_plan import Target, load_progress
+from holdfast.store.recovery.conversion_plan import IndexKind, load_progress
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     disk: Any = PosixDisk(tmp_path / "broker-a")
     plain_disk(disk)
-    fill(disk, 31)
+    fill_store(disk, 31)
     return tmp_path / "broker-a"
 
 
-def run(folder: Path, to: Target, tasks: Any = None, **settings: int) -> Converted:
+def run(folder: Path, to: IndexKind, tasks: Any = None, **settings: int) -> ConvertResult:
     settings = {"piece_size": 4, "wave": 3} | settings
     return convert_index(tasks or InProcess(), [str(folder)], "orders", to, options=SMALL, **settings)
 
@@ -47,20 +47,22 @@ class StoppedTasks(InProcess):
     def __init__(self, count: int) -> None:
         self._left = count
 
-    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+    def run(
+        self, function: Callable[[Any], Any], inputs: Sequence[Any], result_type: Any, progress: Progress
+    ) -> list[Any]:
         def work(each: Any) -> Any:
             self._left -= 1
             if self._left < 0:
                 raise Stopped
             return function(each)
 
-        return super().run(work, inputs, kind, progress)
+        return super().run(work, inputs, result_type, progress)
 
 
 def test_tasks_make_what_the_command_makes(folder: Path, tmp_path: Path):
     """File by file; and back again what there was."""
     shutil.copytree(folder, tmp_path / "other")
-    before, whole = served(PosixDisk(tmp_path / "other")), files_below(folder / "consumequeue")
+    before, whole = read_served(PosixDisk(tmp_path / "other")), files_below(folder / "consumequeue")
     convert(PosixDisk(tmp_path / "other"), "batch")
 
     found = run(folder, "batch")
@@ -71,7 +73,7 @@ def test_tasks_make_what_the_command_makes(folder: Path, tmp_path: Path):
         (0, 16, 736),
         (1, 15, 690),
     ]
-    assert served(PosixDisk(folder)) == before
+    assert read_served(PosixDisk(folder)) == before
     run(folder, "simple")
     assert files_below(folder / "consumequeue") == whole
 
@@ -79,7 +81,7 @@ def test_tasks_make_what_the_command_makes(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize("count", [0, 3, 7])
 def test_a_stopped_run_is_gone_on_with(folder: Path, count: int):
     """By whole waves: those that were done are not done again. The command may go on with it, too."""
-    before = served(PosixDisk(folder))
+    before = read_served(PosixDisk(folder))
     with pytest.raises(Stopped):
         run(folder, "batch", StoppedTasks(count))
     progress = load_progress(PosixDisk(folder), "orders")
@@ -89,23 +91,23 @@ def test_a_stopped_run_is_gone_on_with(folder: Path, count: int):
     found = run(folder, "batch")
 
     assert found.stores[0].resumed
-    assert served(PosixDisk(folder)) == before
+    assert read_served(PosixDisk(folder)) == before
 
 
 def test_what_was_begun_by_tasks_is_ended_by_the_command(folder: Path):
     """And the other way round: the notes are the same."""
-    before = served(PosixDisk(folder))
+    before = read_served(PosixDisk(folder))
     with pytest.raises(Stopped):
         run(folder, "batch", StoppedTasks(5))
 
     convert(PosixDisk(folder), "batch")
 
-    assert served(PosixDisk(folder)) == before
+    assert read_served(PosixDisk(folder)) == before
 
 
 def test_what_may_not_be_on_disk_is_not_served(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """It is synced while the next pieces are converted: nobody switches before all of that has ended well."""
-    before = served(PosixDisk(folder))
+    before = read_served(PosixDisk(folder))
 
     def fail(file: PosixFile) -> None:
         raise DiskFailed(f"{file.path} is lost")
@@ -118,7 +120,7 @@ def test_what_may_not_be_on_disk_is_not_served(folder: Path, monkeypatch: pytest
     progress = load_progress(PosixDisk(folder), "orders")
     assert progress is not None
     assert (progress.state, progress.done) == ("building", [])
-    assert served(PosixDisk(folder)) == before
+    assert read_served(PosixDisk(folder)) == before
 
 
 def test_all_folders_are_built_before_any_is_switched(folder: Path, tmp_path: Path):

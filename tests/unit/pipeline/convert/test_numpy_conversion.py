@@ -5,42 +5,42 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from tests.support.conversions import HOST_V6, convert, damaged_disk, fill, plain_disk
+from tests.support.conversions import HOST_V6, convert, damaged_disk, fill_store, plain_disk
 from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batched_disk, open_store
 
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.convert import numpy_conversion
-from holdfast.pipeline.convert.numpy_conversion import ColumnCraft
+from holdfast.pipeline.convert.numpy_conversion import NumpyConverter
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.index_conversion import IndexConversion
-from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PieceCraft
-from holdfast.store.conversion.record_headers import RecordHeads
+from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PythonConverter
+from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.conversion_plan import Plan, Target
+from holdfast.store.recovery.conversion_plan import ConversionPlan, IndexKind
 
 
-def heads_of(disk: SimDisk) -> RecordHeads:
-    return RecordHeads(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
+def heads_of(disk: SimDisk) -> RecordHeaders:
+    return RecordHeaders(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
 
 
-class Careful(PieceCraft):
+class Careful(PythonConverter):
     """Counts how often it is asked."""
 
     asked = 0
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+    def convert(self, plan: ConversionPlan, olds: Sequence[OldPiece]) -> list[Bytes]:
         self.asked += 1
-        return super().make(plan, olds)
+        return super().convert(plan, olds)
 
 
-def crafts(disk: SimDisk) -> tuple[PieceCraft, ColumnCraft, Careful]:
-    craft, careful = ColumnCraft(heads_of(disk)), Careful(heads_of(disk))
-    craft._careful = careful
-    return PieceCraft(heads_of(disk)), craft, careful
+def crafts(disk: SimDisk) -> tuple[PythonConverter, NumpyConverter, Careful]:
+    craft, careful = NumpyConverter(heads_of(disk)), Careful(heads_of(disk))
+    craft._slow_path = careful
+    return PythonConverter(heads_of(disk)), craft, careful
 
 
-def pieces(disk: SimDisk, to: Target, size: int) -> tuple[Plan, list[OldPiece]]:
+def pieces(disk: SimDisk, to: IndexKind, size: int) -> tuple[ConversionPlan, list[OldPiece]]:
     plan = IndexConversion(disk, "orders", to, options=SMALL, piece_size=size).plan
     assert plan is not None
     files, width = plan.source.open(disk), plan.source.entry_size
@@ -66,7 +66,7 @@ def disk(request: pytest.FixtureRequest) -> SimDisk:
     if request.param == "damaged":
         return damaged_disk()
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     if request.param == "gone":
         disk.remove(f"commitlog/{disk.list('commitlog')[0]}")
     return disk
@@ -79,12 +79,12 @@ def test_both_crafts_make_the_same_bytes(
     disk: SimDisk, size: int, dense: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ):
     """There and back, whatever the pieces are, and however the log is read; gaps alone are left to the careful one."""
-    monkeypatch.setattr(numpy_conversion, "DENSE", dense)
-    monkeypatch.setattr(numpy_conversion, "ROWS", rows)
+    monkeypatch.setattr(numpy_conversion, "DENSE_BYTES", dense)
+    monkeypatch.setattr(numpy_conversion, "LOOKUP_ROWS", rows)
     for to in ("batch", "simple"):
         slow, quick, careful = crafts(disk)
         plan, olds = pieces(disk, to, size)
-        assert [bytes(made) for made in quick.make(plan, olds)] == slow.make(plan, olds)
+        assert [bytes(made) for made in quick.convert(plan, olds)] == slow.convert(plan, olds)
         if to == "batch":
             assert careful.asked == 0
         convert(disk, to)
@@ -93,19 +93,19 @@ def test_both_crafts_make_the_same_bytes(
 def test_what_was_made_before_does_not_shine_through():
     """Memory is used again: for pieces that are shorter, of other queues, and of the other kind."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     slow, quick, _ = crafts(disk)
     plan, olds = pieces(disk, "batch", 7)
 
     for some in (olds, olds[3:], olds[:2], [olds[-1], olds[0]], olds):
-        assert [bytes(made) for made in quick.make(plan, some)] == slow.make(plan, some)
+        assert [bytes(made) for made in quick.convert(plan, some)] == slow.convert(plan, some)
 
 
 def test_no_wrong_byte_of_an_index_passes():
     """Whichever of an entry it is; but for the tag's hash, which no record has, and what the other kind has not."""
     for to, unproven in (("batch", {*range(12, 20)}), ("simple", {*range(12, 20), *range(38, 46)})):
         disk = plain_disk()
-        fill(disk, 31)
+        fill_store(disk, 31)
         if to == "simple":
             convert(disk, "batch")
         slow, quick, careful = crafts(disk)
@@ -114,9 +114,9 @@ def test_no_wrong_byte_of_an_index_passes():
         for at in sorted(set(range(width)) - unproven):
             bad = changed(olds[0], 3 * width + at, bytes([olds[0].entries[3 * width + at] ^ 0x10]))
             with pytest.raises(StoreError) as told:
-                quick.make(plan, [olds[1], bad])
+                quick.convert(plan, [olds[1], bad])
             with pytest.raises(StoreError) as wanted:
-                slow.make(plan, [bad])
+                slow.convert(plan, [bad])
             assert str(told.value) == str(wanted.value)
         assert careful.asked == width - len(unproven)
 
@@ -124,7 +124,7 @@ def test_no_wrong_byte_of_an_index_passes():
 def test_no_wrong_byte_of_a_record_passes():
     """Sizes, magic, queue, offset, position, the size of the body and the topic; the store time is taken from it."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     slow, quick, _ = crafts(disk)
     plan, olds = pieces(disk, "batch", 10)
     log = disk.open("commitlog/00000000000000000000")
@@ -135,15 +135,15 @@ def test_no_wrong_byte_of_a_record_passes():
         good = log.read(start + at, start + at + 1)
         log.write(start + at, [bytes([good[0] ^ 0x10])])
         with pytest.raises(StoreError, match="message 0 at position"):
-            quick.make(plan, olds[:2])
+            quick.convert(plan, olds[:2])
         log.write(start + at, [good])
-    assert [bytes(made) for made in quick.make(plan, olds[:2])] == slow.make(plan, olds[:2])
+    assert [bytes(made) for made in quick.convert(plan, olds[:2])] == slow.convert(plan, olds[:2])
 
 
 def test_a_flag_that_says_another_layout_or_a_batch_does_not_pass():
     """Hosts of other lengths than there are; many messages in one, which the careful one has to look at."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     _, quick, careful = crafts(disk)
     plan, olds = pieces(disk, "batch", 10)
     log = disk.open("commitlog/00000000000000000000")
@@ -152,18 +152,18 @@ def test_a_flag_that_says_another_layout_or_a_batch_does_not_pass():
     for bits in (0x10, 0x20, 0x30):
         log.write(at, [bytes([good[0] ^ bits])])
         with pytest.raises(StoreError, match="message 0 at position"):
-            quick.make(plan, olds[:2])
+            quick.convert(plan, olds[:2])
     asked = careful.asked
     log.write(at, [bytes([good[0] | 0xC0])])
     with suppress(StoreError):
-        quick.make(plan, olds[:2])
+        quick.convert(plan, olds[:2])
     assert careful.asked == asked + 1
 
 
 def test_a_body_of_less_than_nothing_is_left_to_the_careful_one():
     """Behind it there may be a topic: that of an earlier record."""
     disk = plain_disk()
-    fill(disk, 3, queues=1)
+    fill_store(disk, 3, queues=1)
     _, quick, careful = crafts(disk)
     plan, olds = pieces(disk, "batch", 10)
     log = disk.open("commitlog/00000000000000000000")
@@ -171,7 +171,7 @@ def test_a_body_of_less_than_nothing_is_left_to_the_careful_one():
     topic = first + 88 + int.from_bytes(log.read(first + 84, first + 88), "big")
     log.write(second + 84, [(topic - second - 88).to_bytes(4, "big", signed=True)])
 
-    quick.make(plan, olds)
+    quick.convert(plan, olds)
 
     assert careful.asked == 1
 
@@ -179,12 +179,12 @@ def test_a_body_of_less_than_nothing_is_left_to_the_careful_one():
 def test_positions_far_behind_the_log_take_no_memory():
     """The log is not cut into files up to there."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     _, quick, _ = crafts(disk)
     plan, olds = pieces(disk, "batch", 10)
 
     with pytest.raises(StoreError, match=f"position {1 << 60}"):
-        quick.make(plan, [changed(olds[0], 9 * 20, (1 << 60).to_bytes(8, "big"))])
+        quick.convert(plan, [changed(olds[0], 9 * 20, (1 << 60).to_bytes(8, "big"))])
 
 
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6])
@@ -200,7 +200,7 @@ def test_records_with_hosts_of_any_kind_are_made_quickly(host: bytes, store_host
     slow, quick, careful = crafts(disk)
     plan, olds = pieces(disk, "batch", 4)
 
-    assert [bytes(made) for made in quick.make(plan, olds)] == slow.make(plan, olds)
+    assert [bytes(made) for made in quick.convert(plan, olds)] == slow.convert(plan, olds)
     assert careful.asked == 0
 
 
@@ -208,24 +208,24 @@ def test_records_with_hosts_of_any_kind_are_made_quickly(host: bytes, store_host
 def test_a_source_that_the_log_does_not_bear_out_is_named(position: int):
     """Where no record begins, at the end of a file, behind the log."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     _, quick, _ = crafts(disk)
     plan, olds = pieces(disk, "batch", 1)
 
     with pytest.raises(StoreError, match=f"position {position}"):
-        quick.make(plan, [changed(olds[0], 0, position.to_bytes(8, "big"))])
+        quick.convert(plan, [changed(olds[0], 0, position.to_bytes(8, "big"))])
 
 
 def test_positions_that_do_not_rise_are_named():
     """Both records are there, and in each other's place."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     _, quick, careful = crafts(disk)
     plan, olds = pieces(disk, "batch", 10)
     first, second = olds[0].entries[:20], olds[0].entries[20:40]
 
     with pytest.raises(StoreError, match="message 0 at position"):
-        quick.make(plan, [changed(olds[0], 0, second + first)])
+        quick.convert(plan, [changed(olds[0], 0, second + first)])
     assert careful.asked == 1
 
 
@@ -239,32 +239,32 @@ def test_batches_are_refused_on_the_way_back():
     plan, olds = pieces(disk, "simple", 10)
 
     with pytest.raises(StoreError, match="is a batch, though of one message"):
-        quick.make(plan, olds)
+        quick.convert(plan, olds)
     assert careful.asked == 1
 
 
 def test_a_record_that_is_gone_is_left_to_the_careful_one():
     """There is one at most in a queue; those of other queues are made quickly."""
     disk = plain_disk()
-    fill(disk, 3, queues=1)
+    fill_store(disk, 3, queues=1)
     slow, quick, careful = crafts(disk)
     plan, olds = pieces(disk, "batch", 1)
     queue = olds[0].queue
     gone = type(queue)(queue_id=0, first=0, end=1, is_gone=True, last=olds[0].entries, last_ms=0)
     some = [olds[0]._replace(queue=gone), olds[1]]
 
-    made = quick.make(plan, some)
+    made = quick.convert(plan, some)
 
-    assert [bytes(each) for each in made] == slow.make(plan, some)
+    assert [bytes(each) for each in made] == slow.convert(plan, some)
     assert careful.asked == 1
 
 
 def test_an_address_in_the_place_of_a_tag_is_refused():
     """By the careful one."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     _, quick, _ = crafts(disk)
     plan, olds = pieces(disk, "batch", 1)
 
     with pytest.raises(StoreError, match="refers to consumequeue_ext"):
-        quick.make(plan, [changed(olds[0], 12, (-1 << 40).to_bytes(8, "big", signed=True))])
+        quick.convert(plan, [changed(olds[0], 12, (-1 << 40).to_bytes(8, "big", signed=True))])

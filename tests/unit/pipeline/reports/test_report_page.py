@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: make install-spark")
 
-from holdfast.pipeline.reports.report import Plot, Report
-from holdfast.pipeline.reports.report_page import Origin, to_page
+from holdfast.pipeline.reports.report import JobReport, Plot
+from holdfast.pipeline.reports.report_page import PageOrigin, to_page
 from holdfast.pipeline.reports.report_plot import to_svg
 
-ORIGIN = Origin(made=datetime(2026, 11, 18, 6, 30, tzinfo=UTC), version="1.2.3", folders=["/data/a", "b=/data/<b>"])
+ORIGIN = PageOrigin(made=datetime(2026, 11, 18, 6, 30, tzinfo=UTC), version="1.2.3", folders=["/data/a", "b=/data/<b>"])
 
 
 def test_a_page_says_when_by_which_version_and_of_what_it_was_made():
     """It is kept, and found again a year later."""
-    page = to_page(Report("Audit", [("result", "right")]), ORIGIN)
+    page = to_page(JobReport("Audit", [("result", "right")]), ORIGIN)
 
     assert "2026-11-18 06:30:00 UTC" in page
     assert "Holdfast 1.2.3" in page
@@ -82,7 +82,7 @@ def test_a_plot_of_nothing_is_drawn():
 def test_drawings_of_one_page_share_no_ids():
     """One would be cut out by the clip path of another."""
     page = to_page(
-        Report("Stats", [], plots=[Plot(title, ["a"], {"n": [1]}) for title in ("one", "two")]),
+        JobReport("Stats", [], plots=[Plot(title, ["a"], {"n": [1]}) for title in ("one", "two")]),
         ORIGIN,
     )
     clips = [part.split('"')[0] for part in page.split('<clipPath id="')[1:]]

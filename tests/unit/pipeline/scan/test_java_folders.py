@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from holdfast.pipeline.archive.archive_job import archive
-from holdfast.pipeline.archive.parquet_files import is_chosen
+from holdfast.pipeline.archive.parquet_files import is_archived
 from holdfast.pipeline.audit.audit_job import audit
 from holdfast.pipeline.scan.tasks import InProcess
 from holdfast.pipeline.stats.stats_job import stats
@@ -71,7 +71,7 @@ def test_their_messages_are_archived(golden: Path, tmp_path: Path):
     """Every one, with its body inflated, out of batches too, and with everything that the client saw of it."""
     done = archive(InProcess(), stores(golden), str(tmp_path), range_size=RANGE_SIZE, holds=False)
 
-    assert done.is_whole
+    assert done.is_complete
     table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table()
     ours = {
         (
@@ -89,10 +89,10 @@ def test_their_messages_are_archived(golden: Path, tmp_path: Path):
             line["keys"],
         )
         for line in manifest(golden)
-        if is_chosen(line["topic"], ())
+        if is_archived(line["topic"], ())
     }
     assert ours == theirs
-    assert table.num_rows == sum(is_chosen(line["topic"], ()) for line in manifest(golden))
+    assert table.num_rows == sum(is_archived(line["topic"], ()) for line in manifest(golden))
 
 
 def broker_of(golden: Path, line: Line) -> str | None:
@@ -112,7 +112,7 @@ def test_offsets_in_the_archive_are_those_that_clients_see(golden: Path, tmp_pat
     theirs = {
         (line["topic"], broker_of(golden, line), line["queueId"], line["queueOffset"])
         for line in manifest(golden)
-        if is_chosen(line["topic"], ())
+        if is_archived(line["topic"], ())
     }
     assert ours == theirs
     assert len(ours) == table.num_rows

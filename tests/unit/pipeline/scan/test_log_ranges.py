@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.scan.log_ranges import RANGE_SIZE, RANGE_SIZE_MIN, choose_size, cut_log, pack
+from holdfast.pipeline.scan.log_ranges import RANGE_SIZE, RANGE_SIZE_MIN, choose_size, group_ranges, split_log
 from holdfast.pipeline.scan.store_folder import StoreFolder
 
 
@@ -17,7 +17,7 @@ def test_ranges_meet_and_lie_in_one_file_each(files: int, first: int, used: int,
     """The first of a file is known to begin with a record; none is larger than was wanted."""
     settled = first * 1000 + min(used, files * 1000)
 
-    ranges = cut_log(a_folder(files, settled, first=first), 7, size=size)
+    ranges = split_log(a_folder(files, settled, first=first), 7, size=size)
 
     ends = [first * 1000, *(each.end for each in ranges)]
     assert [each.start for each in ranges] == ends[:-1]
@@ -31,7 +31,7 @@ def test_ranges_meet_and_lie_in_one_file_each(files: int, first: int, used: int,
 
 def test_a_log_goes_on_where_it_was_left():
     """There a record begins; ranges stay where they would have been."""
-    ranges = cut_log(a_folder(2, 1500), 0, 650, size=300)
+    ranges = split_log(a_folder(2, 1500), 0, 650, size=300)
 
     assert [(each.start, each.end, each.is_known) for each in ranges] == [
         (650, 900, True),
@@ -44,9 +44,9 @@ def test_a_log_goes_on_where_it_was_left():
 @given(sizes=st.lists(st.integers(1, 10), max_size=12), size=st.integers(1, 30))
 def test_small_neighbours_share_a_task(sizes: list[int], size: int):
     """In order, none is left out, and a task is no larger than one large range."""
-    ranges = [cut_log(a_folder(1, length, file_size=10), number // 3)[0] for number, length in enumerate(sizes)]
+    ranges = [split_log(a_folder(1, length, file_size=10), number // 3)[0] for number, length in enumerate(sizes)]
 
-    tasks = pack(ranges, size=size)
+    tasks = group_ranges(ranges, size=size)
 
     assert [each for task in tasks for each in task] == ranges
     for task in tasks:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.descriptors import open_files
-from tests.support.store_folders import Folder, flip
+from tests.support.store_folders import StoreFolderBuilder, flip
 
 from holdfast.pipeline.archive.archive_job import archive
 from holdfast.pipeline.audit.audit_job import audit
@@ -24,7 +24,7 @@ JOBS: dict[str, Job] = {
 @pytest.mark.parametrize("is_damaged", [False, True], ids=["right", "damaged"])
 def test_a_job_leaves_no_file_open(tmp_path: Path, job: Job, *, is_damaged: bool):
     """A process of Spark's does thousands of tasks; and a file that retention takes gives its room back."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     folder.fill()
     folder.close()
     if is_damaged:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.store_folders import FILES, NOW_MS, Folder
+from tests.support.store_folders import FILES, NOW_MS, StoreFolderBuilder
 
 from holdfast.pipeline.archive import archive_job
 from holdfast.pipeline.archive.archive_job import archive
@@ -13,7 +13,7 @@ from holdfast.pipeline.stats.stats_job import stats
 
 def test_reports_count_records_and_not_files(tmp_path: Path):
     """A large message did not fit into the rest of the first file: half of the log was never written."""
-    folder = Folder(tmp_path / "broker-a")
+    folder = StoreFolderBuilder(tmp_path / "broker-a")
     for size in (10, 5000, 5000):
         folder.append(b"x" * size, now_ms=NOW_MS)
     folder.close()

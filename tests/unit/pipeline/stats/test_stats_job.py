@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.store_folders import PREPARED, Folder
+from tests.support.store_folders import PREPARED, StoreFolderBuilder
 from tests.support.stores import NOW_MS
 from tests.unit.pipeline.reports.test_report_page import ORIGIN
 
@@ -12,16 +12,18 @@ from holdfast.pipeline.reports.report_page import to_page
 from holdfast.pipeline.scan.tasks import InProcess
 from holdfast.pipeline.stats import counts
 from holdfast.pipeline.stats.histogram import quantile
-from holdfast.pipeline.stats.stats_job import Hot, Stats, stats, to_report
+from holdfast.pipeline.stats.stats_job import HotText, Stats, stats, to_report
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    found = Folder(tmp_path / "broker-a")
+def folder(tmp_path: Path) -> StoreFolderBuilder:
+    found = StoreFolderBuilder(tmp_path / "broker-a")
     for number in range(40):
         key = f"KEYS\x01k{number % 4 if number % 2 else 0}\x02"
         now_ms = NOW_MS + 1000 * number
-        found.append(b"x" * (10 + number), tags=f"t{number % 3}", more=key, now_ms=now_ms, born_ms=now_ms - 7)
+        found.append(
+            b"x" * (10 + number), tags=f"t{number % 3}", extra_properties=key, now_ms=now_ms, born_ms=now_ms - 7
+        )
     found.append(b"half", flag=PREPARED)
     found.append_batch([b"one", b"three", b"eleven"], now_ms=NOW_MS + 40_000)
     found.append(b"click", topic="clicks", queue=3, now_ms=NOW_MS + 41_000, born_ms=NOW_MS + 42_000)
@@ -29,11 +31,11 @@ def folder(tmp_path: Path) -> Folder:
     return found
 
 
-def count(folder: Folder, range_size: int = 1 << 20) -> Stats:
+def count(folder: StoreFolderBuilder, range_size: int = 1 << 20) -> Stats:
     return stats(InProcess(), [str(folder)], range_size=range_size)
 
 
-def test_messages_sizes_and_times_are_those_that_were_sent(folder: Folder):
+def test_messages_sizes_and_times_are_those_that_were_sent(folder: StoreFolderBuilder):
     """By queue; those of a batch each for itself, prepared ones not at all."""
     found = count(folder)
 
@@ -51,7 +53,7 @@ def test_messages_sizes_and_times_are_those_that_were_sent(folder: Folder):
     assert sum(each.size for each in found.queues) <= found.size
 
 
-def test_time_goes_in_steps(folder: Folder):
+def test_time_goes_in_steps(folder: StoreFolderBuilder):
     """Half a minute and some seconds: a step is a second, and each has its messages and bytes."""
     found = count(folder)
 
@@ -63,34 +65,34 @@ def test_time_goes_in_steps(folder: Folder):
     )
 
 
-def test_frequent_keys_and_tags_come_first(folder: Folder):
+def test_frequent_keys_and_tags_come_first(folder: StoreFolderBuilder):
     """With how often they are there; inner messages have keys of their own."""
     found = count(folder)
 
-    assert found.keys[0] == Hot("orders", "k0", 20, 0)
+    assert found.keys[0] == HotText("orders", "k0", 20, 0)
     assert {(hot.topic, hot.text) for hot in found.keys} >= {("batched", "k2")}
     assert [(hot.text, hot.count) for hot in found.tags] == [("t0", 14), ("t1", 13), ("t2", 13)]
 
 
 @pytest.mark.parametrize("range_size", [4000, 700, 91])
-def test_ranges_do_not_matter(folder: Folder, range_size: int):
+def test_ranges_do_not_matter(folder: StoreFolderBuilder, range_size: int):
     """What tasks return adds up to the same."""
     one, many = count(folder), count(folder, range_size)
 
     assert msgspec.structs.replace(many, seconds=0) == msgspec.structs.replace(one, seconds=0)
 
 
-def test_what_was_dropped_is_told(folder: Folder, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_dropped_is_told(folder: StoreFolderBuilder, monkeypatch: pytest.MonkeyPatch):
     """A task that sees more keys than it keeps says how many messages of one it may have missed."""
     monkeypatch.setattr(counts, "HOT_MAX", 2)
 
     found = count(folder)
 
-    assert found.keys[0] == Hot("orders", "k0", 20, 10)
+    assert found.keys[0] == HotText("orders", "k0", 20, 10)
     assert {hot.missed_max for hot in found.keys if hot.topic == "batched"} == {1}
 
 
-def test_the_report_has_tables_and_plots(folder: Folder):
+def test_the_report_has_tables_and_plots(folder: StoreFolderBuilder):
     """And the page draws them."""
     report = to_report(count(folder))
 

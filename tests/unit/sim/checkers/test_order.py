@@ -1,17 +1,17 @@
 import pytest
 
-from holdfast.sim.checkers.order import Order
-from holdfast.sim.world.workload import Job, Kind
+from holdfast.sim.checkers.order import OrderChecker
+from holdfast.sim.world.workload import Kind, PlannedMessage
 from holdfast.sim.world.world import Violation
 
 
-def job(number: int, key: str | None = "k") -> Job:
-    return Job(uid=f"{key}-{number}", topic="ordered", kind=Kind.KEYED, size=10, key=key, number=number)
+def job(number: int, key: str | None = "k") -> PlannedMessage:
+    return PlannedMessage(uid=f"{key}-{number}", topic="ordered", kind=Kind.KEYED, size=10, key=key, number=number)
 
 
 def test_numbers_in_order_are_well_and_so_is_a_repetition():
     """A message that comes again is no news."""
-    order = Order()
+    order = OrderChecker()
 
     for number in (0, 1, 0, 1, 2, 1, 3):
         order.consumed("g", job(number))
@@ -22,7 +22,7 @@ def test_numbers_in_order_are_well_and_so_is_a_repetition():
 
 def test_a_number_before_its_predecessor_is_a_violation():
     """However early the predecessor may come then."""
-    order = Order()
+    order = OrderChecker()
     order.consumed("g", job(0))
 
     with pytest.raises(Violation, match="order per key"):
@@ -31,7 +31,7 @@ def test_a_number_before_its_predecessor_is_a_violation():
 
 def test_groups_and_keys_are_apart():
     """Order is a matter between one group and one key."""
-    order = Order()
+    order = OrderChecker()
     order.consumed("g", job(0))
     order.consumed("g", job(1))
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sim.checkers.reports import Reports
+from holdfast.sim.checkers.reports import ReportChecker
 from holdfast.sim.world.world import Violation
 
 
@@ -17,7 +17,7 @@ def a_name_server(epoch: int, *, reasons: list[str] | None = None) -> Any:
 def test_what_a_name_server_knows_becomes_newer():
     """Or stays."""
     server = a_name_server(5)
-    reports = Reports(lambda: {"n": server})
+    reports = ReportChecker(lambda: {"n": server})
     reports.check()
     reports.check()
 
@@ -32,7 +32,7 @@ def test_what_a_name_server_knows_becomes_newer():
 def test_what_a_name_server_knows_never_becomes_older():
     """A registration that was overtaken is refused."""
     server = a_name_server(5)
-    reports = Reports(lambda: {"n": server})
+    reports = ReportChecker(lambda: {"n": server})
     reports.check()
 
     server.routes.static.topics["t"].reports["a"].mapping.epoch = 4
@@ -44,7 +44,7 @@ def test_what_a_name_server_knows_never_becomes_older():
 def test_a_name_server_that_was_started_again_begins_anew():
     """It keeps nothing of this."""
     servers = {"n": a_name_server(5)}
-    reports = Reports(lambda: servers)
+    reports = ReportChecker(lambda: servers)
     reports.check()
 
     servers["n"] = a_name_server(4)
@@ -59,4 +59,4 @@ def test_a_topic_that_is_not_served_as_it_is_is_told():
     """With the reasons."""
     server = a_name_server(5, reasons=["nobody leads 3"])
 
-    assert Reports(lambda: {"n": server}).find_unfinished() == ["n: t: nobody leads 3"]
+    assert ReportChecker(lambda: {"n": server}).find_unfinished() == ["n: t: nobody leads 3"]

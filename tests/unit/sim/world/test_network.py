@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.sim.world.network import CONNECT_TIMEOUT_MS, Network, Socket, Weather
+from holdfast.sim.world.network import CONNECT_TIMEOUT_MS, Network, NetworkConditions, Socket
 from holdfast.sim.world.world import EPOCH_MS, World
 
 ADDRESS = "10.0.0.1:10911"
@@ -41,7 +41,7 @@ class Pair:
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
-        self.network.weather = Weather(spike=0.0)
+        self.network.conditions = NetworkConditions(spike_probability=0.0)
         self.client, self.server = Party("10.0.0.2"), Party("10.0.0.1")
         self.network.listen(ADDRESS, self.server)
         self.network.connect(self.client, ADDRESS)
@@ -129,7 +129,7 @@ def test_a_lost_host_is_not_noticed_until_it_is_back_and_spoken_to():
 def test_bytes_wait_while_a_link_is_cut():
     """And arrive when it is mended in time."""
     pair = Pair()
-    pair.network.cut(pair.client.host, pair.server.host)
+    pair.network.cut_link(pair.client.host, pair.server.host)
 
     pair.say(b"patience")
     pair.pass_ms(3_000)
@@ -144,7 +144,7 @@ def test_bytes_wait_while_a_link_is_cut():
 def test_a_sender_gives_up_on_a_link_that_stays_cut_and_the_other_end_never_hears_of_it():
     """Both ends have their own truth."""
     pair = Pair()
-    pair.network.cut(pair.client.host, pair.server.host)
+    pair.network.cut_link(pair.client.host, pair.server.host)
 
     pair.say(b"hello?")
     pair.pass_ms(70_000)
@@ -172,7 +172,7 @@ def test_a_connection_that_breaks_while_it_is_made_is_refused():
     """Whoever dials is told one thing or the other, always."""
     world = World(1)
     network = Network(world)
-    network.weather = Weather(delay_ms=(10, 10), spike=0.0)
+    network.conditions = NetworkConditions(delay_ms=(10, 10), spike_probability=0.0)
     client, server = Party("10.0.0.2"), Party("10.0.0.1")
     network.listen(ADDRESS, server)
     network.connect(client, ADDRESS)

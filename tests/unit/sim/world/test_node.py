@@ -3,8 +3,8 @@ from random import Random
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event
 from holdfast.sim.world.network import Network
-from holdfast.sim.world.node import Booted, Node
-from holdfast.sim.world.shell import Surroundings
+from holdfast.sim.world.node import BuiltMachine, Node
+from holdfast.sim.world.shell import HostEnvironment
 from holdfast.sim.world.world import World
 
 
@@ -19,8 +19,8 @@ def test_what_a_start_finds_counts_as_synced():
     """It is served from then on, so no power cut may take it; a later start that finds less does not change that."""
     found = iter((100, 40))
     world = World(1)
-    around = Surroundings(name="a", host="10.0.0.1", chance=Random(1))
-    node = Node(world, Network(world), around, lambda _around, _now_ms: Booted(Idle(), synced=next(found)))
+    around = HostEnvironment(name="a", host="10.0.0.1", chance=Random(1))
+    node = Node(world, Network(world), around, lambda _around, _now_ms: BuiltMachine(Idle(), synced=next(found)))
 
     node.start()
     first = node.synced

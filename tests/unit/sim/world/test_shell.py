@@ -28,7 +28,7 @@ from holdfast.machine.events import (
 from holdfast.model.errors import DiskFailed
 from holdfast.sim.world.disk import SimDisk
 from holdfast.sim.world.network import Network
-from holdfast.sim.world.shell import DiskPace, Shell, Surroundings
+from holdfast.sim.world.shell import DiskLatency, HostEnvironment, Shell
 from holdfast.sim.world.world import EPOCH_MS, World
 from holdfast.wire.frames.command import Command, encode_command
 
@@ -65,8 +65,13 @@ class Stage:
         self.disk = SimDisk()
 
     def shell(self, name: str, host: str, machine: Puppet, *addresses: str, skew_ms: int = 0) -> Shell:
-        around = Surroundings(
-            name=name, host=host, chance=self.world.chance(name), disk=self.disk, pace=DiskPace(), skew_ms=skew_ms
+        around = HostEnvironment(
+            name=name,
+            host=host,
+            chance=self.world.chance(name),
+            disk=self.disk,
+            disk_latency=DiskLatency(),
+            skew_ms=skew_ms,
         )
         shell = Shell(self.world, self.network, around, machine)
         shell.start(*addresses)
@@ -183,7 +188,7 @@ def test_a_clock_that_jumps_does_not_move_a_timer():
     shell = stage.shell("one", "10.0.0.1", machine)
     stage.pass_ms(50)
 
-    shell._around.skew_ms -= 1_000_000
+    shell._environment.skew_ms -= 1_000_000
     stage.pass_ms(60)
 
     (fired,) = machine.seen(TimerFired)

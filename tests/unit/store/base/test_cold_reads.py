@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support.stores import NOW_MS, append, finish, finish_blind, open_store
+from tests.support.stores import NOW_MS, append, finish, finish_without_reads, open_store
 
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
@@ -36,7 +36,7 @@ def test_a_store_that_was_just_opened_reads_nothing_by_itself(query: Query):
     store.close(NOW_MS)
     again = open_store(disk)
 
-    result, asked = finish_blind(again, disk, query(again))
+    result, asked = finish_without_reads(again, disk, query(again))
 
     assert result == expected
     assert asked > 0 or expected in (None, [])

@@ -92,7 +92,7 @@ def test_cutting_leaves_zeros_and_no_files_behind():
     for number in range(3):
         overwrite(disk, f"log/{file_name(number * 100)}", 0, b"x" * 100)
 
-    files.cut(150)
+    files.truncate(150)
 
     assert disk.list("log") == [file_name(0), file_name(100)]
     assert disk.open(f"log/{file_name(100)}").read(0, 100) == b"x" * 50 + bytes(50)

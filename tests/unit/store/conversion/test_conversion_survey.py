@@ -1,27 +1,27 @@
 from __future__ import annotations
 
-from tests.support.conversions import convert, damaged_disk, fill, plain_disk
+from tests.support.conversions import convert, damaged_disk, fill_store, plain_disk
 from tests.support.stores import NOW_MS, SMALL, append
 
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.conversion_survey import plan_pieces, survey
-from holdfast.store.conversion.record_headers import RecordHeads
+from holdfast.store.conversion.record_headers import RecordHeaders
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.conversion_plan import IndexPlace
+from holdfast.store.recovery.conversion_plan import IndexLayout
 
-OLD = IndexPlace("consumequeue/orders", 20, 100)
-NEW = IndexPlace("batchconsumequeue/orders", 46, 230)
+OLD = IndexLayout("consumequeue/orders", 20, 100)
+NEW = IndexLayout("batchconsumequeue/orders", 46, 230)
 
 
-def heads_of(disk: SimDisk) -> RecordHeads:
-    return RecordHeads(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
+def heads_of(disk: SimDisk) -> RecordHeaders:
+    return RecordHeaders(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
 
 
 def test_every_queue_is_found_with_its_bounds():
     """Also those beyond nine; what is no queue is passed over."""
     disk = plain_disk()
-    fill(disk, 30, queues=11)
+    fill_store(disk, 30, queues=11)
     disk.create("consumequeue/orders/notes/x", 1)
     disk.create("consumequeue/orders/12/0x", 1)
 
@@ -36,7 +36,7 @@ def test_every_queue_is_found_with_its_bounds():
 def test_nothing_is_surveyed_twice_differently():
     """A folder that nobody changed is known again."""
     disk = plain_disk()
-    fill(disk, 30)
+    fill_store(disk, 30)
     queues = survey(disk, OLD, "batch", heads_of(disk))
     assert survey(disk, OLD, "batch", heads_of(disk)) == queues
 
@@ -50,7 +50,7 @@ def test_nothing_is_surveyed_twice_differently():
 def test_pieces_follow_the_log():
     """Whichever queue they are of; together they are all entries, each once, and numbered."""
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     queues = survey(disk, OLD, "batch", heads_of(disk))
 
     plan = plan_pieces(disk, OLD, NEW, "batch", queues, 4)

@@ -4,8 +4,8 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.support.conversions import convert, damaged_disk, fill, finish, index_files, plain_disk, served
-from tests.support.stores import NOW_MS, SMALL, append, append_batch, batched_disk, keep_house
+from tests.support.conversions import convert, damaged_disk, fill_store, finish, index_files, plain_disk, read_served
+from tests.support.stores import NOW_MS, SMALL, append, append_batch, batched_disk, run_housekeeping
 from tests.support.stores import finish as finish_steps
 
 from holdfast.model.errors import StoreError
@@ -13,29 +13,29 @@ from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.config_files import load_config
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery.conversion_plan import Target, load_progress
+from holdfast.store.recovery.conversion_plan import IndexKind, load_progress
 
 OLD, NEW = "consumequeue/orders", "batchconsumequeue/orders"
 
 
-def begin(disk: SimDisk, to: Target = "batch", piece_size: int = 3) -> IndexConversion:
+def begin(disk: SimDisk, to: IndexKind = "batch", piece_size: int = 3) -> IndexConversion:
     return IndexConversion(disk, "orders", to, options=SMALL, piece_size=piece_size)
 
 
 @pytest.fixture
 def disk() -> SimDisk:
     disk = plain_disk()
-    fill(disk, 31)
+    fill_store(disk, 31)
     return disk
 
 
 def test_a_converted_index_serves_the_same_messages(disk: SimDisk):
     """At the same offsets, by an index of the other kind, and with the times that the log has."""
-    before = served(disk)
+    before = read_served(disk)
 
     convert(disk, "batch")
 
-    assert served(disk) == before
+    assert read_served(disk) == before
     assert not disk.list(OLD)
     store = MessageStore.open(disk, SMALL, NOW_MS)
     queue = store.queue("orders", 1)
@@ -81,22 +81,22 @@ def test_a_broker_goes_on_behind_the_last_message(disk: SimDisk):
     end = store.queue("orders", 0).offset_max
     assert append(store, b"more")[1] == end == 16
     store.close(NOW_MS)
-    before = served(disk)
+    before = read_served(disk)
 
     convert(disk, "simple")
 
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 def test_offsets_without_a_message_are_gaps_and_blanks_again():
     """Both kinds say in their own way that a message was lost."""
     disk = damaged_disk()
-    files, before = index_files(disk, "consumequeue"), served(disk)
+    files, before = index_files(disk, "consumequeue"), read_served(disk)
     offsets = [offset for offset, *_ in before[0][2]]
     assert offsets == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
 
     convert(disk, "batch")
-    assert served(disk) == before
+    assert read_served(disk) == before
     assert sum(len(data or b"") for data in index_files(disk, NEW).values()) == 2 * 230
 
     convert(disk, "simple", piece_size=2)
@@ -107,13 +107,13 @@ def test_messages_that_the_log_has_no_more_are_left_behind(disk: SimDisk):
     """The queue begins at its first message."""
     for name in disk.list("commitlog")[:2]:
         disk.remove(f"commitlog/{name}")
-    before = served(disk)
+    before = read_served(disk)
     assert 0 < before[0][0] < before[0][1]
 
     convert(disk, "batch")
-    assert served(disk) == before
+    assert read_served(disk) == before
     convert(disk, "simple")
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 def test_a_queue_of_which_no_message_is_left_goes_on_where_it_would_have(disk: SimDisk):
@@ -122,15 +122,15 @@ def test_a_queue_of_which_no_message_is_left_goes_on_where_it_would_have(disk: S
     for _ in range(3):
         append(store, bytes(600), topic="others")
     assert store.clean(NOW_MS * 2)
-    keep_house(store)
+    run_housekeeping(store)
     store.close(NOW_MS)
-    before = served(disk)
+    before = read_served(disk)
     assert before[0] == (16, 16, [])
 
     convert(disk, "batch")
-    assert served(disk) == before
+    assert read_served(disk) == before
     convert(disk, "simple")
-    assert served(disk) == before
+    assert read_served(disk) == before
     store = MessageStore.open(disk, SMALL, NOW_MS)
     assert append(store)[1] == 16
 
@@ -191,7 +191,7 @@ def test_topics_that_are_not_there_or_not_the_users_are_refused(topic: str):
     disk = plain_disk()
     if topic != "nobody":
         disk.replace("config/topics.json", msgspec.json.encode({"topicConfigTable": {topic: {}}}))
-    fill(disk, 3)
+    fill_store(disk, 3)
 
     with pytest.raises(StoreError, match=topic):
         IndexConversion(disk, topic, "batch", options=SMALL)
@@ -235,7 +235,7 @@ def test_an_index_of_the_other_kind_that_nobody_asked_for_is_refused(disk: SimDi
 def test_a_topic_without_messages_changes_its_attribute_only():
     """There is nothing to convert."""
     disk = plain_disk()
-    fill(disk, 2)
+    fill_store(disk, 2)
     disk.remove(OLD)
 
     convert(disk, "batch")
@@ -247,54 +247,54 @@ def test_a_topic_without_messages_changes_its_attribute_only():
 def test_a_queue_may_be_prepared_alone(disk: SimDisk):
     """And what it needed is not done again."""
     conversion = begin(disk)
-    assert {piece.queue_id for piece in conversion.left(1)} == {1}
-    for piece in conversion.left(1):
+    assert {piece.queue_id for piece in conversion.remaining_pieces(1)} == {1}
+    for piece in conversion.remaining_pieces(1):
         conversion.convert(piece)
 
     again = begin(disk)
 
     assert again.is_resumed
-    assert {piece.queue_id for piece in again.left()} == {0}
-    assert again.left(1) == []
+    assert {piece.queue_id for piece in again.remaining_pieces()} == {0}
+    assert again.remaining_pieces(1) == []
     finish(again)
-    assert served(disk)[1][1] == 15
+    assert read_served(disk)[1][1] == 15
 
 
 def test_pieces_may_be_converted_in_any_order_and_twice(disk: SimDisk):
     """The same entries become the same bytes."""
-    before = served(disk)
+    before = read_served(disk)
     conversion = begin(disk)
 
-    for piece in reversed(conversion.left()):
+    for piece in reversed(conversion.remaining_pieces()):
         conversion.convert(piece)
         conversion.convert(piece)
     conversion.switch(NOW_MS)
 
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 def test_a_broker_in_the_middle_of_building_serves_the_old_index_and_the_conversion_notices(disk: SimDisk):
     """What it has added is converted too: everything is planned anew."""
     conversion = begin(disk)
-    conversion.convert(conversion.left()[0])
+    conversion.convert(conversion.remaining_pieces()[0])
     store = MessageStore.open(disk, SMALL, NOW_MS)
     append(store, b"more", queue_id=1)
     store.close(NOW_MS)
-    before = served(disk)
+    before = read_served(disk)
 
     again = begin(disk)
 
     assert not again.is_resumed
     finish(again)
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 def test_a_record_of_the_same_size_in_the_same_place_is_noticed(disk: SimDisk):
     """A log that lost its end was written to again: only the store time tells."""
     conversion = begin(disk)
-    for piece in conversion.left():
+    for piece in conversion.remaining_pieces():
         conversion.convert(piece)
-    position = max(entry[1] for entry in served(disk)[0][2])
+    position = max(entry[1] for entry in read_served(disk)[0][2])
     log = disk.open(f"commitlog/{position // 1024 * 1024:020d}")
     log.write(position % 1024 + 56, [(NOW_MS + 7).to_bytes(8, "big")])
 
@@ -327,7 +327,7 @@ def stop_at(disk: SimDisk, call: str, path: str) -> None:
 )
 def test_a_broker_in_the_middle_of_a_switch_says_what_to_run(disk: SimDisk, call: str, path: str):
     """And running it ends the switch."""
-    before = served(disk)
+    before = read_served(disk)
     conversion = begin(disk)
     stop_at(disk, call, path)
     with pytest.raises(Stopped):
@@ -340,9 +340,9 @@ def test_a_broker_in_the_middle_of_a_switch_says_what_to_run(disk: SimDisk, call
     again = begin(disk)
 
     assert again.is_resumed
-    assert again.left() == []
+    assert again.remaining_pieces() == []
     finish(again)
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 @pytest.mark.parametrize("call", [("rename", "holdfast/conversion/orders/new"), ("replace", "config/topics.json")])
@@ -359,7 +359,7 @@ def test_a_switch_is_taken_back_when_somebody_used_the_old_index_meanwhile(disk:
     assert not again.is_resumed
     assert not disk.list(NEW)
     finish(again)
-    assert [(low, high) for low, high, _ in served(disk).values()] == [(0, 17), (0, 15)]
+    assert [(low, high) for low, high, _ in read_served(disk).values()] == [(0, 17), (0, 15)]
 
 
 def add_behind_our_back(disk: SimDisk) -> None:
@@ -392,13 +392,13 @@ def test_what_an_earlier_plan_left_is_not_served(disk: SimDisk):
 
 def test_what_an_earlier_conversion_left_is_not_in_the_way(disk: SimDisk):
     """It was stopped when everything was done but for that."""
-    before = served(disk)
+    before = read_served(disk)
     for name in ("new", "old", "stale"):
         disk.create(f"holdfast/conversion/orders/{name}/0/00000000000000000000", 100)
 
     convert(disk, "batch")
 
-    assert served(disk) == before
+    assert read_served(disk) == before
 
 
 def test_a_power_cut_does_not_bring_the_mark_of_a_running_broker_back(disk: SimDisk):
@@ -416,7 +416,7 @@ def test_nothing_is_noted_before_it_is_on_disk(disk: SimDisk):
     calls: list[tuple[str, str]] = []
     disk.before = lambda name, path: calls.append((name, path.rpartition("/")[2]))
 
-    conversion.convert(conversion.left()[0])
+    conversion.convert(conversion.remaining_pieces()[0])
 
     names = [name for name, _ in calls]
     assert calls[-1] == ("replace", "progress.json")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.support.conversions import convert, damaged_disk, fill, index_files, plain_disk, served
+from tests.support.conversions import convert, damaged_disk, fill_store, index_files, plain_disk, read_served
 from tests.support.stores import SMALL
 
 from holdfast.model.errors import StoreError
@@ -11,7 +11,7 @@ from holdfast.sim.world.disk import SimDisk
 from holdfast.store.conversion import piece_conversion
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, convert_pieces
-from holdfast.store.recovery.conversion_plan import Plan
+from holdfast.store.recovery.conversion_plan import ConversionPlan
 
 
 class Scribe:
@@ -22,7 +22,7 @@ class Scribe:
         self.doubts = False
         self._disk = disk
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+    def convert(self, plan: ConversionPlan, olds: Sequence[OldPiece]) -> list[Bytes]:
         """Write one letter for each entry."""
         self.asked += [(old.piece.start, len(old.entries)) for old in olds]
         if self.doubts:
@@ -35,7 +35,7 @@ class Scribe:
 @pytest.fixture
 def disk() -> SimDisk:
     disk = plain_disk()
-    fill(disk, 12, queues=1)
+    fill_store(disk, 12, queues=1)
     return disk
 
 
@@ -116,10 +116,10 @@ def test_slices_of_a_piece_are_the_piece(size: int, monkeypatch: pytest.MonkeyPa
     """Also where offsets are missing, before a slice or in it, and on either way."""
     monkeypatch.setattr(piece_conversion, "SLICE_SIZE", size)
     disk = damaged_disk()
-    before = index_files(disk, "consumequeue"), served(disk)
+    before = index_files(disk, "consumequeue"), read_served(disk)
 
     convert(disk, "batch", piece_size=7)
-    assert served(disk) == before[1]
+    assert read_served(disk) == before[1]
     convert(disk, "simple", piece_size=7)
 
     assert index_files(disk, "consumequeue") == before[0]

@@ -7,12 +7,12 @@ from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batc
 from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
-from holdfast.store.conversion.record_headers import Claims, Owner, RecordHeads
+from holdfast.store.conversion.record_headers import IndexColumns, Owner, RecordHeaders
 
 OWNER = Owner("orders", 0)
 
 
-def write(disk: SimDisk, count: int, topic: str = "orders") -> Claims:
+def write(disk: SimDisk, count: int, topic: str = "orders") -> IndexColumns:
     """Store messages of several hosts, over several files of the log; return what is true of them."""
     store = open_store(disk, log_file_size=SMALL.log_file_size)
     rows = []
@@ -21,17 +21,17 @@ def write(disk: SimDisk, count: int, topic: str = "orders") -> Claims:
         position, offset = append(store, b"x" * number, topic=topic, host=host, now_ms=NOW_MS + number)
         rows.append((offset, position, store.queue(topic, 0).get_entry(offset)[1], NOW_MS + number))
     store.close(NOW_MS)
-    return Claims(*zip(*rows, strict=True))
+    return IndexColumns(*zip(*rows, strict=True))
 
 
-def heads_of(disk: SimDisk) -> RecordHeads:
-    return RecordHeads(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
+def heads_of(disk: SimDisk) -> RecordHeaders:
+    return RecordHeaders(LogFiles.load(disk, "commitlog", SMALL.log_file_size))
 
 
-def lie(claims: Claims, column: int, number: int, value: int) -> Claims:
+def lie(claims: IndexColumns, column: int, number: int, value: int) -> IndexColumns:
     columns = [list(values) for values in claims]
     columns[column][number] = value
-    return Claims(*columns)
+    return IndexColumns(*columns)
 
 
 def test_store_times_are_those_of_the_records():
@@ -50,7 +50,7 @@ def test_what_is_true_is_borne_out():
     claims = write(disk, 30)
 
     assert heads_of(disk).check(OWNER, claims) == []
-    assert heads_of(disk).check(OWNER, Claims((), (), (), ())) == []
+    assert heads_of(disk).check(OWNER, IndexColumns((), (), (), ())) == []
 
 
 def test_topics_with_long_names_are_borne_out():
@@ -84,7 +84,7 @@ def test_a_place_where_no_record_begins_is_named(position: int):
     claims = write(disk, 3)
 
     with pytest.raises(StoreError, match=f"at position {position} "):
-        heads_of(disk).check(OWNER, Claims((0,), (position,), (claims.sizes[0],), (claims.times[0],)))
+        heads_of(disk).check(OWNER, IndexColumns((0,), (position,), (claims.sizes[0],), (claims.times[0],)))
     heads_of(disk).store_times([position])
 
 
@@ -116,4 +116,4 @@ def test_batches_are_told():
     size = store.queue("orders", 0).get_entry(offset)[1]
     store.close(NOW_MS)
 
-    assert heads_of(disk).check(OWNER, Claims((offset,), (position,), (size,), (NOW_MS,))) == [position]
+    assert heads_of(disk).check(OWNER, IndexColumns((offset,), (position,), (size,), (NOW_MS,))) == [position]

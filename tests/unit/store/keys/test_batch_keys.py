@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.stores import HOST, NOW_MS, append, batched_disk, finish, keep_house, open_store
+from tests.support.stores import HOST, NOW_MS, append, batched_disk, finish, open_store, run_housekeeping
 
 from holdfast.model.unique_id import UniqueIds
 from holdfast.store.base.index_fields import index_keys
@@ -32,7 +32,7 @@ def items_of(ids: list[str], keys: str = "") -> bytes:
 def ours(number: int, count: int, *, codec: Codec | None = None) -> InnerBatch:
     """Return a batch whose id has *number*, as our producer closes it."""
     ids = [an_id(number + at + 1) for at in range(count)]
-    return wrap_items(items_of(ids), count, an_id(number), keys=["k1", "k2"], codec=codec, ids_follow=True)
+    return wrap_items(items_of(ids), count, an_id(number), keys=["k1", "k2"], codec=codec, has_sequential_ids=True)
 
 
 def javas(ids: list[str], *, sys_flag: int = 0) -> InnerBatch:
@@ -89,7 +89,7 @@ def test_ids_of_a_producer_lie_in_the_blocks_that_are_entered():
     ids = UniqueIds(host=HOST[:4], process=1, salt=2)
     for _ in range(3):
         batch_id, *rest = ids.next_many(NOW_MS, 30_001)
-        batch = wrap_items(b"", 30_000, batch_id, ids_follow=True)
+        batch = wrap_items(b"", 30_000, batch_id, has_sequential_ids=True)
         blocks = inner_keys(batch.sys_flag, batch.properties.encode(), b"")
         assert {block_of(each.encode()) for each in rest} == {*blocks}
 
@@ -151,9 +151,9 @@ def test_a_slice_of_work_is_bounded_by_keys(store: MessageStore):
 
     store.housekeep(NOW_MS)
 
-    assert store.index_behind > 0
-    keep_house(store)
-    assert store.index_behind == 0
+    assert store.index_lag_bytes > 0
+    run_housekeeping(store)
+    assert store.index_lag_bytes == 0
 
 
 def test_an_id_that_is_found_as_such_is_not_looked_for_elsewhere(store: MessageStore):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, finish, finish_blind, keep_house, open_store
+from tests.support.stores import NOW_MS, append, finish, finish_without_reads, open_store, run_housekeeping
 
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store import housekeeping
@@ -22,11 +22,11 @@ def test_one_call_indexes_a_bounded_number_of_records():
 
     unseen = store.queue("orders", 0).get_entry(SLICE_RECORDS)[0]
 
-    assert store.housekeep(NOW_MS).behind
-    assert store.index_behind == store.written - unseen
-    assert not store.housekeep(NOW_MS).behind
+    assert store.housekeep(NOW_MS).has_more_work
+    assert store.index_lag_bytes == store.written - unseen
+    assert not store.housekeep(NOW_MS).has_more_work
 
-    assert store.index_behind == 0
+    assert store.index_lag_bytes == 0
 
 
 def test_sends_do_not_feed_the_index():
@@ -51,7 +51,7 @@ def test_indexing_goes_on_where_it_ended():
     store.close(NOW_MS)
 
     again = open_store(disk)
-    assert again.index_behind == 0
+    assert again.index_lag_bytes == 0
     assert finish(again, again.find_by_key("orders", "k", 10, *FOREVER)) == [second, first]
 
 
@@ -64,7 +64,7 @@ def test_an_index_that_was_lost_is_made_again():
     disk.remove("index")
 
     again = open_store(disk)
-    keep_house(again)
+    run_housekeeping(again)
 
     assert finish(again, again.find_by_key("orders", "k", 100, *FOREVER)) == placed[::-1]
 
@@ -83,7 +83,7 @@ def test_the_index_can_be_switched_off():
     store = open_store(disk, key_index=False)
     append(store, keys="k")
 
-    assert not store.housekeep(NOW_MS).behind
+    assert not store.housekeep(NOW_MS).has_more_work
     assert finish(store, store.find_by_key("orders", "k", 10, *FOREVER)) == []
     assert disk.list("index") == []
 
@@ -105,11 +105,11 @@ def test_what_may_not_be_in_memory_is_read_before_it_is_indexed():
     assert first.read.file.path.startswith("commitlog")
     assert again.housekeep(NOW_MS).read is None, "one at a time"
     assert reads == []
-    again.warmed()
+    again.note_warmed()
     again.housekeep(NOW_MS)
 
     assert reads
-    keep_house(again)
+    run_housekeeping(again)
     assert len(finish(again, again.find_by_key("orders", "k29", 10, *FOREVER))) == 1
 
 
@@ -123,9 +123,9 @@ def test_a_query_does_not_index_what_may_not_be_in_memory():
     disk.remove("index")
     again = open_store(disk, index_items=100)
 
-    assert finish_blind(again, disk, again.find_by_key("orders", "k3", 10, *FOREVER)) == ([], 0)
+    assert finish_without_reads(again, disk, again.find_by_key("orders", "k3", 10, *FOREVER)) == ([], 0)
 
-    keep_house(again)
+    run_housekeeping(again)
     assert len(finish(again, again.find_by_key("orders", "k3", 10, *FOREVER))) == 1
 
 
@@ -140,11 +140,11 @@ def test_slots_of_an_earlier_process_are_read_before_keys_are_added(monkeypatch:
     second, _ = append(again, keys="k")
     pieces = []
 
-    while again.index_behind:
+    while again.index_lag_bytes:
         work = again.housekeep(NOW_MS)
         if work.read is not None:
             pieces.append((work.read.start, work.read.end))
-            again.warmed()
+            again.note_warmed()
 
     assert pieces == [(40, 52), (52, 64), (64, 76), (76, 80)]
     assert finish(again, again.find_by_key("orders", "k", 10, *FOREVER)) == [second, first]
@@ -157,9 +157,9 @@ def test_an_index_that_cannot_keep_up_gets_more_time(monkeypatch: pytest.MonkeyP
         append(store, keys="k")
 
     delays = [store.housekeep(NOW_MS).delay_ms]
-    monkeypatch.setattr(housekeeping, "INDEX_FAR", 1)
+    monkeypatch.setattr(housekeeping, "INDEX_LAG_HIGH", 1)
     append(store)
     delays.append(store.housekeep(NOW_MS).delay_ms)
     delays.append(store.housekeep(NOW_MS).delay_ms)
 
-    assert delays == [housekeeping.BUSY_MS, housekeeping.FAR_MS, housekeeping.EAGER_MS]
+    assert delays == [housekeeping.BUSY_MS, housekeeping.INDEX_LAG_HIGH_MS, housekeeping.EAGER_MS]

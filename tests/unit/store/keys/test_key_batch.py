@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.store.base.index_fields import has_keys, index_keys, key_hash
 from holdfast.store.keys import key_batch
-from holdfast.store.keys.key_batch import KeyBatch
+from holdfast.store.keys.key_batch import KeyCollector
 from holdfast.store.keys.key_index import IndexKey
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.record import TRANSACTION_ROLLBACK, StoredRecord, decode_record, encode_record
@@ -55,9 +55,9 @@ def a_log(records: list[dict[str, object]]) -> bytes:
 
 
 def scan(data: bytes, records_max: int = 1000) -> tuple[list[IndexKey], int, int]:
-    batch = KeyBatch()
+    batch = KeyCollector()
     position, count = batch.scan(memoryview(data), BASE, records_max)
-    return batch.take(), position - BASE, count
+    return batch.pop_keys(), position - BASE, count
 
 
 @given(
@@ -135,10 +135,10 @@ def test_any_bytes_are_survived(seed: int):
 def test_topics_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch):
     """Strangers may name as many as they like; hashes stay right."""
     monkeypatch.setattr(key_batch, "TOPICS_MAX", 3)
-    batch = KeyBatch()
+    batch = KeyCollector()
 
     for number in range(20):
         batch.add(b"t%d" % (number % 5), [b"k"], number, 0)
 
-    assert batch.take() == [(key_hash(b"t%d" % (number % 5), b"k"), number, 0) for number in range(20)]
+    assert batch.pop_keys() == [(key_hash(b"t%d" % (number % 5), b"k"), number, 0) for number in range(20)]
     assert len(batch._topics) <= 3

@@ -24,38 +24,38 @@ def test_the_share_that_is_kept_free_is_kept_however_fast_files_fill():
     store = open_store(disk, log_file_size=200)
 
     count = 0
-    while not store.disk_full:
+    while not store.is_disk_full:
         append(store, b"x" * 80)
         count += 1
 
     assert disk.used == 9_200, "the first file that passes 90 % is the last"
     assert count > 30
-    assert store.writable
+    assert store.is_writable
 
 
 def test_without_room_for_another_file_the_last_one_is_not_filled_to_the_brim():
     """Files larger than the share that is kept free would meet the end of the disk first."""
     disk = SmallDisk(total=2_500)
     store = open_store(disk, log_file_size=1_000)
-    while not store.disk_full:
+    while not store.is_disk_full:
         append(store, b"x" * 80)
 
     assert disk.used == 2_000
     assert 1_500 - 250 <= store.written <= 1_500 + 250
-    assert store.writable
+    assert store.is_writable
 
 
 def test_writing_goes_on_when_there_is_room_again():
     """Somebody freed some: the next look of housekeeping finds it."""
     disk = SmallDisk(total=2_500)
     store = open_store(disk, log_file_size=1_000)
-    while not store.disk_full:
+    while not store.is_disk_full:
         append(store, b"x" * 80)
     disk.used -= 1_000
 
     store.housekeep(NOW_MS)
 
-    assert not store.disk_full
+    assert not store.is_disk_full
     append(store, b"x" * 80)
 
 
@@ -63,7 +63,7 @@ def test_the_oldest_file_goes_early_when_there_is_no_room_for_another():
     """The disk is not so full that its share says so, but the log could not go on."""
     disk = SmallDisk(total=2_500)
     store = open_store(disk, log_file_size=1_000)
-    while not store.disk_full:
+    while not store.is_disk_full:
         append(store, b"x" * 80)
 
     removed = store.clean(NOW_MS)
@@ -83,18 +83,18 @@ def test_a_file_that_is_refused_is_tried_again():
     disk = SimDisk()
     store = open_store(disk, log_file_size=1_000)
     disk.before = refuse_log_files
-    while store.has_room():
+    while store.reserve_space():
         append(store, b"x" * 80)
 
     store.housekeep(NOW_MS)
-    assert not store.has_room()
-    assert store.disk_full
+    assert not store.reserve_space()
+    assert store.is_disk_full
     assert store.written <= 750, "what is under way has the rest"
     disk.before = None
     store.housekeep(NOW_MS)
 
-    assert store.has_room()
-    assert not store.disk_full
+    assert store.reserve_space()
+    assert not store.is_disk_full
     count = len(bodies(store))
     for _ in range(10):
         append(store, b"y" * 80)
@@ -112,6 +112,6 @@ def test_a_disk_that_fails_to_make_the_next_file_stops_writes():
     while store.written < 600:
         append(store, b"x" * 80)
     disk.before = fail
-    store.has_room()
+    store.reserve_space()
 
     assert store.fault == "the disk is broken"

@@ -8,7 +8,7 @@ import pytest
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles, file_name
 from holdfast.store.log import log_scanner
-from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
+from holdfast.store.log.log_scanner import LogWalk, StopReason, WalkedRecord, validate_record_at
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.record import BLANK, MAGIC_BLANK, StoredRecord, encode_record
 
@@ -46,7 +46,7 @@ def test_a_walk_goes_through_all_files():
     assert [(record.position, record.topic) for record in records] == [(0, b"t"), (SIZE, b"u" * 200)]
     assert records[0] == WalkedRecord(0, len(first), 1, 2, 0, 5, b"t", b"TAGS\x01a\x02")
     assert walk.position == SIZE + records[1].size
-    assert walk.stop is Stop.EMPTY
+    assert walk.stop is StopReason.EMPTY
 
 
 def test_a_walk_may_end_before_the_log_does():
@@ -56,7 +56,7 @@ def test_a_walk_may_end_before_the_log_does():
 
     records, walk = walk_all(files, end=len(one))
 
-    assert (len(records), walk.position, walk.stop) == (1, len(one), Stop.END)
+    assert (len(records), walk.position, walk.stop) == (1, len(one), StopReason.END)
 
 
 def test_records_larger_than_a_window_are_walked(monkeypatch: pytest.MonkeyPatch):
@@ -69,29 +69,29 @@ def test_records_larger_than_a_window_are_walked(monkeypatch: pytest.MonkeyPatch
     records, walk = walk_all(a_log(content))
 
     assert len(records) == 3
-    assert walk.stop is Stop.EMPTY
+    assert walk.stop is StopReason.EMPTY
 
 
 @pytest.mark.parametrize(
     ("at", "data", "stop"),
     [
-        (0, bytes(8), Stop.EMPTY),
-        (4, b"\0", Stop.BROKEN),
-        (0, b"\x7f", Stop.BROKEN),
-        (0, bytes(4), Stop.BROKEN),
-        (3, b"\xff", Stop.BROKEN),
-        (35, b"\1", Stop.BROKEN),
-        (12, b"\xff", Stop.BROKEN),
-        (20, b"\xff", Stop.BROKEN),
-        (39, b"\x10", Stop.BROKEN),
-        (84, b"\xff", Stop.BROKEN),
-        (87, b"\x29", Stop.BROKEN),
-        (88 + 40, b"\xff", Stop.BROKEN),
-        (88, b"x", Stop.DAMAGED),
-        (8, b"\x01", Stop.DAMAGED),
+        (0, bytes(8), StopReason.EMPTY),
+        (4, b"\0", StopReason.BROKEN),
+        (0, b"\x7f", StopReason.BROKEN),
+        (0, bytes(4), StopReason.BROKEN),
+        (3, b"\xff", StopReason.BROKEN),
+        (35, b"\1", StopReason.BROKEN),
+        (12, b"\xff", StopReason.BROKEN),
+        (20, b"\xff", StopReason.BROKEN),
+        (39, b"\x10", StopReason.BROKEN),
+        (84, b"\xff", StopReason.BROKEN),
+        (87, b"\x29", StopReason.BROKEN),
+        (88 + 40, b"\xff", StopReason.BROKEN),
+        (88, b"x", StopReason.DAMAGED),
+        (8, b"\x01", StopReason.DAMAGED),
     ],
 )
-def test_a_walk_stops_at_what_is_no_record(at: int, data: bytes, stop: Stop):
+def test_a_walk_stops_at_what_is_no_record(at: int, data: bytes, stop: StopReason):
     """Wrong magic, size, position, queue, offset, host bits, lengths, checksum."""
     raw = bytearray(a_record(0))
     raw[at : at + len(data)] = data
@@ -120,4 +120,4 @@ def test_checksums_need_not_be_checked():
 @pytest.mark.parametrize("position", [-1, SIZE, SIZE - 4])
 def test_there_is_no_record_outside_the_log(position: int):
     """Nor in the last bytes of a file."""
-    assert isinstance(judge_at(a_log(a_record(0)), position), Stop)
+    assert isinstance(validate_record_at(a_log(a_record(0)), position), StopReason)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, stage
+from tests.support.stores import NOW_MS, append, bodies, finish, open_store, run_housekeeping, stage
 
 from holdfast.sim.world.disk import SimDisk
-from holdfast.store.log.retention import HOLD_PATH
+from holdfast.store.log.retention import RETENTION_HOLD_PATH
 from holdfast.store.message_store import MessageStore
 
 HOUR_MS = 3_600_000
@@ -37,11 +37,11 @@ def test_queues_and_key_index_follow_the_log():
     """First offsets move, files that are only of what is gone go too, and what is left is all there."""
     disk = SimDisk()
     store = one_per_file(disk, 55)
-    keep_house(store, NOW_MS + 60 * HOUR_MS)
+    run_housekeeping(store, NOW_MS + 60 * HOUR_MS)
     queue_files, index_files = len(disk.list("consumequeue/orders/0")), len(disk.list("index"))
 
     removed = store.clean(NOW_MS + (10 + 72) * HOUR_MS) + store.clean(NOW_MS + (20 + 72) * HOUR_MS)
-    keep_house(store, NOW_MS + 93 * HOUR_MS)
+    run_housekeeping(store, NOW_MS + 93 * HOUR_MS)
 
     assert store.queue("orders", 0).offset_min == 20
     assert bodies(store) == [b"%02d" % number for number in range(20, 55)]
@@ -72,14 +72,14 @@ def test_a_disk_that_is_too_full_loses_its_oldest_files_whatever_their_age():
     assert store.clean(NOW_MS) == []
     disk.used = 86_000
     assert len(store.clean(NOW_MS)) == 10
-    assert not store.disk_full
+    assert not store.is_disk_full
     disk.used = 91_000
     assert len(store.clean(NOW_MS)) == 10
-    assert store.disk_full
+    assert store.is_disk_full
     disk.used = 50_000
     store.clean(NOW_MS)
 
-    assert not store.disk_full
+    assert not store.is_disk_full
     assert store.start == 20 * 200
 
 
@@ -116,10 +116,10 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting():
         append(store)
     append(store, topic="other", now_ms=NOW_MS + HOUR_MS)
     append(store, topic="other", now_ms=NOW_MS + HOUR_MS)
-    keep_house(store, NOW_MS + HOUR_MS)
+    run_housekeeping(store, NOW_MS + HOUR_MS)
 
     store.clean(NOW_MS + 3 * HOUR_MS)
-    keep_house(store, NOW_MS + 3 * HOUR_MS)
+    run_housekeeping(store, NOW_MS + 3 * HOUR_MS)
     queue = store.queue("orders", 0)
     assert (queue.offset_min, queue.offset_max) == (7, 7)
     crashed = open_store(disk)
@@ -137,14 +137,14 @@ def test_the_next_file_is_created_ahead_only_when_there_is_room(free: int):
     stage(store, b"x" * 10)
     store.write()
     store.housekeep(NOW_MS)
-    assert not store.disk_full
+    assert not store.is_disk_full
 
     append(store, b"y" * 80)
     store.housekeep(NOW_MS)
 
     assert len(disk.list(LOG)) == 1 + (free > 400)
-    assert store.disk_full == (free <= 400)
-    assert store.writable
+    assert store.is_disk_full == (free <= 400)
+    assert store.is_writable
 
 
 def test_a_log_that_is_told_to_goes_on_in_the_next_file():
@@ -160,7 +160,7 @@ def test_a_log_that_is_told_to_goes_on_in_the_next_file():
     assert bodies(again) == [b"old", b"new"]
     assert again.written > 2_000
     assert again.clean(NOW_MS + 3 * HOUR_MS)
-    keep_house(again, NOW_MS + 3 * HOUR_MS)
+    run_housekeeping(again, NOW_MS + 3 * HOUR_MS)
     assert bodies(again)[-1:] == [b"new"]
     assert again.queue("orders", 0).offset_min == 1
 
@@ -195,13 +195,13 @@ def test_what_is_not_archived_yet_stays(forced: dict[str, int]):
     """However old it is, and however full the disk: a file goes when every archive has all of it."""
     disk = SimDisk()
     store = one_per_file(disk, 20, **forced)
-    disk.replace(HOLD_PATH, b'{"positions": {"one": 1000, "other": 700}}')
+    disk.replace(RETENTION_HOLD_PATH, b'{"positions": {"one": 1000, "other": 700}}')
 
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start == 600
 
-    disk.replace(HOLD_PATH, b'{"positions": {"one": 1000, "other": 1400}}')
+    disk.replace(RETENTION_HOLD_PATH, b'{"positions": {"one": 1000, "other": 1400}}')
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start == 1000
@@ -211,13 +211,13 @@ def test_a_hold_that_cannot_be_read_holds_everything():
     """Somebody wanted the log to be kept: a damaged file must not be the end of it."""
     disk = SimDisk()
     store = one_per_file(disk, 20)
-    disk.replace(HOLD_PATH, b'{"positions": ')
+    disk.replace(RETENTION_HOLD_PATH, b'{"positions": ')
 
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start == 0
 
-    disk.remove(HOLD_PATH)
+    disk.remove(RETENTION_HOLD_PATH)
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start > 0

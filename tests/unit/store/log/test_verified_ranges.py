@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.store.log import verified_ranges
-from holdfast.store.log.verified_ranges import Verified
+from holdfast.store.log.verified_ranges import VerifiedRanges
 
 TAIL = 50
 
@@ -15,7 +15,7 @@ TAIL = 50
 @settings(deadline=None)
 def test_ranges_are_a_set_of_positions(ranges: list[tuple[int, int]]):
     """Against the plainest twin: a set of all positions."""
-    known = Verified(TAIL)
+    known = VerifiedRanges(TAIL)
     twin = set(range(TAIL, 100))
     for start, end in ranges:
         known.add(start, end)
@@ -31,7 +31,7 @@ def test_ranges_are_a_set_of_positions(ranges: list[tuple[int, int]]):
 
 def test_a_range_that_reaches_the_tail_joins_it():
     """From then on nothing needs to be looked up."""
-    known = Verified(TAIL)
+    known = VerifiedRanges(TAIL)
     known.add(10, 20)
     known.add(20, 60)
 
@@ -40,7 +40,7 @@ def test_a_range_that_reaches_the_tail_joins_it():
 
 def test_the_oldest_ranges_are_forgotten_when_there_are_too_many():
     """They are merely checked again."""
-    known = Verified(1 << 30)
+    known = VerifiedRanges(1 << 30)
     for number in range(verified_ranges.RANGES_MAX + 5):
         known.add(number * 10, number * 10 + 1)
 

@@ -15,7 +15,7 @@ from holdfast.model.errors import DiskFailed
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.file_cache import FileCache
-from holdfast.store.queues.batch_consume_queue import FOLDER, UNIT_SIZE, BatchQueue, pack_unit
+from holdfast.store.queues.batch_consume_queue import FOLDER, RECORD_ENTRY_SIZE, RecordIndex, pack_record_entry
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_table import find_entry_end
 
@@ -23,14 +23,14 @@ Span = tuple[int, int, int]
 """First offset, behind last, store time."""
 
 
-def a_queue(disk: SimDisk, per_file: int) -> BatchQueue:
-    files = QueueFiles(FileCache(disk, 2), per_file * UNIT_SIZE, 8, folder=FOLDER, entry_size=UNIT_SIZE)
-    return BatchQueue(files, "orders", 0)
+def a_queue(disk: SimDisk, per_file: int) -> RecordIndex:
+    files = QueueFiles(FileCache(disk, 2), per_file * RECORD_ENTRY_SIZE, 8, folder=FOLDER, entry_size=RECORD_ENTRY_SIZE)
+    return RecordIndex(files, "orders", 0)
 
 
-def add(queue: BatchQueue, spans: list[Span]) -> None:
+def add(queue: RecordIndex, spans: list[Span]) -> None:
     for number, (first, end, time_ms) in enumerate(spans, queue.entry_end):
-        queue.append(pack_unit(number * 200, 150, 7, time_ms, first, end - first))
+        queue.append(pack_record_entry(number * 200, 150, 7, time_ms, first, end - first))
 
 
 def random_spans(random: Random, count: int) -> list[Span]:
@@ -46,16 +46,16 @@ def random_spans(random: Random, count: int) -> list[Span]:
     return spans
 
 
-def reopen(disk: SimDisk, queue: BatchQueue, per_file: int) -> BatchQueue:
+def reopen(disk: SimDisk, queue: RecordIndex, per_file: int) -> RecordIndex:
     """The same queue as a later process finds it."""
     queue.flush()
     found = a_queue(disk, per_file)
-    found.adopt(queue.first_file, queue.file_end)
+    found.attach_files(queue.first_file, queue.file_end)
     found.set_end(queue.entry_end)
     return found
 
 
-def check_all(queue: BatchQueue, spans: list[Span]) -> None:
+def check_all(queue: RecordIndex, spans: list[Span]) -> None:
     """Every offset, and those around, lead to the entry that a look at all of them finds."""
     assert (queue.offset_min, queue.offset_max) == (spans[0][0], spans[-1][1])
     for offset in {
@@ -63,9 +63,9 @@ def check_all(queue: BatchQueue, spans: list[Span]) -> None:
     }:
         behind = [span for span in spans if span[1] > offset]
         if not spans[0][0] <= offset < spans[-1][1]:
-            assert queue.stretch(offset, 9) == (b"", [])
+            assert queue.read_range(offset, 9) == (b"", [])
             continue
-        raw, found = queue.stretch(offset, 1)
+        raw, found = queue.read_range(offset, 1)
         assert found == [behind[0][:2]]
         number = len(spans) - len(behind)
         assert queue.get_entry(offset) == (
@@ -125,7 +125,7 @@ def test_a_stretch_holds_as_many_messages_as_are_wanted():
     add(queue, [(at, at + 20, NOW_MS) for at in range(0, 200, 20)])
 
     def found(start: int, count: int) -> list[int]:
-        spans = queue.stretch(start, count)[1]
+        spans = queue.read_range(start, count)[1]
         assert spans is not None
         return [first for first, _ in spans]
 
@@ -146,10 +146,12 @@ def test_a_damaged_entry_sends_no_reader_back(span: tuple[int, int], number: int
     queue = a_queue(disk, 10)
     add(queue, [(at, at + 10, NOW_MS) for at in range(0, 50, 10)])
     queue.flush()
-    disk.open(f"{queue.folder}/{0:020d}").write(number * UNIT_SIZE, [pack_unit(400, 150, 7, NOW_MS, *span)])
+    disk.open(f"{queue.folder}/{0:020d}").write(
+        number * RECORD_ENTRY_SIZE, [pack_record_entry(400, 150, 7, NOW_MS, *span)]
+    )
 
     for start in range(50):
-        _, spans = queue.stretch(start, 100)
+        _, spans = queue.read_range(start, 100)
         assert spans
         ends = [end for _, end in spans]
         assert start < ends[0]
@@ -170,7 +172,7 @@ def test_entries_stay_readable_when_they_cannot_be_written():
     disk.before = None
 
     assert queue.offset_max == 180
-    assert queue.stretch(179, 1)[1] == [(178, 180)]
+    assert queue.read_range(179, 1)[1] == [(178, 180)]
 
 
 def test_the_file_of_the_last_entry_stays_where_an_empty_one_is_behind_it():
@@ -180,12 +182,12 @@ def test_the_file_of_the_last_entry_stays_where_an_empty_one_is_behind_it():
     queue = a_queue(disk, 2)
     add(queue, [(at, at + 5, NOW_MS) for at in range(0, 20, 5)])
     queue.flush()
-    disk.create(f"{queue.folder}/{4 * UNIT_SIZE:020d}", 2 * UNIT_SIZE)
-    queue.file_end += 2 * UNIT_SIZE
+    disk.create(f"{queue.folder}/{4 * RECORD_ENTRY_SIZE:020d}", 2 * RECORD_ENTRY_SIZE)
+    queue.file_end += 2 * RECORD_ENTRY_SIZE
 
     table.correct_min(queue, 1 << 40)
 
-    assert disk.list(queue.folder) == [f"{2 * UNIT_SIZE:020d}", f"{4 * UNIT_SIZE:020d}"]
+    assert disk.list(queue.folder) == [f"{2 * RECORD_ENTRY_SIZE:020d}", f"{4 * RECORD_ENTRY_SIZE:020d}"]
     assert (queue.offset_min, queue.offset_max) == (20, 20)
 
 
@@ -212,7 +214,7 @@ def test_what_retention_took_is_not_kept_in_memory():
     queue.set_min(150)
 
     assert queue._mark_numbers == [192]
-    assert queue.stretch(150, 1)[1] == [(150, 151)]
+    assert queue.read_range(150, 1)[1] == [(150, 151)]
 
 
 def test_an_entry_of_no_messages_is_the_end_of_an_index():
@@ -221,10 +223,10 @@ def test_an_entry_of_no_messages_is_the_end_of_an_index():
     queue = a_queue(disk, 10)
     add(queue, [(at, at + 10, NOW_MS) for at in range(0, 50, 10)])
     queue.flush()
-    overwrite(disk, f"{queue.folder}/{0:020d}", 3 * UNIT_SIZE, pack_unit(600, 150, 7, NOW_MS, 30, 0))
-    overwrite(disk, f"{queue.folder}/{0:020d}", 4 * UNIT_SIZE, pack_unit(800, 150, 7, NOW_MS, -1, 1))
+    overwrite(disk, f"{queue.folder}/{0:020d}", 3 * RECORD_ENTRY_SIZE, pack_record_entry(600, 150, 7, NOW_MS, 30, 0))
+    overwrite(disk, f"{queue.folder}/{0:020d}", 4 * RECORD_ENTRY_SIZE, pack_record_entry(800, 150, 7, NOW_MS, -1, 1))
 
-    queue.adopt(0, 10 * UNIT_SIZE)
+    queue.attach_files(0, 10 * RECORD_ENTRY_SIZE)
     queue.set_end(find_entry_end(queue, lambda _, size: size > 0))
 
     assert (queue.entry_end, queue.offset_max) == (3, 30)

@@ -9,22 +9,22 @@ from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, LogRange
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_log import ENTRY
 
 FOLDER = "consumequeue/orders/3"
 
 
-def a_queue(disk: SimDisk, *, entries_per_file: int = 5) -> SimpleQueue:
-    return SimpleQueue(QueueFiles(FileCache(disk, 2), entries_per_file * 20, 8), "orders", 3)
+def a_queue(disk: SimDisk, *, entries_per_file: int = 5) -> MessageIndex:
+    return MessageIndex(QueueFiles(FileCache(disk, 2), entries_per_file * 20, 8), "orders", 3)
 
 
-def add(queue: SimpleQueue, count: int) -> None:
+def add(queue: MessageIndex, count: int) -> None:
     for _ in range(count):
         queue.tail += ENTRY.pack(1000 + queue.next_offset, 50, queue.next_offset)
         queue.next_offset += 1
-    queue.settle()
+    queue.publish_tail()
 
 
 def test_an_entry_is_position_size_and_tags_code():
@@ -32,7 +32,7 @@ def test_an_entry_is_position_size_and_tags_code():
     disk = SimDisk()
     queue = a_queue(disk)
     queue.tail += ENTRY.pack(1 << 33, 158, -2)
-    queue.settle()
+    queue.publish_tail()
     queue.flush()
 
     stored = disk.open(f"{FOLDER}/00000000000000000000").read(0, 40)
@@ -101,7 +101,7 @@ def test_a_queue_that_begins_late_has_blanks_before():
 
 
 def fetch(
-    store: MessageStore, queue: SimpleQueue, start: int, count: int, ahead: int = 0
+    store: MessageStore, queue: MessageIndex, start: int, count: int, ahead: int = 0
 ) -> tuple[list[int], list[int]]:
     """Return (first bytes of what was read, offsets that were read) of entries that were fetched."""
     asked: list[int] = []

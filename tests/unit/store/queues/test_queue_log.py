@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, batched_disk, bodies, finish, keep_house, open_store
+from tests.support.stores import NOW_MS, append, batched_disk, bodies, finish, open_store, run_housekeeping
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
@@ -34,7 +34,7 @@ def test_an_empty_queue_begins_and_ends_at_0(topics: tuple[str, ...]):
 
     assert queue.is_batched == bool(topics)
     assert (queue.offset_min, queue.offset_max, queue.next_offset) == (0, 0, 0)
-    assert [len(queue.stretch(offset, 5)[0]) for offset in (-1, 0, 1)] == [0, 0, 0]
+    assert [len(queue.read_range(offset, 5)[0]) for offset in (-1, 0, 1)] == [0, 0, 0]
     for upper in (False, True):
         assert finish(store, store.offset_at_time(queue, NOW_MS, upper=upper)) == 0
     assert finish(store, store.store_time(queue, 0)) is None
@@ -58,13 +58,13 @@ def test_every_message_is_found_by_its_offset(topics: tuple[str, ...], *, is_reo
     assert entries == queue.entries(0, 23)
     for start in range(23):
         for count in (1, 4, 30):
-            raw, spans = queue.stretch(start, count)
-            fetched = finish(store, queue.fetch_stretch(start, count, ahead=2))
+            raw, spans = queue.read_range(start, count)
+            fetched = finish(store, queue.fetch_range(start, count, ahead=2))
             assert queue.entries(start, count) == entries[start : start + count]
             assert (raw, spans) == fetched
             assert spans is None or spans == [(at, at + 1) for at in range(start, min(start + count, 23))]
     assert bodies(store) == [b"m%d" % number for number in range(23)]
-    assert all(len(queue.stretch(offset, 5)[0]) == 0 for offset in (-1, 23, 24))
+    assert all(len(queue.read_range(offset, 5)[0]) == 0 for offset in (-1, 23, 24))
 
 
 @both_kinds
@@ -109,12 +109,12 @@ def test_the_beginning_follows_the_log(topics: tuple[str, ...], end: str):
     """Retention takes records; the queue begins behind them, its files go too, and it ends where it did."""
     disk = disk_of(topics)
     store = filled(disk, 40)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     queue = store.queue("orders", 0)
     files = len(disk.list(queue.folder))
 
     store.clean(NOW_MS + 10 * DAY_MS)
-    keep_house(store, NOW_MS + 10 * DAY_MS)
+    run_housekeeping(store, NOW_MS + 10 * DAY_MS)
 
     first = queue.offset_min
     assert 0 < first < queue.offset_max == 40
@@ -137,7 +137,7 @@ def test_a_queue_whose_records_are_all_gone_goes_on_where_it_ended(topics: tuple
         for _ in range(20):
             append(store, topic="other", now_ms=NOW_MS + 200)
         store.clean(NOW_MS + 10 * DAY_MS)
-    keep_house(store, NOW_MS + 10 * DAY_MS)
+    run_housekeeping(store, NOW_MS + 10 * DAY_MS)
 
     for _ in range(2):
         queue = store.queue("orders", 0)

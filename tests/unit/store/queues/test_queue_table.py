@@ -9,8 +9,8 @@ from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
-from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.batch_consume_queue import RECORD_ENTRY_SIZE
+from holdfast.store.queues.consume_queue import MessageIndex
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.queues.queue_log import ENTRY
 from holdfast.store.queues.queue_table import QueueTable
@@ -20,20 +20,22 @@ FOLDER = "consumequeue/t/0"
 
 def a_table(disk: SimDisk) -> QueueTable:
     files = QueueFiles(FileCache(disk, 4), 100, 8)
-    return QueueTable(disk, files, files.other_kind(BATCH_FOLDER, UNIT_SIZE, 2 * UNIT_SIZE), {"batched"})
+    return QueueTable(
+        disk, files, files.other_kind(BATCH_FOLDER, RECORD_ENTRY_SIZE, 2 * RECORD_ENTRY_SIZE), {"batched"}
+    )
 
 
-def filled(disk: SimDisk, count: int) -> SimpleQueue:
+def filled(disk: SimDisk, count: int) -> MessageIndex:
     """A queue whose records have 100 bytes each, all of it in files."""
     queue = a_table(disk).get("t", 0)
     for offset in range(count):
         queue.tail += ENTRY.pack(offset * 100, 100, 0)
-    queue.settle()
+    queue.publish_tail()
     queue.flush()
     return queue
 
 
-def loaded(disk: SimDisk) -> tuple[QueueTable, SimpleQueue]:
+def loaded(disk: SimDisk) -> tuple[QueueTable, MessageIndex]:
     table = a_table(disk)
     table.load()
     queue = table.find("t", 0)
@@ -95,7 +97,7 @@ def test_entries_behind_a_position_are_cut_off_on_disk_too(position: int, left: 
     filled(disk, 12)
     table, queue = loaded(disk)
 
-    table.cut(queue, position)
+    table.truncate(queue, position)
 
     assert queue.offset_max == left
     assert loaded(disk)[1].offset_max == left
@@ -108,7 +110,7 @@ def test_cutting_everything_forgets_where_the_queue_began():
     filled(disk, 12)
     table, queue = loaded(disk)
 
-    table.cut(queue, 0)
+    table.truncate(queue, 0)
 
     assert (queue.offset_min, queue.offset_max) == (0, 0)
     assert disk.list(FOLDER) == []
@@ -137,7 +139,7 @@ def test_blanks_at_the_front_are_before_everything():
     queue = a_table(disk).get("t", 0)
     queue.begin_at(7)
     queue.tail += ENTRY.pack(0, 100, 0)
-    queue.settle()
+    queue.publish_tail()
     queue.flush()
 
     table, found = loaded(disk)

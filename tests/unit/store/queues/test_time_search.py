@@ -42,6 +42,6 @@ def test_blank_entries_have_no_time():
     append(store)
     queue = store.queue("orders", 0)
     queue.tail += ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
-    queue.settle()
+    queue.publish_tail()
 
     assert finish(store, store.store_time(queue, 1)) is None

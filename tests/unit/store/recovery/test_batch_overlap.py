@@ -1,11 +1,11 @@
 """Two records claim the same offsets: whose fault it is."""
 
 import pytest
-from tests.support.batch_bytes import items, some, squeeze
+from tests.support.batch_bytes import batch_messages, compress, encode_messages
 from tests.support.stores import HOST, NOW_MS, batched_disk, open_store
 
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queues.batch_consume_queue import pack_unit
+from holdfast.store.queues.batch_consume_queue import pack_record_entry
 from holdfast.store.recovery.batch_overlap import count_messages, find_overlap
 from holdfast.wire.records.record import INNER_BATCH
 
@@ -21,8 +21,8 @@ def a_record(store: MessageStore, body: bytes, flag: int) -> int:
 @pytest.mark.parametrize(
     ("body", "flag", "count"),
     [
-        (items(some(3)), INNER_BATCH | 0x40, 3),
-        (squeeze(items(some(3)), "lz4"), INNER_BATCH | 0x40 | 0x101, 3),
+        (encode_messages(batch_messages(3)), INNER_BATCH | 0x40, 3),
+        (compress(encode_messages(batch_messages(3)), "lz4"), INNER_BATCH | 0x40 | 0x101, 3),
         (b"one message", 0, 1),
         (b"no items", INNER_BATCH | 0x40, None),
         (b"not compressed", INNER_BATCH | 0x40 | 0x101, None),
@@ -39,8 +39,8 @@ def test_messages_are_counted_by_the_body(body: bytes, flag: int, count: int | N
 def test_only_a_record_that_holds_fewer_than_it_says_is_damaged(said: int, *, is_damaged: bool) -> None:
     """And only where it reaches into a later one."""
     store = open_store(batched_disk())
-    position = a_record(store, items(some(3)), INNER_BATCH | 0x40)
-    entry = pack_unit(position, 200, 0, NOW_MS, 10, said)
+    position = a_record(store, encode_messages(batch_messages(3)), INNER_BATCH | 0x40)
+    entry = pack_record_entry(position, 200, 0, NOW_MS, 10, said)
 
     assert (find_overlap(store.log.files, entry, 12) is not None) == is_damaged
     assert find_overlap(store.log.files, entry, 10 + said) is None

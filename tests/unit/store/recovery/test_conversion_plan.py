@@ -5,10 +5,10 @@ import pytest
 from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.conversion_plan import (
-    IndexPlace,
+    ConversionPlan,
+    ConversionProgress,
+    IndexLayout,
     PiecePlan,
-    Plan,
-    Progress,
     SourceQueue,
     load_plan,
     load_progress,
@@ -16,7 +16,7 @@ from holdfast.store.recovery.conversion_plan import (
     save_plan,
 )
 
-PLAN = Plan(
+PLAN = ConversionPlan(
     topic="orders",
     to="simple",
     source_file_size=230,
@@ -31,7 +31,7 @@ def test_plan_and_progress_are_found_again():
     """As they were saved; where there is none, nothing."""
     disk = SimDisk()
     assert (load_plan(disk, "orders"), load_progress(disk, "orders")) == (None, None)
-    progress = Progress(topic="orders", to="simple", state="building", done=[(0, 4)])
+    progress = ConversionProgress(topic="orders", to="simple", state="building", done=[(0, 4)])
 
     save_plan(disk, PLAN)
     progress.save(disk)
@@ -50,16 +50,16 @@ def test_what_cannot_be_read_is_told():
 
 def test_places_are_those_that_brokers_look_at():
     """And the one aside is none of them."""
-    assert PLAN.source == IndexPlace("batchconsumequeue/orders", 46, 230)
-    assert PLAN.target == IndexPlace("consumequeue/orders", 20, 100)
-    assert PLAN.built == IndexPlace("holdfast/conversion/orders/new", 20, 100)
+    assert PLAN.source == IndexLayout("batchconsumequeue/orders", 46, 230)
+    assert PLAN.target == IndexLayout("consumequeue/orders", 20, 100)
+    assert PLAN.built == IndexLayout("holdfast/conversion/orders/new", 20, 100)
     names = ["00000000000000000000", "00000000000000000100", "00000000000000000200"]
     assert list(PLAN.built_paths()) == [f"holdfast/conversion/orders/new/3/{name}" for name in names]
 
 
 def test_done_pieces_are_kept_as_ranges():
     """In whatever order they come."""
-    progress = Progress(topic="orders", to="batch", state="building")
+    progress = ConversionProgress(topic="orders", to="batch", state="building")
 
     for numbers in ([4], [0, 1], [3], [1], [7]):
         progress = progress.with_done(numbers)
@@ -72,11 +72,11 @@ def test_done_pieces_are_kept_as_ranges():
 def test_a_folder_is_served_while_one_index_is_whole(state: str):
     """The old one, or the new one."""
     disk = SimDisk()
-    Progress(topic="orders", to="batch", state=state).save(disk)  # type: ignore[arg-type]
+    ConversionProgress(topic="orders", to="batch", state=state).save(disk)  # type: ignore[arg-type]
 
     refuse_half_switched(disk)
 
-    Progress(topic="bills", to="batch", state="switching").save(disk)
+    ConversionProgress(topic="bills", to="batch", state="switching").save(disk)
     with pytest.raises(StoreError, match="topic bills is half switched"):
         refuse_half_switched(disk)
 
@@ -84,7 +84,7 @@ def test_a_folder_is_served_while_one_index_is_whole(state: str):
 def test_a_folder_is_not_served_in_the_middle_of_a_switch():
     """The text says how to end it."""
     disk = SimDisk()
-    Progress(topic="orders", to="batch", state="switching").save(disk)
+    ConversionProgress(topic="orders", to="batch", state="switching").save(disk)
 
     with pytest.raises(StoreError, match="holdfast index convert orders --to batch --store"):
         refuse_half_switched(disk)

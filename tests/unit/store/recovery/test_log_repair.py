@@ -6,9 +6,9 @@ import pytest
 from tests.unit.store.log.test_log_scanner import SIZE, a_log, a_record
 
 from holdfast.store.base.log_file import LogFiles
-from holdfast.store.log.log_scanner import LogWalk, Stop
+from holdfast.store.log.log_scanner import LogWalk, StopReason
 from holdfast.store.recovery import log_repair
-from holdfast.store.recovery.log_repair import find_next_record, mend
+from holdfast.store.recovery.log_repair import cover_damage, find_next_record
 from holdfast.wire.records.record import TRANSACTION_ROLLBACK
 
 
@@ -47,7 +47,7 @@ def test_the_search_ends_behind_many_zeros(monkeypatch: pytest.MonkeyPatch):
     assert find_next_record(a_log(bytes(500) + a_record(500)), 0) == 500
 
 
-def positions(files: LogFiles) -> tuple[list[int], Stop]:
+def positions(files: LogFiles) -> tuple[list[int], StopReason]:
     walk = LogWalk(files, 0)
     return [record.position for record in walk], walk.stop
 
@@ -59,9 +59,9 @@ def test_a_hole_is_covered_by_a_record_that_no_index_takes(hole: int):
     place = len(first) + hole
     files = a_log(first + b"\xee" * hole + a_record(place))
 
-    mend(files, len(first), place, store_ms=5)
+    cover_damage(files, len(first), place, store_ms=5)
 
-    assert positions(files) == ([0, len(first), place], Stop.EMPTY)
+    assert positions(files) == ([0, len(first), place], StopReason.EMPTY)
     filler = list(LogWalk(files, 0))[1]
     assert (filler.sys_flag, filler.store_ms) == (TRANSACTION_ROLLBACK, 5)
     assert files.files[0].read(len(first) + 88, place - 4) == b"\xee" * (hole - 92)
@@ -72,9 +72,9 @@ def test_a_lost_end_of_a_file_becomes_a_blank():
     first = a_record(0)
     files = a_log(first, a_record(SIZE))
 
-    mend(files, len(first), SIZE, store_ms=5)
+    cover_damage(files, len(first), SIZE, store_ms=5)
 
-    assert positions(files) == ([0, SIZE], Stop.EMPTY)
+    assert positions(files) == ([0, SIZE], StopReason.EMPTY)
 
 
 @pytest.mark.parametrize("behind", [92, 500])
@@ -84,9 +84,9 @@ def test_a_hole_across_files_is_covered_in_each(behind: int):
     place = 2 * SIZE + behind
     files = a_log(first, b"\xee" * 100, b"\xee" * behind + a_record(place))
 
-    mend(files, len(first), place, store_ms=5)
+    cover_damage(files, len(first), place, store_ms=5)
 
-    assert positions(files) == ([0, 2 * SIZE, place], Stop.EMPTY)
+    assert positions(files) == ([0, 2 * SIZE, place], StopReason.EMPTY)
 
 
 def test_a_record_with_no_room_for_a_filler_before_it_does_not_count():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
+from tests.support.stores import NOW_MS, append, bodies, finish, open_store, overwrite, run_housekeeping
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.world.disk import SimDisk
@@ -101,13 +101,13 @@ def test_before_the_first_checkpoint_no_key_index_is_believed():
     disk = SimDisk()
     store = open_store(disk)
     placed = [append(store, keys=f"k{number}")[0] for number in range(30)]
-    keep_house(store)
+    run_housekeeping(store)
     first, *others = disk.list("index")
     assert len(others) == 1
     overwrite(disk, f"index/{first}", 40 + 4 * 10 + 20 * 7, bytes(20 * 5))
 
     again = open_store(disk)
-    keep_house(again)
+    run_housekeeping(again)
 
     for number, position in enumerate(placed):
         assert finish(again, again.find_by_key("orders", f"k{number}", 9, 0, 1 << 62)) == [position]
@@ -118,7 +118,7 @@ def test_a_record_whose_keys_lie_in_two_files_is_entered_again_when_the_second_i
     disk = SimDisk()
     store = open_store(disk, index_items=10)
     placed = [append(store, keys=" ".join(f"k{number}-{part}" for part in range(4)))[0] for number in range(6)]
-    keep_house(store)
+    run_housekeeping(store)
     for _ in range(2):  # What is to be synced, and that it was.
         later_ms = NOW_MS + 3_600_000
         for file in store.housekeep(later_ms).files:
@@ -127,7 +127,7 @@ def test_a_record_whose_keys_lie_in_two_files_is_entered_again_when_the_second_i
     assert len(disk.list("index")) == 3
 
     again = open_store(disk, index_items=10)
-    keep_house(again)
+    run_housekeeping(again)
 
     for number, position in enumerate(placed):
         for part in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
+from tests.support.stores import HOST, NOW_MS, append, bodies, finish, open_store, overwrite, run_housekeeping
 
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.options import DELAY_LEVELS_MS
@@ -88,7 +88,7 @@ def test_after_a_crash_only_what_is_behind_the_mark_is_read():
     """The checkpoint says up to where log and queues are on disk."""
     disk = SimDisk()
     store = filled(disk, 20)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     for letter in (b"x", b"y"):
         append(store, letter)
     sync_log(store)
@@ -108,7 +108,7 @@ def test_without_a_mark_the_times_of_the_checkpoint_decide():
     for number in range(30):
         append(store, b"m", now_ms=NOW_MS + number * 1000)
     sync_log(store)
-    keep_house(store, NOW_MS + 60_000)
+    run_housekeeping(store, NOW_MS + 60_000)
     safe = NOW_MS + 15_000
     overwrite(disk, "checkpoint", 0, format_checkpoint(Checkpoint(physic_ms=safe + 3000, logics_ms=safe + 9000)))
 
@@ -125,7 +125,7 @@ def test_a_mark_that_a_java_broker_has_overtaken_is_void():
     """Its times differ from those that the mark was written with."""
     disk = SimDisk()
     store = filled(disk, 20)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     times = NOW_MS.to_bytes(8, "big")
     overwrite(disk, "checkpoint", 0, times + (NOW_MS + 1).to_bytes(8, "big"))
 
@@ -137,7 +137,7 @@ def test_lost_queues_are_rebuilt_from_the_log(end: str):
     """With no queue file left at all, tags included."""
     disk = SimDisk()
     store = filled(disk, 25, tags="TagA")
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     if end == "orderly":
         store.close(NOW_MS)
     elif end == "crash without a checkpoint":
@@ -177,7 +177,7 @@ def test_one_queue_that_got_lost_is_made_again_after_a_crash(is_deleted: bool): 
     store.close(NOW_MS)
     store = open_store(disk)
     append(store, b"later")
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     if is_deleted:
         store.delete_topic("rare")
     else:
@@ -193,7 +193,7 @@ def test_a_gap_in_a_queue_makes_the_replay_start_earlier():
     """A crash that took more of a queue than its checkpoint says is noticed by the next record of that queue."""
     disk = SimDisk()
     store = filled(disk, 20)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     append(store, b"x")
     sync_log(store)
     disk.open("consumequeue/orders/0/00000000000000000200").erase(0, 100)
@@ -208,7 +208,7 @@ def test_a_replay_below_the_mark_takes_the_mark_back_first():
     """Else a second crash would trust entries that were never synced again."""
     disk = SimDisk()
     store = filled(disk, 20)
-    keep_house(store, NOW_MS + 20_000)
+    run_housekeeping(store, NOW_MS + 20_000)
     append(store, b"x")
     sync_log(store)
     disk.remove("consumequeue/orders/0")
@@ -291,7 +291,7 @@ def test_queue_entries_behind_the_end_become_zeros():
     overwrite(disk, FIRST, 6 * SIZE, bytes(1024 - 6 * SIZE))
 
     again = open_store(disk)
-    keep_house(again, NOW_MS + 40_000)
+    run_housekeeping(again, NOW_MS + 40_000)
 
     assert bodies(again) == letters(6)
     assert zeros_behind(disk, "consumequeue/orders/0/00000000000000000100", 20)
@@ -361,7 +361,7 @@ def test_any_damage_to_any_file_is_survived(seed: int):
     for number in range(40):
         append(store, b"%d" % number, queue_id=number % 3, keys=f"k{number}", now_ms=NOW_MS + number)
         if number == 20:
-            keep_house(store, NOW_MS + 20_000)
+            run_housekeeping(store, NOW_MS + 20_000)
     if random.random() < 0.5:
         store.close(NOW_MS)
     for path in list(disk._files):
@@ -375,7 +375,7 @@ def test_any_damage_to_any_file_is_survived(seed: int):
     for queue in list(again.list_queues()):
         for position, size, _ in queue.entries(queue.offset_min, min(1000, queue.offset_max - queue.offset_min)):
             again.view(position, size)
-    keep_house(again, NOW_MS + 60_000)
+    run_housekeeping(again, NOW_MS + 60_000)
     finish(again, again.find_by_key("orders", "k3", 10, 0, 1 << 62))
     _, offset = append(again, b"new", queue_id=7)
     assert bodies(again, queue_id=7)[-1] == b"new"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.batch_bytes import items, some
-from tests.support.stores import append, append_batch, batched_disk, bodies, finish, keep_house, open_store, stage
+from tests.support.batch_bytes import batch_messages, encode_messages
+from tests.support.stores import append, append_batch, batched_disk, bodies, finish, open_store, run_housekeeping, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.world.disk import SimDisk
@@ -35,7 +35,7 @@ def _copy(master: MessageStore, replica: MessageStore, sizes: int = 10**9) -> No
     data = _log(master)[int(replica.written) - int(master.start) :]
     for at in range(0, len(data), sizes):
         replica.replica.append(int(replica.written), data[at : at + sizes])
-        assert replica.replica.begun <= replica.written
+        assert replica.replica.complete_end <= replica.written
     replica.confirm(replica.written)
 
 
@@ -222,17 +222,17 @@ def test_records_of_a_topic_that_is_not_known_yet_wait_and_those_behind_them() -
     append_batch(master, 5)
     append(master, b"second", topic="plain")
     known = {"plain"}
-    replica.replica.is_known = known.__contains__
+    replica.replica.is_topic_known = known.__contains__
 
     _copy(master, replica)
 
-    assert replica.replica.waits_for == "orders"
+    assert replica.replica.awaited_topic == "orders"
     assert bodies(replica, "plain") == [b"first"]
     known.add("orders")
     replica.set_batched("orders")
-    replica.replica.enter()
+    replica.replica.create_entries()
     replica.confirm(replica.written)
-    assert replica.replica.waits_for is None
+    assert replica.replica.awaited_topic is None
     assert bodies(replica, "plain") == [b"first", b"second"]
     assert replica.queue("orders", 0).offset_max == 5
 
@@ -262,7 +262,7 @@ def test_a_log_can_be_cut_in_the_middle_of_a_record_and_goes_on_there(master: Me
     _copy(master, replica)
     position, _, _ = master.queue("orders", 1).get_entry(3)
 
-    replica.cut_back(position + 20)
+    replica.truncate(position + 20)
 
     assert (replica.written, replica.confirmed) == (position + 20, position)
     assert bodies(replica, queue_id=1) == bodies(master, queue_id=1)[:3]
@@ -292,7 +292,7 @@ def test_random_logs_in_random_parts_are_copied_whole() -> None:
                 replica = open_store(disk, is_replica=True)
                 ours = _log(replica)
                 if ours != data[: len(ours)]:  # a record whose last bytes are missing may look whole
-                    replica.cut_back(next(at for at in range(len(ours)) if ours[at] != data[at]))
+                    replica.truncate(next(at for at in range(len(ours)) if ours[at] != data[at]))
         replica.confirm(replica.written)
         for topic in "ab":
             for number in range(2):
@@ -335,13 +335,13 @@ def test_messages_of_a_copy_are_found_by_their_keys(master: MessageStore) -> Non
     replica = open_store(is_replica=True)
     replica.begin_at(int(master.start))
     _copy(master, replica)
-    keep_house(replica)
+    run_housekeeping(replica)
     position, _, _ = master.queue("orders", 0).get_entry(9)
-    replica.cut_back(position)
+    replica.truncate(position)
     assert finish(replica, replica.find_by_key("orders", "k27", 9, 0, 1 << 60)) == []
 
     _copy(master, replica)
-    keep_house(replica)
+    run_housekeeping(replica)
 
     assert finish(replica, replica.find_by_key("orders", "k27", 9, 0, 1 << 60)) == [position]
 
@@ -352,9 +352,9 @@ def test_records_that_wait_for_their_topic_stay_when_the_store_is_closed() -> No
     replica = open_store(disk, is_replica=True, log_file_size=4096)
     append(master, b"first")
     append(master, b"second", topic="new")
-    replica.replica.is_known = {"orders"}.__contains__
+    replica.replica.is_topic_known = {"orders"}.__contains__
     _copy(master, replica)
-    assert replica.replica.waits_for == "new"
+    assert replica.replica.awaited_topic == "new"
     replica.close(0)
 
     again = open_store(disk, is_replica=True, log_file_size=4096)
@@ -367,7 +367,7 @@ def test_records_that_wait_for_their_topic_stay_when_the_store_is_closed() -> No
 def test_a_batch_that_says_too_many_messages_hides_no_later_record(sizes: int) -> None:
     """Whether it waits to be confirmed, is in memory, or in a file already."""
     master = open_store(batched_disk())
-    places = [append_batch(master, 3, body=items(some(3))) for _ in range(3)]
+    places = [append_batch(master, 3, body=encode_messages(batch_messages(3))) for _ in range(3)]
     data = bytearray(_log(master))
     at = data.index(b"INNER_NUM\x01", places[1][0]) + len(b"INNER_NUM\x01")
     assert data[at : at + 2] == b"3\x02"
@@ -377,12 +377,12 @@ def test_a_batch_that_says_too_many_messages_hides_no_later_record(sizes: int) -
     for start in range(0, len(data), sizes):
         replica.replica.append(start, data[start : start + sizes])
         if sizes == 100:
-            replica.confirm(replica.replica.begun)
+            replica.confirm(replica.replica.complete_end)
             replica.queue("orders", 0).flush()
     replica.confirm(replica.written)
 
     queue = replica.queue("orders", 0)
-    assert queue.stretch(0, 100)[1] == [(0, 3), (3, 6), (6, 9)]
+    assert queue.read_range(0, 100)[1] == [(0, 3), (3, 6), (6, 9)]
     assert queue.next_offset == 9
     (damage,) = replica.replica.damages
     assert damage.position == places[1][0]

@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.model.deletion import MARKERS_MAX, Marker
+from holdfast.model.deletion import MARKERS_MAX, DeletionMarker
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 
 def test_markers_survive_the_way():
     """And a text without any holds none."""
-    markers = [Marker("orders", 7, "east"), Marker("orders", 8, is_lifted=True)]
+    markers = [DeletionMarker("orders", 7, "east"), DeletionMarker("orders", 8, is_lifted=True)]
 
     assert decode_markers(encode_markers(markers)) == markers
     assert encode_markers([]) == "[]"
@@ -25,9 +25,9 @@ def test_markers_survive_the_way():
         '[{"topic":"t","version":-1}]',
         '[{"topic":"","version":1}]',
         '[{"topic":"t","version":99999999999999999999}]',
-        encode_markers([Marker("t" * 256, 1)]),
-        encode_markers([Marker("t", 1, "c" * 256)]),
-        encode_markers([Marker(f"t{number}", 1) for number in range(MARKERS_MAX + 1)]),
+        encode_markers([DeletionMarker("t" * 256, 1)]),
+        encode_markers([DeletionMarker("t", 1, "c" * 256)]),
+        encode_markers([DeletionMarker(f"t{number}", 1) for number in range(MARKERS_MAX + 1)]),
         " " * (1 << 20) + "[]",
         "\ud800",
     ],

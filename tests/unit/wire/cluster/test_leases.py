@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.wire.cluster.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.cluster.leases import UNKNOWN_HOLDER, Claim, LeaseAnswer, LeaseRequest, QueueLease
 from holdfast.wire.requests.moves import decode_body, encode_body
 
 
@@ -24,7 +24,8 @@ def test_a_request_is_small():
 def test_an_answer_says_who_holds_what_was_refused():
     """Or that nobody is known who does."""
     answer = LeaseAnswer(
-        refused={"orders": {0: Holding("broker-b", 4), 1: NOBODY}}, lapsed={"orders": {2: Holding("broker-c", 1)}}
+        refused={"orders": {0: QueueLease("broker-b", 4), 1: UNKNOWN_HOLDER}},
+        lapsed={"orders": {2: QueueLease("broker-c", 1)}},
     )
 
     assert decode_body(encode_body(answer), LeaseAnswer) == answer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.recordings import Recorded, file_names, read
+from tests.support.recordings import RecordedFrame, file_names, read
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.floor import Floor
@@ -15,16 +15,16 @@ from holdfast.model.mapping import (
     Segment,
     TopicMapping,
     check,
-    first_home,
+    new_logical_queue,
 )
 from holdfast.wire.cluster.mapping import (
-    HOMES_MAX,
-    Detail,
-    Extras,
-    Info,
-    Item,
+    SEGMENTS_MAX,
     MappedTopic,
+    MappingDetail,
+    MappingExtras,
     MappingFile,
+    MappingInfo,
+    MappingItem,
     convert_info,
     decode,
     encode,
@@ -52,7 +52,7 @@ JAVA_DETAIL = (
 
 def a_story() -> LogicalQueue:
     """Return a queue in which everything has happened that upstream has no word for."""
-    queue = first_home(0, "a", 0).prepare("b", 0).seal(50, 99).open_next(100)
+    queue = new_logical_queue(0, "a", 0).prepare("b", 0).seal(50, 99).open_next(100)
     queue = queue.prepare("c", 0).seal(7).open_next().expire(1, 0)
     return queue.force("a", 5, known_end=70).prepare("b", 9)
 
@@ -63,7 +63,7 @@ def a_mapping(*queues: LogicalQueue, broker: str = "a") -> TopicMapping:
     )
 
 
-def recorded(code: int, *, responses: bool) -> list[Recorded]:
+def recorded(code: int, *, responses: bool) -> list[RecordedFrame]:
     """Return every recorded frame of a static topic that is about *code* and has a body."""
     frames = [frame for name in file_names("5.5.0-*-static-*") for frame in read(name)]
     return [frame for frame in frames if frame.code == code and frame.is_response == responses and frame.command.body]
@@ -74,7 +74,7 @@ def recorded(code: int, *, responses: bool) -> list[Recorded]:
 
 def test_an_item_has_eight_keys_and_a_detail_too():
     """In Java's order."""
-    detail = java_json.loads(encode(decode(JAVA_DETAIL, Detail)))
+    detail = java_json.loads(encode(decode(JAVA_DETAIL, MappingDetail)))
 
     assert list(detail) == ["bname", "currIdMap", "dirty", "epoch", "hostedQueues", "scope", "topic", "totalQueues"]
     assert list(detail["hostedQueues"]["3"][0]) == [
@@ -91,7 +91,7 @@ def test_an_item_has_eight_keys_and_a_detail_too():
 
 def test_what_java_wrote_is_written_again_to_the_byte():
     """Bare keys and all."""
-    assert encode(decode(JAVA_DETAIL, Detail), bare_keys=True) == JAVA_DETAIL
+    assert encode(decode(JAVA_DETAIL, MappingDetail), bare_keys=True) == JAVA_DETAIL
 
 
 def test_updates_that_java_sent_are_written_again_to_the_byte():
@@ -100,7 +100,7 @@ def test_updates_that_java_sent_are_written_again_to_the_byte():
     assert len(frames) > 10
 
     for frame in frames:
-        detail = decode(frame.command.body, Detail)
+        detail = decode(frame.command.body, MappingDetail)
         assert encode(detail, bare_keys=True) == bytes(frame.command.body), str(frame)
         mapping = from_detail(detail)
         check(mapping)
@@ -148,26 +148,26 @@ def test_a_normal_topic_has_no_mapping():
 
 def test_everything_survives_both_forms():
     """Ends, times, expired and forced homes, a move under way."""
-    mapping = a_mapping(a_story(), first_home(3, "a", 8))
+    mapping = a_mapping(a_story(), new_logical_queue(3, "a", 8))
 
-    assert from_detail(decode(encode(to_detail(mapping)), Detail)) == mapping
-    assert from_info(decode(encode(to_info(mapping)), Info)) == mapping
-    assert from_detail(decode(encode(to_detail(mapping), bare_keys=True), Detail)) == mapping
+    assert from_detail(decode(encode(to_detail(mapping)), MappingDetail)) == mapping
+    assert from_info(decode(encode(to_info(mapping)), MappingInfo)) == mapping
+    assert from_detail(decode(encode(to_detail(mapping), bare_keys=True), MappingDetail)) == mapping
 
 
 def test_floors_survive_both_forms_and_are_left_out_where_there_are_none():
     """A body without them is what it was before there were any."""
-    record = TopicMapping(topic="t", broker="a", epoch=5, total=4, queues={0: first_home(0, "a", 0)})
-    retired = record.retire(0, Floor(offset=2**41, generation=4, brokers=("a", "b")))
+    record = TopicMapping(topic="t", broker="a", epoch=5, total=4, queues={0: new_logical_queue(0, "a", 0)})
+    retired = record.forget_queue(0, Floor(offset=2**41, generation=4, brokers=("a", "b")))
 
-    assert from_detail(decode(encode(to_detail(retired)), Detail)) == retired
-    assert from_info(decode(encode(to_info(retired)), Info)) == retired
+    assert from_detail(decode(encode(to_detail(retired)), MappingDetail)) == retired
+    assert from_info(decode(encode(to_info(retired)), MappingInfo)) == retired
     assert b"floors" not in encode(to_info(record))
 
 
 def test_a_registration_tells_what_is_led():
     """Upstream's clients need nothing else."""
-    mapping = a_mapping(first_home(2, "a", 7), first_home(1, "b", 0))
+    mapping = a_mapping(new_logical_queue(2, "a", 7), new_logical_queue(1, "b", 0))
 
     assert java_json.loads(encode(to_info(mapping)))["currIdMap"] == {"2": 7}
     assert java_json.loads(encode(to_detail(mapping)))["currIdMap"] == {}
@@ -189,29 +189,31 @@ def test_without_our_extras_the_homes_are_still_there():
     """A Java tool read the mapping and wrote it back."""
     mapping = a_mapping()
 
-    back = from_detail(decode(encode(to_detail(mapping, with_extras=False)), Detail))
+    back = from_detail(decode(encode(to_detail(mapping, with_extras=False)), MappingDetail))
 
-    told = [(segment.generation, segment.place, segment.first) for segment in back.queues[0].segments]
-    assert told == [(segment.generation, segment.place, segment.first) for segment in mapping.queues[0].readable]
-    assert back.queues[0].segments[0].last is None
+    told = [(segment.generation, segment.physical_queue, segment.first) for segment in back.queues[0].segments]
+    assert told == [
+        (segment.generation, segment.physical_queue, segment.first) for segment in mapping.queues[0].readable
+    ]
+    assert back.queues[0].segments[0].logical_end is None
 
 
 def test_without_our_extras_a_registration_tells_the_present_home_only():
     """And not since when: that is what a Java broker says."""
-    info = decode(b'{"bname":"j","currIdMap":{0:4,"2":5},"epoch":3,"topic":"t","totalQueues":4}', Info)
+    info = decode(b'{"bname":"j","currIdMap":{0:4,"2":5},"epoch":3,"topic":"t","totalQueues":4}', MappingInfo)
 
     mapping = from_info(info)
 
     check(mapping, owner="j")
-    assert mapping.led == {0: 4, 2: 5}
+    assert mapping.led_queues == {0: 4, 2: 5}
     assert (mapping.scope, mapping.epoch, mapping.total) == ("__global__", 3, 4)
     assert mapping.queues[0].segments == (Segment(generation=UNKNOWN_GENERATION, broker="j", queue_id=4),)
-    assert from_info(decode(encode(to_info(mapping)), Info)) == mapping
+    assert from_info(decode(encode(to_info(mapping)), MappingInfo)) == mapping
 
 
 def test_a_home_that_was_changed_is_believed_over_our_extras():
     """Somebody decided another first offset, and left what he did not know."""
-    queue = first_home(0, "a", 0).prepare("b", 0).seal(50).open_next()
+    queue = new_logical_queue(0, "a", 0).prepare("b", 0).seal(50).open_next()
     detail = to_detail(a_mapping(queue, broker="b"))
     items = [detail.hosted[0][0], msgspec.structs.replace(detail.hosted[0][1], first=10_000)]
 
@@ -222,19 +224,19 @@ def test_a_home_that_was_changed_is_believed_over_our_extras():
 
 def test_a_led_queue_that_our_extras_do_not_know_is_believed():
     """The map of upstream counts."""
-    info = to_info(a_mapping(first_home(0, "a", 0)))
+    info = to_info(a_mapping(new_logical_queue(0, "a", 0)))
 
-    assert from_info(msgspec.structs.replace(info, led={0: 6})).led == {0: 6}
+    assert from_info(msgspec.structs.replace(info, led_queues={0: 6})).led_queues == {0: 6}
 
 
 def test_an_item_can_say_an_end():
     """No tool of today writes one; one that did would be understood."""
-    item = Item(broker="b", generation=2, queue_id=3, first=10, start=1, end=5, first_ms=7, last_ms=8)
+    item = MappingItem(broker="b", generation=2, queue_id=3, first=10, start=1, end=5, first_ms=7, last_ms=8)
 
     assert to_segment(item) == Segment(
         generation=2, broker="b", queue_id=3, first=10, start=1, end=5, first_ms=7, last_ms=8
     )
-    assert to_item(to_segment(item)) == Item(broker="b", generation=2, queue_id=3, first=10, start=1)
+    assert to_item(to_segment(item)) == MappingItem(broker="b", generation=2, queue_id=3, first=10, start=1)
 
 
 def test_a_file_keeps_our_extras_for_us():
@@ -280,26 +282,26 @@ def test_a_registration_that_was_decoded_already_is_converted():
 def test_what_is_no_mapping_is_refused(body: bytes):
     """By its own name, not by a crash."""
     with pytest.raises(RemoteProtocolError):
-        decode(body, Detail)
+        decode(body, MappingDetail)
 
 
 @pytest.mark.parametrize(
     "stamp",
     [
-        Info(topic="t", total=2**31 - 1),
-        Info(topic="t", total=-1),
-        Info(topic="t", dirty=True),
-        Info(topic="t", total=1, led=dict.fromkeys(range(70_000), 0)),
-        Info(topic="t", total=1, extras=Extras(queues={0: []})),
-        Detail(topic="t", dirty=True),
-        Detail(topic="t", total=1, hosted={0: []}),
-        Detail(topic="t", total=1, hosted={0: [Item()] * (HOMES_MAX + 1)}),
+        MappingInfo(topic="t", total=2**31 - 1),
+        MappingInfo(topic="t", total=-1),
+        MappingInfo(topic="t", dirty=True),
+        MappingInfo(topic="t", total=1, led_queues=dict.fromkeys(range(70_000), 0)),
+        MappingInfo(topic="t", total=1, extras=MappingExtras(queues={0: []})),
+        MappingDetail(topic="t", dirty=True),
+        MappingDetail(topic="t", total=1, hosted={0: []}),
+        MappingDetail(topic="t", total=1, hosted={0: [MappingItem()] * (SEGMENTS_MAX + 1)}),
     ],
 )
-def test_what_nobody_can_have_is_refused(stamp: Info | Detail):
+def test_what_nobody_can_have_is_refused(stamp: MappingInfo | MappingDetail):
     """Before any of it is walked through."""
     with pytest.raises(RemoteProtocolError):
-        from_info(stamp) if isinstance(stamp, Info) else from_detail(stamp)
+        from_info(stamp) if isinstance(stamp, MappingInfo) else from_detail(stamp)
 
 
 def test_a_body_beyond_all_measure_is_not_read(monkeypatch: pytest.MonkeyPatch):
@@ -307,11 +309,11 @@ def test_a_body_beyond_all_measure_is_not_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.wire.cluster.mapping.BODY_SIZE_MAX", 10)
 
     with pytest.raises(RemoteProtocolError, match="at most 10 are read"):
-        decode(JAVA_DETAIL, Detail)
+        decode(JAVA_DETAIL, MappingDetail)
 
 
 def test_two_homes_of_one_generation_are_not_hidden():
     """They are there to be refused."""
-    detail = decode(JAVA_DETAIL.replace(b'"gen":1', b'"gen":0'), Detail)
+    detail = decode(JAVA_DETAIL.replace(b'"gen":1', b'"gen":0'), MappingDetail)
 
     assert len(from_detail(detail).queues[3].segments) == 2

@@ -5,19 +5,25 @@ import json
 import pytest
 
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.wire.cluster.push_state import PushState, ReadingsTold, decode_push_state, encode_push_state, to_percent
+from holdfast.wire.cluster.push_state import (
+    PushState,
+    ReportedReadings,
+    decode_push_state,
+    encode_push_state,
+    to_percent,
+)
 
 
 def test_what_is_told_is_what_is_understood():
     """Numbers, words, and readings of which one is not known."""
-    state = PushState(watching_clients=3, pace="paused", reason="load 95 %", readings=ReadingsTold(load=95.0))
+    state = PushState(watching_clients=3, pace="paused", reason="load 95 %", readings=ReportedReadings(load=95.0))
 
     assert decode_push_state(encode_push_state(state)) == state
 
 
 def test_an_unknown_reading_is_told_as_such():
     """Neither 0 nor null: somebody would count with it."""
-    state = PushState(readings=ReadingsTold(memory=to_percent(41.234), network=to_percent(None)))
+    state = PushState(readings=ReportedReadings(memory=to_percent(41.234), network=to_percent(None)))
 
     assert json.loads(encode_push_state(state))["readings"] == {"memory": 41.2, "load": "unknown", "network": "unknown"}
 

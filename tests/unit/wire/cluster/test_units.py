@@ -3,22 +3,22 @@
 import msgspec
 import pytest
 
-from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, DrSwitch, UnitOpening
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.wire.cluster.units import decode_switch, encode_switch, to_text
+from holdfast.wire.cluster.units import decode_switch, encode_switch, switch_text
 
-SWITCH = Switch(7, (Opening("east", topic="orders"), Opening("*", group="billing")))
+SWITCH = DrSwitch(7, (UnitOpening("east", topic="orders"), UnitOpening("*", group="billing")))
 
 
 def test_a_switch_survives_its_way():
     """As bytes and as a header field."""
     assert decode_switch(encode_switch(SWITCH)) == SWITCH
-    assert decode_switch(to_text(SWITCH) or "") == SWITCH
+    assert decode_switch(switch_text(SWITCH) or "") == SWITCH
 
 
 def test_one_that_was_never_used_is_not_told():
     """Whoever knows no units gets nothing new to read."""
-    assert to_text(CLOSED) is None
+    assert switch_text(CLOSED) is None
     assert decode_switch(b"") == CLOSED
 
 

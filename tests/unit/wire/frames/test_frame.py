@@ -11,7 +11,7 @@ from holdfast.wire.frames.frame import (
     JSON,
     Frame,
     frame_prefix,
-    frame_size_wanted,
+    peek_frame_size,
     split_frames,
 )
 
@@ -105,8 +105,8 @@ def test_a_lower_limit_can_be_set():
 
 def test_the_size_of_an_unfinished_frame_is_known_from_four_bytes():
     """So that a buffer of the right size can be had."""
-    assert frame_size_wanted(memoryview(WIRE[:3])) == 0
-    assert frame_size_wanted(memoryview(WIRE[:4])) == len(WIRE)
+    assert peek_frame_size(memoryview(WIRE[:3])) == 0
+    assert peek_frame_size(memoryview(WIRE[:4])) == len(WIRE)
 
 
 def test_a_declared_size_reserves_nothing():

@@ -23,7 +23,7 @@ from holdfast.wire.records.compression import Codec, flag_of
 from holdfast.wire.records.inner_batch import (
     COUNT_MAX,
     INNER_BATCH,
-    count_said,
+    declared_count,
     is_inner_batch,
     unwrap_items,
     wrap_items,
@@ -99,7 +99,7 @@ def test_our_items_are_those_that_java_writes():
 
         assert made.body == record.body
         assert made.sys_flag == record.sys_flag == INNER_BATCH
-        assert count_said(made.properties.encode()) == count_said(record.properties)
+        assert declared_count(made.properties.encode()) == declared_count(record.properties)
 
 
 def test_what_a_broker_needs_stands_outside():
@@ -161,7 +161,7 @@ def test_a_wrong_count_is_refused(count: bytes):
 def test_what_is_no_count_is_refused_before_anything_is_opened(count: bytes):
     """An empty batch is none either."""
     with pytest.raises(RemoteProtocolError, match="declares"):
-        count_said(b"INNER_NUM\x01%b\x02" % count)
+        declared_count(b"INNER_NUM\x01%b\x02" % count)
 
 
 def test_a_batch_that_does_not_say_its_count_holds_one():

@@ -3,7 +3,7 @@ import pytest
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.fields import from_fields, to_fields
-from holdfast.wire.requests.admin import ResetOffsetFields, cut_page, decode_status, offset_map, parse_attributes
+from holdfast.wire.requests.admin import ResetOffsetFields, decode_status, offset_map, parse_attributes, slice_page
 
 
 def test_attributes_are_set_and_removed() -> None:
@@ -59,4 +59,4 @@ def test_a_4_x_reset_names_neither_queue_nor_offset() -> None:
 )
 def test_a_table_is_handed_out_in_pages(start: int, count: int | None, expected: str) -> None:
     """Without a count all of it; whatever else is asked for, at least a row and never an error."""
-    assert "".join(cut_page({"a": 1, "b": 2, "c": 3}, start, count)) == expected
+    assert "".join(slice_page({"a": 1, "b": 2, "c": 3}, start, count)) == expected

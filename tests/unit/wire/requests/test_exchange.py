@@ -46,7 +46,7 @@ def test_everybody_is_told_when_the_connection_is_gone():
     exchange.begin("a", 1)
     exchange.begin("b", 2)
 
-    assert exchange.abandon() == ["a", "b"]
+    assert exchange.cancel_all() == ["a", "b"]
     assert len(exchange) == 0
     assert exchange.expire(1000) == []
 

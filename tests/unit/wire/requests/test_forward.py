@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from holdfast.wire.frames.fields import BadField, from_fields, to_fields
-from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
+from holdfast.wire.requests.forward import AcceptedForward, ForwardFields, ForwardName
 
 FIELDS = ForwardFields(
     source="a",
@@ -38,7 +38,7 @@ def test_a_message_without_a_name_is_refused(missing: str):
 
 def test_a_mark_travels_as_json():
     """In the opening of a queue that moves."""
-    mark = ForwardMark(source="a", stream="halves", position=9, topic="T", queue=3)
+    mark = AcceptedForward(source="a", stream="halves", position=9, topic="T", queue=3)
 
-    assert msgspec.json.decode(msgspec.json.encode(mark), type=ForwardMark) == mark
+    assert msgspec.json.decode(msgspec.json.encode(mark), type=AcceptedForward) == mark
     assert isinstance(mark, ForwardName)

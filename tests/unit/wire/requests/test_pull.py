@@ -6,7 +6,7 @@ import pytest
 from holdfast.wire.frames.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.frames.fields import BadField
 from holdfast.wire.frames.frame import split_frames
-from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.records.inner_batch import BatchSupport
 from holdfast.wire.requests.pull import (
     PullFields,
     decode_pull,
@@ -63,19 +63,19 @@ def test_a_pull_is_the_same_value_in_both_encodings(serializer: int):
 @pytest.mark.parametrize(
     ("language", "version", "said", "opening"),
     [
-        ("JAVA", 413, None, Opening.ALL),
-        (0, 513, None, Opening.ALL),
-        ("JAVA", 412, None, Opening.NONE),
-        ("CPP", 513, None, Opening.NONE),
-        (None, 513, None, Opening.NONE),
-        ("PYTHON", 0, "true", Opening.WANTED),
-        ("PYTHON", 0, "all", Opening.ALL),
-        ("JAVA", 513, "false", Opening.NONE),
-        ("JAVA", 513, "True", Opening.NONE),
+        ("JAVA", 413, None, BatchSupport.ALL),
+        (0, 513, None, BatchSupport.ALL),
+        ("JAVA", 412, None, BatchSupport.NONE),
+        ("CPP", 513, None, BatchSupport.NONE),
+        (None, 513, None, BatchSupport.NONE),
+        ("PYTHON", 0, "true", BatchSupport.REQUESTED),
+        ("PYTHON", 0, "all", BatchSupport.ALL),
+        ("JAVA", 513, "false", BatchSupport.NONE),
+        ("JAVA", 513, "True", BatchSupport.NONE),
     ],
 )
 def test_whether_a_reader_opens_batches_is_what_it_says_or_known_of_java(
-    language: str | int | None, version: int, said: str | None, opening: Opening
+    language: str | int | None, version: int, said: str | None, opening: BatchSupport
 ):
     """Nobody else gets what it may not understand."""
     fields = FIELDS if said is None else FIELDS | {"opensBatches": said}
@@ -83,7 +83,7 @@ def test_whether_a_reader_opens_batches_is_what_it_says_or_known_of_java(
         {"code": 11, "opaque": 1, "language": language, "version": version, "extFields": fields}
     )
 
-    assert decode_pull(header).opening is opening
+    assert decode_pull(header).batch_support is opening
 
 
 def test_a_pull_without_its_queue_is_refused():

@@ -4,7 +4,17 @@ import pytest
 
 from holdfast.wire.requests.sink import SINK, SinkStamp, find_stamp, find_state, record_texts
 
-STAMP = SinkStamp(query="q", batch=3, partition=1, first=10, count=5, before=7, after=9, is_last=True, is_anew=False)
+STAMP = SinkStamp(
+    query="q",
+    batch=3,
+    partition=1,
+    first=10,
+    count=5,
+    checksum_before=7,
+    checksum_after=9,
+    is_last=True,
+    accepts_unknown=False,
+)
 
 
 def test_a_stamp_is_the_same_after_the_wire():
