@@ -127,10 +127,9 @@ class MappingAdmin:
         if needed := list(self._find_needed_floors(mapping)):
             raise MappingRefused(
                 "never twice",
-                f"{self._mappings.broker} alone knows which offsets logical queue {needed[0]} of {fields.topic} has "
-                "used,"
-                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {needed[0]}`, or delete"
-                " the topic everywhere",
+                f"{self._mappings.broker} alone knows which offsets logical queue {needed[0]} of {fields.topic} has"
+                f" used, and no broker leads it: set it first with `holdfast queue set {fields.topic} {needed[0]}`, or"
+                " delete the topic everywhere",
             )
         if held := [number for number, queue in mapping.queues.items() if self._has_messages(queue)]:
             raise MappingRefused(
@@ -171,7 +170,7 @@ class MappingAdmin:
         segment = queue.find(order.generation)
         if segment is None:
             raise MappingRefused(
-                "expire what is there", f"logical queue {order.queue} has no generation-{order.generation} segment"
+                "expire existing segments", f"logical queue {order.queue} has no generation-{order.generation} segment"
             )
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
