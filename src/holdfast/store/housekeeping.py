@@ -43,7 +43,7 @@ class HousekeepingResult(msgspec.Struct, frozen=True):
     Attributes:
         delay_ms: When to call again.
         files: Files to sync off the loop; then `MessageStore.checkpoint` is called.
-        read: A range to read off the loop, only to bring it into memory; then `MessageStore.warmed` is called.
+        read: A range to read off the loop, only to bring it into memory; then `MessageStore.note_warmed` is called.
     """
 
     delay_ms: int = IDLE_MS

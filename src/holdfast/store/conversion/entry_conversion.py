@@ -63,7 +63,7 @@ def read_message_entries(entries: Piece, first: int) -> PieceMessages:
 
 
 def read_record_entries(record_entries: Piece) -> PieceMessages:
-    """Return the messages of *units*, entries by record that must hold one message each.
+    """Return the messages of *record_entries*, which must hold one message each.
 
     Raises:
         StoreError: one holds more, or offsets do not rise; the text names it.
@@ -85,7 +85,7 @@ def read_record_entries(record_entries: Piece) -> PieceMessages:
 
 
 def require_narrow_gaps(offsets: Sequence[int], next_offset: int) -> None:
-    """Require that an index by message that ends at *before* can continue with *offsets*.
+    """Require that an index by message that ends at *next_offset* can continue with *offsets*.
 
     Raises:
         StoreError: a gap between two of them is too wide; the text names it.
@@ -123,7 +123,7 @@ def to_record_entries(entries: Piece, first: int, headers: RecordHeaders, *, is_
 def check_record_entries(
     record_entries: Piece, entries: Piece, first: int, owner: Owner, headers: RecordHeaders, *, is_gone: bool = False
 ) -> None:
-    """Require that *units* match *entries* from offset *first* on, and the log.
+    """Require that *record_entries* match *entries* from offset *first* on, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.
@@ -159,7 +159,7 @@ def check_record_entries(
 
 
 def to_message_entries(record_entries: Piece, next_offset: int) -> bytearray:
-    """Return entries by message for *units*, from offset *before* on, with blanks for offsets without a message.
+    """Return entries by message for *record_entries*, from *next_offset* on; offsets without a message get blanks.
 
     Raises:
         StoreError: a record holds more than one message.
@@ -187,7 +187,7 @@ def check_message_entries(
     *,
     is_gone: bool = False,
 ) -> None:
-    """Require that *entries* from offset *before* on match *units*, and the log.
+    """Require that *entries* from *next_offset* on match *record_entries*, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.

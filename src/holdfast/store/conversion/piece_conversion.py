@@ -27,7 +27,7 @@ from holdfast.wire.records.record import crc32
 SLICE_SIZE = 4096
 """Entries that are converted and verified at once."""
 PIECES_AT_ONCE = 16
-"""Pieces that are made at once, so that entries of several queues for one place in the log are looked up together."""
+"""Pieces that are made at once, so that entries of several queues that are close in the log are looked up together."""
 _NO_FILE_END = 1 << 62  # A file end that no write reaches: all files of the new index exist before the first write.
 
 Bytes = bytes | bytearray | memoryview
@@ -66,7 +66,7 @@ class PythonConverter:
     def _convert_piece(self, plan: ConversionPlan, old: OldPiece) -> Bytes:
         piece, made, width = old.piece, bytearray(), plan.source.entry_size
         for start in range(piece.start, piece.end, SLICE_SIZE):
-            # In small slices the record heads are still in the processor's cache for the verification.
+            # In small slices the record headers are still in the processor's cache for the verification.
             end = min(start + SLICE_SIZE, piece.end)
             target = piece.target + len(made) // plan.target.entry_size
             part = PiecePlan(piece.number, piece.queue_id, start, end, target)
@@ -92,7 +92,7 @@ class WrittenPieces(NamedTuple):
 
     Attributes:
         files: The new index.
-        parts: Folder, place, size and checksum of each write.
+        parts: Folder, first byte, size and checksum of each write.
     """
 
     files: QueueFiles
@@ -123,7 +123,9 @@ def convert_pieces(disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan]
 def write_pieces(
     disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan], converter: PieceConverter
 ) -> WrittenPieces:
-    """Convert some pieces of *plan*, verify them against the log, and write them. Call `settle` to make them durable.
+    """Convert some pieces of *plan*, verify them against the log, and write them.
+
+    Call `sync_and_verify` of the result to make them durable.
 
     Raises:
         StoreError: an entry does not match the log; the text names it.
@@ -135,9 +137,9 @@ def write_pieces(
         olds = [OldPiece(piece, plan.get_queue(piece.queue_id), _read(plan, piece, source)) for piece in group]
         for old, made in zip(olds, converter.convert(plan, olds), strict=True):
             folder = f"{plan.built.folder}/{old.piece.queue_id}"
-            for place, data in _locate(plan, old, made):
-                built.write(folder, place, memoryview(data), _NO_FILE_END)
-                written.parts.append((folder, place, len(data), crc32(data)))
+            for start, data in _locate(plan, old, made):
+                built.write(folder, start, memoryview(data), _NO_FILE_END)
+                written.parts.append((folder, start, len(data), crc32(data)))
     return written
 
 
@@ -147,7 +149,7 @@ def _read(plan: ConversionPlan, piece: PiecePlan, source: QueueFiles) -> bytes:
 
 
 def _locate(plan: ConversionPlan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Yield the converted entries of a piece, and their places in the new index of its queue."""
+    """Yield the converted entries of a piece, and where they begin in the new index of its queue."""
     piece, size = old.piece, plan.target.entry_size
     if plan.to == "simple" and piece.start == old.queue.first:
         front = blanks_before(piece.target, plan.target_file_size)

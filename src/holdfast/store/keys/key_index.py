@@ -88,7 +88,7 @@ class IndexFile:
         return FileRange(self.file, self._warm_end, min(self._warm_end + WARM_SIZE, self.items_at))
 
     def note_warm(self, file_range: FileRange) -> None:
-        """Record that *place* was read."""
+        """Record that *file_range* was read."""
         if file_range.file is self.file:
             self._warm_end = max(self._warm_end, file_range.end)
 
