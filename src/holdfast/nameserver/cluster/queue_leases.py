@@ -53,7 +53,7 @@ class _BrokerSession(msgspec.Struct):
 
     Attributes:
         silent_ms: For how long it has been silent, at least.
-        is_fresh: It was heard from since the last interval ended, so that this interval does not count.
+        is_fresh: It sent a request since the last interval ended, so that this interval does not count.
     """
 
     lease_ms: int
@@ -219,7 +219,7 @@ class QueueLeases:
         return queue is not None and queue.leader.broker == lease.broker and queue.generation >= lease.generation
 
     def _find_lapsed(self, requester: str) -> dict[str, dict[int, QueueLease]]:
-        """Return the lapsed queues of topics that *asking* may lead."""
+        """Return the lapsed queues of topics that *requester* may lead."""
         lapsed = {broker for broker in self._sessions if self._is_lapsed(broker)}
         found: dict[str, dict[int, QueueLease]] = {}
         for (key, number), lease in self.leases.items() if lapsed else ():

@@ -5,7 +5,7 @@
                                 --more queues, some new ones without a leader--> served with as many queues as before
                                 --anything else: withheld----------------------> the last served state stays, or busy
 
-A report outlives its broker: a queue whose leader is away keeps its place. A report is removed when the topic is
+A report outlives its broker: a queue whose leader is away stays in the route. A report is removed when the topic is
 deleted, or when its broker is away and other brokers have taken over all its segments. A topic that was a normal one
 before its first report stays normal, on the brokers that had it, until its reports are complete for the first time.
 
