@@ -195,7 +195,7 @@ def test_what_was_committed_at_the_replica_is_carried_back_first_of_all(pair: Re
     assert (committed(pair.master), committed(pair.master, queue=1)) == (7, 1)
     assert (committed(pair.replica), committed(pair.replica, queue=1)) == (7, 1)
     assert pair.replica.components.offsets.unsent_commits == {}
-    (line,) = logs(pair.replica.effects, "offsets carried back")
+    (line,) = logs(pair.replica.effects, "offsets sent to the master")
     assert line.fields["queues"] == 2
 
 
