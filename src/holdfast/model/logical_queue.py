@@ -378,8 +378,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             ):
                 continue
             if own is None and merged._is_in_gap(segment):
-                both = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
-                merged = LogicalQueue(self.queue, tuple(both))
+                segments = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
+                merged = LogicalQueue(self.queue, tuple(segments))
             elif (
                 own is not None
                 and own.physical_queue == segment.physical_queue
@@ -419,8 +419,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse(
                 "records first", f"still needs {', '.join(holders)}: move it, and let its records expire"
             )
-        gone = {segment.physical_queue for segment in self.segments if segment.broker in removed}
-        return self._without_expired(self.segments, gone)
+        expired = {segment.physical_queue for segment in self.segments if segment.broker in removed}
+        return self._without_expired(self.segments, expired)
 
     def reduce_to(self, broker: str) -> LogicalQueue:
         """Return the part that *broker* must remember after all its segments expired: these, and the leader.

@@ -116,8 +116,8 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def used_queue_ids(self, broker: str) -> set[int]:
         """Return the physical queues of *broker* in this record, including expired ones."""
-        every = (segment for queue in self.queues.values() for segment in queue.segments)
-        return {segment.queue_id for segment in every if segment.broker == broker}
+        segments = (segment for queue in self.queues.values() for segment in queue.segments)
+        return {segment.queue_id for segment in segments if segment.broker == broker}
 
 
 class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,13 +247,13 @@ def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> No
 
 
 def _check_physical_queues(queue: LogicalQueue) -> None:
-    seen: dict[tuple[str, int], Segment] = {}
+    by_physical_queue: dict[tuple[str, int], Segment] = {}
     for segment in queue.segments:
-        earlier = seen.get(segment.physical_queue)
+        earlier = by_physical_queue.get(segment.physical_queue)
         # An expired physical queue may be prepared again: its old segment is dropped only when the new one opens.
         if earlier is not None and not (earlier.expired and not segment.is_decided):
             raise _fault(queue, "one queue, one segment", f"has queue {segment.queue_id} of {segment.broker} twice")
-        seen[segment.physical_queue] = segment
+        by_physical_queue[segment.physical_queue] = segment
 
 
 def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact: bool) -> None:

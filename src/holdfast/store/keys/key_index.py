@@ -342,8 +342,8 @@ class KeyIndex:
 
     def _create(self, store_ms: int) -> IndexFile:
         store_ms = min(max(store_ms, 0), _TIME_MAX_MS)
-        made = datetime.fromtimestamp(store_ms // 1000, UTC)
-        name = f"{made:%Y%m%d%H%M%S}{store_ms % 1000:03d}"
+        created = datetime.fromtimestamp(store_ms // 1000, UTC)
+        name = f"{created:%Y%m%d%H%M%S}{store_ms % 1000:03d}"
         if name <= self._last_name:
             name = f"{int(self._last_name) + 1:0{NAME_LENGTH}d}"
         size = HEADER.size + SLOT.size * self._slots + ITEM.size * self._items

@@ -320,8 +320,8 @@ class RecordIndex(QueueIndex):
         """Make entry *number* the first whose record is still in the log."""
         self._entry_min = number
         self.offset_min = span_of(self._read(number, 1))[0] if number < self._entry_end else self.offset_max
-        gone = bisect_left(self._mark_numbers, number)
-        del self._mark_numbers[:gone], self._mark_offsets[:gone]
+        count = bisect_left(self._mark_numbers, number)
+        del self._mark_numbers[:count], self._mark_offsets[:count]
 
     def set_end(self, number: int) -> None:
         """Truncate the queue before entry *number*."""

@@ -221,14 +221,14 @@ class QueueTable:
         low = find_entry_min(queue, log_start)
         queue.set_min(low)
         files, size = queue.files, queue.files.file_size
-        gone = []
+        removed = []
         while queue.first_file + size <= min(low * files.entry_size, queue.last_file):
             path = f"{queue.folder}/{file_name(queue.first_file)}"
             files.unsynced.pop(path, None)
             files.cache.remove(path)
             queue.first_file += size
-            gone.append(path)
-        return gone
+            removed.append(path)
+        return removed
 
 
 def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
