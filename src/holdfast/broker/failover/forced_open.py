@@ -42,8 +42,14 @@ from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
-from holdfast.wire.requests.moves import AbandonRequest, ForceRequest, OpenAnswer, decode_body, encode_body
-from holdfast.wire.requests.moves import MappingsAnswer as EveryMapping
+from holdfast.wire.requests.moves import (
+    AbandonRequest,
+    ForceRequest,
+    MappingsAnswer,
+    OpenAnswer,
+    decode_body,
+    encode_body,
+)
 
 TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
@@ -451,7 +457,7 @@ def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
     if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
         return []
     try:
-        topics = decode_body(answer.body, EveryMapping).topics
+        topics = decode_body(answer.body, MappingsAnswer).topics
         return [from_detail(topic.mapping) for topic in topics if topic.mapping is not None]
     except RemoteProtocolError:
         return []

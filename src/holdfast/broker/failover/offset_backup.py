@@ -97,7 +97,7 @@ class OffsetBackup:
         self._generations: dict[QueueKey, int] = {}
         self._unsent: dict[QueueKey, None] = {}
         saved = load_config(disk, NAME, OffsetBackupList)
-        self._stored = {} if saved is None else {(backup.topic, backup.queue): backup for backup in saved.copies}
+        self._stored = {} if saved is None else {(backup.topic, backup.queue): backup for backup in saved.backups}
         self._is_dirty = False
 
     def handlers(self) -> Handlers:
@@ -108,7 +108,7 @@ class OffsetBackup:
 
     def store_backups(self, request: Request) -> Answer:
         """Answer 7031: keep backups of topics that are known here. The sender retries the others later."""
-        received = decode_body(request.command.body, OffsetBackupList).copies
+        received = decode_body(request.command.body, OffsetBackupList).backups
         for backup in received:
             queue_key = (backup.topic, backup.queue)
             known = self._stored.get(queue_key)
@@ -127,7 +127,7 @@ class OffsetBackup:
         backups = [backup for queue in query.queues if (backup := self.find(query.topic, queue)) is not None]
         if self._is_replica:
             backups += [backup for queue in query.queues for backup in self._find_replica_backups(query.topic, queue)]
-        return request.answer(body=encode_body(OffsetBackupList(copies=backups)))
+        return request.answer(body=encode_body(OffsetBackupList(backups=backups)))
 
     def _find_replica_backups(self, topic: str, queue: int) -> list[QueueOffsetBackup]:
         """Return a replica's offsets of a queue that its master leads: the master's, and those committed here since."""
@@ -167,13 +167,13 @@ class OffsetBackup:
         """Save the backups of other brokers if they changed."""
         if self._is_dirty:
             self._is_dirty = False
-            effects += write_config(self._disk, NAME, OffsetBackupList(copies=list(self._stored.values())))
+            effects += write_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
 
     def drop_topic(self, topic: str) -> None:
         """Forget a deleted topic, at once on disk, too: a topic of that name may be created right away."""
         if any(name == topic for name, _ in self._stored):
             self._forget_topics({topic})
-            save_config(self._disk, NAME, OffsetBackupList(copies=list(self._stored.values())))
+            save_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, QueueOffsetBackup]]:
         """Return the newest backups of these queues that any broker has; wait for answers only briefly."""
@@ -192,7 +192,7 @@ class OffsetBackup:
         for answer in answers:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 with suppress(RemoteProtocolError):
-                    found += decode_body(answer.body, OffsetBackupList).copies
+                    found += decode_body(answer.body, OffsetBackupList).backups
         return _newest([backup for backup in found if backup.topic == topic])
 
     # Our backups.
@@ -210,9 +210,11 @@ class OffsetBackup:
             self._turn.procedures.append(self._update_peer())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
-    def _forget_topics(self, gone: set[str]) -> None:
-        if gone:
-            self._stored = {queue_key: backup for queue_key, backup in self._stored.items() if queue_key[0] not in gone}
+    def _forget_topics(self, topics: set[str]) -> None:
+        if topics:
+            self._stored = {
+                queue_key: backup for queue_key, backup in self._stored.items() if queue_key[0] not in topics
+            }
             self._is_dirty = True
 
     def _update_peer(self) -> Procedure[None]:
@@ -231,7 +233,7 @@ class OffsetBackup:
     def _send(self, peer: str, backups: list[QueueOffsetBackup]) -> Procedure[None]:
         try:
             address = yield from self._view.find_address(peer)
-            command = Command(code=RequestCode.BACKUP_OFFSETS, body=encode_body(OffsetBackupList(copies=backups)))
+            command = Command(code=RequestCode.BACKUP_OFFSETS, body=encode_body(OffsetBackupList(backups=backups)))
             answer = yield PeerCall(address, command, _CALL_MS)
             received = decode_body(answer.body, OffsetBackupAnswer) if answer.code == ResponseCode.SUCCESS else None
         except (PeerFailed, RemoteProtocolError):

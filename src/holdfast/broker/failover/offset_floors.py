@@ -252,10 +252,10 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
     if len(queue.segments) > 1:  # The tool knows the segments before this one.
         return queue
     generation = max(leader.generation, floor.next_generation(is_certain=not finding.silent))
-    begun = msgspec.structs.replace(leader, generation=generation)
+    segment = msgspec.structs.replace(leader, generation=generation)
     if leader.first < lowest:
-        begun = msgspec.structs.replace(begun, first=lowest, start=max(leader.start, end))
-    return LogicalQueue(queue.queue, (begun,))
+        segment = msgspec.structs.replace(segment, first=lowest, start=max(leader.start, end))
+    return LogicalQueue(queue.queue, (segment,))
 
 
 def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:

@@ -347,7 +347,7 @@ class LeaseRenewal:
             epoch=next_epoch(merged.epoch, self._turn.now_ms),
             total=merged.total,
             queues=[
-                QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+                QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])
                 for queue in queues
             ],
         )

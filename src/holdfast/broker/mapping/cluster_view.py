@@ -86,8 +86,8 @@ class ClusterView:
 
     def brokers(self, scope: str = GLOBAL) -> list[str]:
         """Return the names of all other known brokers in *scope*."""
-        others = sorted(self._addresses.keys() - {self._name})
-        return others if scope == GLOBAL else [name for name in others if covers(scope, self.cluster_of(name))]
+        names = sorted(self._addresses.keys() - {self._name})
+        return names if scope == GLOBAL else [name for name in names if covers(scope, self.cluster_of(name))]
 
     def cluster_of(self, broker: str) -> str:
         """Return the cluster of *broker*; this broker's cluster if it is unknown."""
@@ -169,8 +169,8 @@ class ClusterView:
 
     def forget_address(self, address: str) -> None:
         """Drop the addresses of other brokers that equal *address*."""
-        gone = [name for name, known in self._addresses.items() if known == address and name != self._name]
-        for name in gone:
+        names = [name for name, known in self._addresses.items() if known == address and name != self._name]
+        for name in names:
             del self._addresses[name]
 
     def forget_broker(self, broker: str) -> None:

@@ -475,9 +475,9 @@ class MoveSource:
             self._set_state(state, "granted", reason)
             self._log("warning", "move waits for its target", state.move, reason=reason)
 
-    def _log(self, level: str, event: str, move: Move, **rest: object) -> None:
+    def _log(self, level: str, event: str, move: Move, **extra: object) -> None:
         fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
-        self._turn.effects.append(Log(level, event, fields | rest))
+        self._turn.effects.append(Log(level, event, fields | extra))
 
     # Calls to other brokers.
 
@@ -516,4 +516,4 @@ def _opened(queue: LogicalQueue) -> LogicalQueue:  # A segment prepared after an
 
 
 def _to_segments(queue: LogicalQueue) -> QueueSegments:
-    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+    return QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])

@@ -455,7 +455,7 @@ def to_queue(received: QueueSegments) -> LogicalQueue:
     Raises:
         MappingRefused: it breaks a rule.
     """
-    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.homes)))
+    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.segments)))
     check_queue(queue)
     return queue
 

@@ -159,10 +159,10 @@ class Relay:
                 self._held_size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
                 self.moving[queue_key] = [waiting for waiting in held if waiting.channel != channel]
         for line in self._lines.values():
-            gone = [waiting for waiting in line.waiting if waiting.channel == channel]
-            if gone and gone[0] is line.waiting[0]:
+            dropped = [waiting for waiting in line.waiting if waiting.channel == channel]
+            if dropped and dropped[0] is line.waiting[0]:
                 line.in_flight = 0  # All sends of an envelope come from one client.
-            for waiting in gone:
+            for waiting in dropped:
                 line.waiting.remove(waiting)
                 self._held_size -= len(waiting.frame)
 

@@ -99,7 +99,7 @@ class QueueSegments(msgspec.Struct, frozen=True, kw_only=True):
     """One logical queue and all its segments, oldest first."""
 
     queue: Int32
-    homes: list[WireSegment]
+    segments: list[WireSegment] = msgspec.field(name="homes")
 
 
 class PrepareQueues(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class HeldLock(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     client: str
     queue: Int32
-    taken_ms: Int64
+    renewed_ms: Int64 = msgspec.field(name="taken_ms")
 
 
 class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +317,7 @@ class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
 class OffsetBackupList(msgspec.Struct, frozen=True, kw_only=True):
     """7031: store these backups. Also the answer to 7032."""
 
-    copies: list[QueueOffsetBackup]
+    backups: list[QueueOffsetBackup] = msgspec.field(name="copies")
 
 
 class OffsetBackupAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,7 +38,7 @@ def record(cluster: MovingCluster, name: str) -> TopicMapping:
 
 
 def homes(queue: LogicalQueue) -> QueueSegments:
-    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+    return QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])
 
 
 def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
