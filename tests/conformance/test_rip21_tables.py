@@ -129,7 +129,7 @@ def test_migrating_back_before_expiry_takes_a_new_queue():
     """
     queues = migrated()
 
-    with pytest.raises(MappingRefused, match="one queue, one home"):
+    with pytest.raises(MappingRefused, match="one queue, one segment"):
         queues[0].prepare("broker1", 0)
     queues[0] = migrate(queues[0], "broker1", 2, messages=100)
 

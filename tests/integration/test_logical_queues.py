@@ -331,7 +331,7 @@ async def until_copied(stage: ProcessCluster, offset: int, queue: int = 0) -> No
         brokers = await client.cluster_brokers()
         while True:
             answers = [await client.ask(address, question) for address in brokers.values()]
-            copies = [copy for answer in answers for copy in decode_body(answer.body, OffsetBackupList).copies]
+            copies = [copy for answer in answers for copy in decode_body(answer.body, OffsetBackupList).backups]
             if any(copy.offsets.get(GROUP) == offset for copy in copies):
                 return
 

@@ -137,7 +137,7 @@ def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
                 epoch=mapping.epoch,
                 total=mapping.total,
                 queues=[
-                    QueueSegments(queue=one.queue, homes=[to_wire_segment(home) for home in one.segments])
+                    QueueSegments(queue=one.queue, segments=[to_wire_segment(home) for home in one.segments])
                     for one in opened
                 ],
             ),

@@ -29,6 +29,6 @@ def force_queue(
         scope=mapping.scope,
         epoch=mapping.epoch + 1_000,
         total=mapping.total,
-        queues=[QueueSegments(queue=queue, homes=segments)],
+        queues=[QueueSegments(queue=queue, segments=segments)],
     )
     return cluster.call(target, RequestCode.FORCE_QUEUES, order)

@@ -338,7 +338,7 @@ class StaticCluster(ScriptedReach):
         self.records[name].setdefault(order.topic.name, empty)
         for queue in order.queues:
             segments = tuple(
-                Segment(**{f: getattr(segment, f) for f in segment.__struct_fields__}) for segment in queue.homes
+                Segment(**{f: getattr(segment, f) for f in segment.__struct_fields__}) for segment in queue.segments
             )
             used = self.records[name][order.topic.name].used_queue_ids(name)
             forced = LogicalQueue(queue.queue, segments).force(name, max(used, default=-1) + 1)

@@ -256,7 +256,7 @@ def _to_order(view: ClusterMappings, name: str, queues: Collection[int], now_ms:
         scope=topic.merged.scope,
         epoch=next_epoch(topic.merged.epoch, now_ms),
         total=topic.merged.total,
-        queues=[QueueSegments(queue=number, homes=extras.queues[number]) for number in sorted(queues)],
+        queues=[QueueSegments(queue=number, segments=extras.queues[number]) for number in sorted(queues)],
     )
 
 

@@ -1,7 +1,7 @@
 """The broker as one state machine: passes each event to the component concerned.
 
-frames ─────────────────────> intake ─> components ─> outflow ─> answers, records
-channels, timers, the disk ─> components, suspended procedures ─┘
+frames ─────────────────────> dispatch ─> components ─> completion ─> answers, records
+channels, timers, the disk ─> components, suspended procedures ──┘
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Broker:
         effects.append(SetTimer(_HOUSEKEEP_TIMER, now_ms + work.delay_ms))
         if not self._store.is_writable and not self._is_fault_logged:
             self._is_fault_logged = True
-            effects.append(Log("error", "no more messages are taken until a restart", {"reason": self._store.fault}))
+            effects.append(Log("error", "no more messages are accepted until a restart", {"reason": self._store.fault}))
         self._log_shortage(effects)
 
     def _log_shortage(self, effects: list[Effect]) -> None:
@@ -249,7 +249,7 @@ class Broker:
                 Log("error", "no space for the index, messages are refused", {"reason": shortage, "hint": hint})
             )
         else:
-            effects.append(Log("info", "the index is written again, messages are taken", {}))
+            effects.append(Log("info", "the index is written again, messages are accepted", {}))
 
     def _files_synced(self, event: FilesSynced) -> list[Effect]:
         self._store.checkpoint(event.now_ms)
@@ -273,4 +273,4 @@ class Broker:
 def _log_failure(result: Any, effects: list[Effect]) -> None:
     """Log the failure of a procedure that has no caller."""
     if isinstance(result, Refusal):
-        effects.append(Log("warning", "work given up", {"reason": result.remark}))
+        effects.append(Log("warning", "background work failed", {"reason": result.remark}))

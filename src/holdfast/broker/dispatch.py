@@ -255,8 +255,8 @@ class Dispatcher:
             return
         puller = Puller(event.channel, serializer, event.now_ms)
         # A consumer without a unit reads here whether or not units are open.
-        answering = self._components.pull_handler if header.fields.unit is None else self._components.local_reads
-        pulled = answering.handle_pull(header, puller)
+        handler = self._components.pull_handler if header.fields.unit is None else self._components.local_reads
+        pulled = handler.handle_pull(header, puller)
         if isinstance(pulled, list):
             self._delivered_size += sum(map(len, pulled))
             answers += pulled

@@ -72,9 +72,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # Failover: take over logical queues of dead leaders without an operator. Leaders then need leases.
     auto_force: bool = False
-    lease_ms: Annotated[int, msgspec.Meta(ge=1_000, le=600_000)] = (
-        30_000  # without a renewal, the leader stops accepting sends
-    )
+    # Without a renewal within this time, the leader stops accepting sends.
+    lease_ms: Annotated[int, msgspec.Meta(ge=1_000, le=600_000)] = 30_000
 
     # Replication: a replica copies its master's log. It has its master's name, and an id above 0.
     replica_of: Name | None = None  # the master's name
@@ -86,9 +85,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     replication: Literal["async", "sync"] = "async"
     replica_timeout_ms: Positive = 3_000  # then the sender gets FLUSH_SLAVE_TIMEOUT: no replica has the message
     in_sync_limit: Positive = 256 * 1024 * 1024  # replicas with a larger lag do not count: SLAVE_NOT_AVAILABLE
-    ha_port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = (
-        None  # port for replicas; default: the broker's port plus 1
-    )
+    # The port for replicas; default: the broker's port plus 1.
+    ha_port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
     ha_master: str | None = None  # host:port of the master's replication port; default: ask the name servers
 
     # Housekeeping.

@@ -26,7 +26,7 @@ def report_recovery(found: RecoveryResult, unused: Sequence[str]) -> Iterator[Lo
     else:
         yield Log("warning", "store recovered after a crash", checked | {"cut": found.truncated_bytes})
     for path in unused[:DAMAGES_LOGGED_MAX]:
-        yield Log("error", "log file not used: one behind it is missing", {"file": path})
+        yield Log("error", "log file not used: a later one is missing", {"file": path})
     for damage in found.damages[:DAMAGES_LOGGED_MAX]:
         yield Log("error", "log damaged", msgspec.structs.asdict(damage))
     unlogged = max(0, len(unused) - DAMAGES_LOGGED_MAX) + max(0, len(found.damages) - DAMAGES_LOGGED_MAX)

@@ -146,9 +146,8 @@ class BrokerService:
         except (ConfigError, PortTaken) as error:
             if self._options.ha_port is not None:
                 raise PortTaken(
-                    f"cannot listen on ha_port {ha_port} of {host}: stop the process that uses it, or set another "
-                    "ha_port;"
-                    f" {port} and {port - _VIP_PORT_OFFSET} are used by this broker itself"
+                    f"cannot listen on ha_port {ha_port} of {host}: stop the process that uses it, or set another"
+                    f" ha_port; {port} and {port - _VIP_PORT_OFFSET} are used by this broker itself"
                 ) from error
             self._emit(Log("warning", "replication port is taken", {"port": ha_port, "reason": str(error)}))
 

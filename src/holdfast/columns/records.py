@@ -31,7 +31,7 @@ from holdfast.wire.records.record import (
 )
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
-# Fields at the same place in every record. The places of later fields depend on the hosts.
+# Fields at the same byte in every record. Where later fields begin depends on the hosts.
 _HEADER: Final = np.dtype(
     {
         "names": ["magic", "crc", "offset", "flags", "born_ms"],

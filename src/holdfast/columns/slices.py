@@ -55,8 +55,8 @@ def split_at(block: Block, bounds: list[Int64Array]) -> pa.BinaryArray:
     """
     step, count = len(bounds), len(bounds[0])
     offsets = np.zeros(step * count + 1, dtype=np.int32)
-    for number, places in enumerate(bounds):
-        offsets[number:-1:step] = places
+    for number, starts in enumerate(bounds):
+        offsets[number:-1:step] = starts
     # The last piece of the last group is never used: leave it empty.
     offsets[-1] = offsets[-2] if count else 0
     return pa.Array.from_buffers(pa.binary(), step * count, [None, pa.py_buffer(offsets), pa.py_buffer(block)])

@@ -192,9 +192,9 @@ def plan_rebalance(topics: Mapping[str, Leaders], brokers: Collection[str]) -> l
 class _Extras:
     """Chooses which brokers lead an extra queue of a topic, so that their numbers of extra queues differ by 0 or 1.
 
-    A topic with `rest` queues left over chooses that many brokers. Choosing a broker that has more than the share
-    already saves a move. `add` makes the choices that save the most; `balance` then hands choices over from brokers
-    with many to brokers with few, through other brokers if necessary, always on the path that costs the fewest moves.
+    A topic chooses a broker for each of its extra queues. Choosing a broker that has more than the share already saves
+    a move. `add` makes the choices that save the most; `balance` then transfers choices from brokers with many to
+    brokers with few, through other brokers if necessary, always on the path that costs the fewest moves.
     """
 
     def __init__(self, brokers: Sequence[str]) -> None:
@@ -202,11 +202,11 @@ class _Extras:
         self._brokers = brokers
         self._saves: dict[str, frozenset[str]] = {}
         self._counts = dict.fromkeys(brokers, 0)
-        # (giver, taker) -> cost of handing over -> the topics that can be handed over, in insertion order.
+        # (source, target) -> cost of a transfer -> the topics that can be transferred, in insertion order.
         self._transfers: dict[tuple[str, str], dict[int, dict[str, None]]] = {}
 
     def add(self, topic: str, count: int, saves: frozenset[str]) -> None:
-        """Choose *rest* brokers for *topic*: first those in *saves*, then those with the fewest extra queues."""
+        """Choose *count* brokers for *topic*: first those in *saves*, then those with the fewest extra queues."""
         ranked = sorted(self._brokers, key=lambda broker: (broker not in saves, self._counts[broker], broker))
         self.chosen[topic] = set(ranked[:count])
         self._saves[topic] = saves
@@ -215,10 +215,10 @@ class _Extras:
         self._add_transfers(topic)
 
     def balance(self) -> None:
-        """Hand choices over until the numbers of extra queues differ by at most one."""
+        """Transfer choices until the numbers of extra queues differ by at most one."""
         while max(self._counts.values()) - min(self._counts.values()) > 1:
-            for giver, taker in self._cheapest_path():
-                self._transfer(giver, taker)
+            for source, target in self._cheapest_path():
+                self._transfer(source, target)
 
     def _cost(self, topic: str, source: str, target: str) -> int:
         return (source in self._saves[topic]) - (target in self._saves[topic])
@@ -298,4 +298,4 @@ def _move_from_most_loaded(topic: str, leaders: Leaders, broker: str, totals: Co
 
 def _require_brokers(brokers: Collection[str], text: str) -> None:
     if not brokers:
-        raise MappingRefused("somebody must lead", text)
+        raise MappingRefused("a broker must lead", text)

@@ -36,7 +36,7 @@ class Leader(msgspec.Struct, frozen=True):
     epoch: int = UNKNOWN
 
     def supersedes(self, other: Leader) -> bool:
-        """Return whether this leader replaces the known leader *held*."""
+        """Return whether this leader replaces the known leader *other*."""
         if NO_BROKER in {other.broker, self.broker}:
             return other.broker == NO_BROKER != self.broker
         if UNKNOWN_GENERATION in {self.generation, other.generation}:
@@ -92,7 +92,7 @@ def _strongest(claims: list[Leader]) -> Leader:
 def update_leaders(
     previous: Mapping[MessageQueue, Leader], found: Mapping[MessageQueue, Leader]
 ) -> dict[MessageQueue, Leader]:
-    """Return the known leaders *held*, updated by *found*: no queue is lost, and no generation decreases."""
+    """Return the known leaders *previous*, updated by *found*: no queue is lost, and no generation decreases."""
     known = {**found, **previous}
     for queue, claim in found.items():
         before = previous.get(queue, NO_LEADER)

@@ -203,8 +203,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def prepare(self, broker: str, queue_id: int, *, generation: int | None = None) -> LogicalQueue:
         """Return the queue with its next segment added, which accepts no writes yet.
 
-        The place may be an expired physical queue of this logical queue: it is reused from 0, with its old index
-        erased, and its old entry disappears when the segment opens. Preparing the same segment twice changes nothing.
+        The physical queue may be an expired one of this logical queue: it is reused from 0, with its old index erased,
+        and its old segment disappears when the new one opens. Preparing the same segment twice changes nothing.
 
         Args:
             broker: The next leader.
@@ -241,7 +241,9 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """Return the queue with an expired physical queue of *broker* prepared as its next segment."""
         queue_id = self.reusable_queue_id(broker)
         if queue_id is None:
-            raise self._refuse("reuse what expired", f"has no expired queue on {broker}: give it a new physical queue")
+            raise self._refuse(
+                "reuse expired queues", f"has no expired queue on {broker}: give it a new physical queue"
+            )
         return self.prepare(broker, queue_id)
 
     def seal(self, end: int, last_ms: int = UNKNOWN) -> LogicalQueue:
@@ -288,7 +290,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """Return the queue opened elsewhere without its leader, far above every offset that may exist.
 
         A segment that was prepared after a sealed leader may have been opened unnoticed: it is kept with an unknown
-        end, so that its records have a place when its broker returns.
+        end, so that its records become readable when its broker returns.
 
         Args:
             broker: The new leader.
@@ -376,8 +378,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             ):
                 continue
             if own is None and merged._is_in_gap(segment):
-                both = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
-                merged = LogicalQueue(self.queue, tuple(both))
+                segments = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
+                merged = LogicalQueue(self.queue, tuple(segments))
             elif (
                 own is not None
                 and own.physical_queue == segment.physical_queue
@@ -399,7 +401,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         """Return the queue with a segment marked as expired: clients no longer read it."""
         segment = self.find(generation)
         if segment is None or segment.queue_id != queue_id:
-            raise self._refuse("expire what is there", f"has no generation {generation} in a queue {queue_id}")
+            raise self._refuse("expire existing segments", f"has no generation {generation} in a queue {queue_id}")
         if segment.expired:
             return self
         if segment.generation >= self.generation:
@@ -417,8 +419,8 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse(
                 "records first", f"still needs {', '.join(holders)}: move it, and let its records expire"
             )
-        gone = {segment.physical_queue for segment in self.segments if segment.broker in removed}
-        return self._without_expired(self.segments, gone)
+        expired = {segment.physical_queue for segment in self.segments if segment.broker in removed}
+        return self._without_expired(self.segments, expired)
 
     def reduce_to(self, broker: str) -> LogicalQueue:
         """Return the part that *broker* must remember after all its segments expired: these, and the leader.
@@ -438,7 +440,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def _without_expired(
         self, segments: Iterable[Segment], physical_queues: Collection[tuple[str, int]]
     ) -> LogicalQueue:
-        """Return the queue of *segments*, without the expired ones in *places*.
+        """Return the queue of *segments*, without the expired ones in *physical_queues*.
 
         A segment after a dropped one that held records is marked as cut off from older ones. A gap after a dropped
         segment moves to the segment before it.
@@ -458,7 +460,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def _require_free(self, physical_queue: tuple[str, int], segments: Collection[Segment]) -> None:
         if any(segment.physical_queue == physical_queue and not segment.expired for segment in segments):
             raise self._refuse(
-                "one queue, one home",
+                "one queue, one segment",
                 f"still has records in queue {physical_queue[1]} of {physical_queue[0]}: give it a new physical "
                 "queue there",
             )

@@ -116,8 +116,8 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def used_queue_ids(self, broker: str) -> set[int]:
         """Return the physical queues of *broker* in this record, including expired ones."""
-        every = (segment for queue in self.queues.values() for segment in queue.segments)
-        return {segment.queue_id for segment in every if segment.broker == broker}
+        segments = (segment for queue in self.queues.values() for segment in queue.segments)
+        return {segment.queue_id for segment in segments if segment.broker == broker}
 
 
 class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
         for physical_queue in {segment.physical_queue for segment in queue.segments}:
             if physical_queue in physical_queues:
                 raise MappingRefused(
-                    "one queue, one home",
+                    "one queue, one segment",
                     _describe_shared(mapping.topic, physical_queue, physical_queues[physical_queue], number),
                 )
             physical_queues[physical_queue] = number
@@ -214,7 +214,7 @@ def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
         MappingRefused: the queue breaks a rule; the error names it.
     """
     if not queue.segments:
-        raise _fault(queue, "a home at least", "has no segment")
+        raise _fault(queue, "at least one segment", "has no segment")
     for segment in queue.segments:
         _check_numbers(queue, segment)
     for older, newer in pairwise(queue.segments):
@@ -232,7 +232,7 @@ def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
     if segment.generation < (UNKNOWN_GENERATION if is_alone else 0) or segment.queue_id < 0 or segment.start < 0:
         raise _fault(queue, "no negative numbers", f"has a negative number in its segment on {segment.broker}")
     if not segment.broker:
-        raise _fault(queue, "homes have brokers", "has a segment on a broker without a name")
+        raise _fault(queue, "segments have brokers", "has a segment on a broker without a name")
     if segment.end != UNKNOWN and segment.end < segment.start:
         raise _fault(queue, "ends fit", f"ends at {segment.end} before it starts at {segment.start}")
     if not segment.is_decided and (segment.expired or segment.forced or segment.is_sealed):
@@ -247,13 +247,13 @@ def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> No
 
 
 def _check_physical_queues(queue: LogicalQueue) -> None:
-    seen: dict[tuple[str, int], Segment] = {}
+    by_physical_queue: dict[tuple[str, int], Segment] = {}
     for segment in queue.segments:
-        earlier = seen.get(segment.physical_queue)
+        earlier = by_physical_queue.get(segment.physical_queue)
         # An expired physical queue may be prepared again: its old segment is dropped only when the new one opens.
         if earlier is not None and not (earlier.expired and not segment.is_decided):
-            raise _fault(queue, "one queue, one home", f"has queue {segment.queue_id} of {segment.broker} twice")
-        seen[segment.physical_queue] = segment
+            raise _fault(queue, "one queue, one segment", f"has queue {segment.queue_id} of {segment.broker} twice")
+        by_physical_queue[segment.physical_queue] = segment
 
 
 def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact: bool) -> None:
@@ -285,8 +285,8 @@ def _describe_shared(topic: str, physical_queue: tuple[str, int], one: int, othe
 def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
     """Return a broker's record after a tool sent the update *new*; the same updates are accepted as by upstream.
 
-    History does not change: a known segment keeps its place, its end and, once decided, its first offset, whatever the
-    update says; segments and queues that the update lacks are kept.
+    History does not change: a known segment keeps its physical queue, its end and, once decided, its first offset,
+    whatever the update says; segments and queues that the update lacks are kept.
 
     Raises:
         MappingRefused: the update is older than the record, has another scope, or moves a known segment elsewhere.
@@ -320,7 +320,7 @@ def _accept_queue(old: LogicalQueue, new: LogicalQueue, *, is_same: bool) -> Log
     for segment in new.segments:
         known = segments.get(segment.generation)
         if known is not None and (known.physical_queue, known.start) != (segment.physical_queue, segment.start):
-            raise _fault(old, "homes stay", f"had generation {segment.generation} on {known.broker}")
+            raise _fault(old, "segments stay", f"had generation {segment.generation} on {known.broker}")
         if known is None and segment.generation < old.generation:
             continue  # It was dropped here before the tool read the record.
         if known is None or not known.is_decided:

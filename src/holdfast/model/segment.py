@@ -120,8 +120,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         """Return the logical offset of *physical*, clamped to the segment; -1 while undecided, as upstream answers."""
         if not self.is_decided:
             return UNKNOWN
-        inside = min(physical, self.end) if self.end >= self.start else physical
-        return self.to_logical(inside)
+        clamped = min(physical, self.end) if self.end >= self.start else physical
+        return self.to_logical(clamped)
 
     def to_physical(self, logical: int) -> int:
         """Return the physical offset of *logical*, which may lie outside: the physical queue checks that.

@@ -1,8 +1,8 @@
 """The name server: which broker serves which topic, and which brokers are alive.
 
-Brokers register their topics and renew a lease; clients query routes or watch them. The core is a machine without I/O;
-the service around it owns sockets, files and the clock. Routes are in memory only. On disk are the KV store, the
-reports about static topics, and the leases of logical queues.
+Brokers register their topics, and again every 30 s to stay alive; clients query routes or watch them. The core is a
+machine without I/O; the service around it owns sockets, files and the clock. Routes are in memory only. On disk are the
+KV store, the reports about static topics, and the leases of logical queues.
 
     options    all settings of a name server, with defaults and meanings
     notices    which watching client is owed a notice about which topics, and when it is due

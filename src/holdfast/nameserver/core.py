@@ -210,9 +210,9 @@ class NameServer:
 
     def _close(self, channel: ChannelId, reason: str, pieces: list[bytes]) -> list[Effect]:
         """Answer the frames before the unreadable one, then close the channel."""
-        said: list[Effect] = [SendBytes(channel, pieces)] if pieces else []
+        answers: list[Effect] = [SendBytes(channel, pieces)] if pieces else []
         log = Log("warning", "peer not understood", {"peer": self._peers.get(channel, ""), "reason": reason})
-        return [*said, log, CloseChannel(channel)]
+        return [*answers, log, CloseChannel(channel)]
 
     # Everything else.
 
@@ -320,7 +320,7 @@ class NameServer:
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
         if self.unit_requests.fault is not None:
             forgotten: dict[str, object] = {"file": KV_FILE, "reason": self.unit_requests.fault}
-            effects.append(Log("warning", "what is open is forgotten: it cannot be read", forgotten))
+            effects.append(Log("warning", "open units forgotten: they cannot be read", forgotten))
         if self._deletions.fault is not None:
             lost: dict[str, object] = {"file": KV_FILE, "reason": self._deletions.fault}
             effects.append(Log("warning", "deletion markers forgotten: they cannot be read", lost))

@@ -129,7 +129,7 @@ class NoticeSchedule:
         self._tick += 1
 
     def begin_round(self) -> None:
-        """Begin the round of this tick with all clients that are due, the oldest first. Follow with `take`."""
+        """Begin the round of this tick with all clients that are due, the oldest first. Follow with `next_batch`."""
         due = [(notice.tick, channel) for channel, notice in self._pending.items() if notice.tick <= self._tick]
         due.sort(reverse=True)
         self._due = [channel for _, channel in due]

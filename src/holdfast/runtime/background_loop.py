@@ -1,6 +1,6 @@
 """An event loop in a background thread, for callers without asyncio.
 
-    any thread ── wait(coroutine) ──> the loop's thread runs it ──> its result, in the thread that called
+    any thread ── run(coroutine) ──> the loop's thread runs it ──> its result, in the thread that called
 
 The loop starts with the first call and ends with the process. A forked child has no such thread: it starts a new loop.
 """
@@ -30,13 +30,12 @@ class BackgroundLoop:
         self._start_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._inherited_loops: list[
-            asyncio.AbstractEventLoop | None
-        ] = []  # loops of the processes that forked this one
+        # Loops of the processes that forked this one.
+        self._inherited_loops: list[asyncio.AbstractEventLoop | None] = []
         register_after_fork(self._disown)
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run *work* on the loop and return its result. An interrupt of the caller cancels *work*.
+        """Run *coroutine* on the loop and return its result. An interrupt of the caller cancels it.
 
         Raises:
             LocalProtocolError: the caller runs on the loop itself, which would deadlock.

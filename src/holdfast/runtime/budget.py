@@ -50,7 +50,7 @@ class MemoryBudget:
         self.pressure = MemoryPressure()
 
     def record_held(self, connection: MeteredConnection, size: int) -> None:
-        """Record that *holder* now holds *size* bytes in all; with 0 it is removed."""
+        """Record that *connection* now holds *size* bytes in all; with 0 it is removed."""
         pressure = self.pressure
         pressure.held += size - self._connections.get(connection, 0)
         if size:
@@ -76,7 +76,7 @@ class MemoryBudget:
                 "limit": self._limit,
                 "connections": len(self._connections),
             }
-            self._emit(Log("warning", "memory is short, senders are told to wait", fields))
+            self._emit(Log("warning", "memory is short, senders must wait", fields))
         elif pressure.is_high and pressure.held <= self._limit // 2:
             pressure.is_high = False
             self._emit(Log("info", "memory is not short any more", {"held": pressure.held, "limit": self._limit}))

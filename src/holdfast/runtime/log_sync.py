@@ -19,7 +19,7 @@ class LogSyncer:
     """Syncs log files in a separate thread and reports back on the loop.
 
     Args:
-        loop: The loop that calls *synced* and *failed*.
+        loop: The loop that calls *on_synced* and *on_failed*.
         on_synced: Receives the position before which everything is on disk.
         on_failed: Receives the reason for which a sync failed.
     """

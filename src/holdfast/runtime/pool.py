@@ -108,7 +108,7 @@ class Connection:
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer does not keep up: await `has_room` before writing more."""
+        """Whether the peer does not keep up: await `wait_until_writable` before writing more."""
         return self._is_paused or len(self._exchange) >= IN_FLIGHT_MAX
 
     async def dial(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from holdfast.machine.readings import LinkCapacity, Readings
 
 INTERVAL_S: Final = 1.0
-"""The recommended interval between two calls of `take`."""
+"""The recommended interval between two calls of `update`."""
 _SPEED_REUSE_READS: Final = 60
 _BITS_PER_MBIT: Final = 1_000_000
 _LOOPBACK: Final = "lo"

@@ -103,8 +103,8 @@ class MachineServer:
     async def listen(self, host: str, port: int, *, stream_purpose: str = "") -> int:
         """Accept connections on *host*:*port* (0: any free port) and return the port.
 
-        The connections carry frames. If a purpose is given as *stream*, the machine is notified of it, and receives
-        their bytes as they arrive.
+        The connections carry frames. With *stream_purpose*, the machine is notified of that purpose, and receives the
+        bytes as they arrive.
 
         Raises:
             ConfigError: the address is invalid.

@@ -43,7 +43,7 @@ class HousekeepingResult(msgspec.Struct, frozen=True):
     Attributes:
         delay_ms: When to call again.
         files: Files to sync off the loop; then `MessageStore.checkpoint` is called.
-        read: A range to read off the loop, only to bring it into memory; then `MessageStore.warmed` is called.
+        read: A range to read off the loop, only to bring it into memory; then `MessageStore.note_warmed` is called.
     """
 
     delay_ms: int = IDLE_MS
@@ -110,9 +110,9 @@ class Housekeeper:
         self._to_correct = iter([queue for queue in self._to_correct if queue not in dead])
         if self._round is not None:
             self._round.queues = iter([queue for queue in self._round.queues if queue not in dead])
-            gone = tuple(queue.folder + "/" for queue in dead)
-            self._round.paths = [path for path in self._round.paths if not path.startswith(gone)]
-            self._round.returned_paths = [path for path in self._round.returned_paths if not path.startswith(gone)]
+            folders = tuple(queue.folder + "/" for queue in dead)
+            self._round.paths = [path for path in self._round.paths if not path.startswith(folders)]
+            self._round.returned_paths = [path for path in self._round.returned_paths if not path.startswith(folders)]
 
     def run(self, confirmed: int, now_ms: int) -> HousekeepingResult:
         """Do a piece of everything that is due."""
@@ -157,14 +157,14 @@ class Housekeeper:
 
     def _correct_some(self) -> bool:
         """Advance the first offsets of some queues to the start of the log; return whether there may be more."""
-        some = tuple(islice(self._to_correct, QUEUES_PER_CALL))
+        queues = tuple(islice(self._to_correct, QUEUES_PER_CALL))
         table, start = self._opened.table, self._opened.log.files.start
-        gone = {path for queue in some for path in table.correct_min(queue, start)}
-        if gone and self._round is not None:
+        removed_paths = {path for queue in queues for path in table.correct_min(queue, start)}
+        if removed_paths and self._round is not None:
             # On a full disk these may include recent files: they can no longer be synced.
-            self._round.paths = [path for path in self._round.paths if path not in gone]
-            self._round.returned_paths = [path for path in self._round.returned_paths if path not in gone]
-        return bool(some)
+            self._round.paths = [path for path in self._round.paths if path not in removed_paths]
+            self._round.returned_paths = [path for path in self._round.returned_paths if path not in removed_paths]
+        return bool(queues)
 
     # --- rounds
 
@@ -176,14 +176,16 @@ class Housekeeper:
         if current is None or current.is_syncing:
             return ()
         if not current.is_written:
-            some = tuple(islice(current.queues, QUEUES_PER_CALL))
+            queues = tuple(islice(current.queues, QUEUES_PER_CALL))
             try:
-                for queue in some:
+                for queue in queues:
                     queue.flush()
             except DiskFailed:
-                current.queues = chain(some, current.queues)  # The mark must not pass them; flushing twice is harmless.
+                current.queues = chain(
+                    queues, current.queues
+                )  # The mark must not pass them; flushing twice is harmless.
                 raise
-            if len(some) == QUEUES_PER_CALL or not self._write_some_heads(current):
+            if len(queues) == QUEUES_PER_CALL or not self._write_some_heads(current):
                 return ()
             self._finish_writing(current)
         files = self._next_files(current)

@@ -2,7 +2,7 @@
 
     stage, stage_run ... write             one event's records, one write
     confirm(position)                      makes the records before it readable and adds them to their queues
-    hot_view / stretch                     hot reads, without copying
+    hot_view                               hot reads, without copying
     cold_read, verify                      ranges that the shell reads off the loop; verified before first served
     housekeep, checkpoint, clean, close    driven by the broker's timers
 

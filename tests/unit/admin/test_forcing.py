@@ -36,7 +36,7 @@ async def test_a_dead_brokers_queues_open_elsewhere_behind_a_gap():
 
     asked = cluster.requests_of(RequestCode.FORCE_QUEUES)[0]
     order = decode_body(asked.body, ForceRequest)
-    assert (order.epoch, order.total, order.queues[0].homes[0].broker) == (77_000, 3, "a")
+    assert (order.epoch, order.total, order.queues[0].segments[0].broker) == (77_000, 3, "a")
     assert cluster.leader("t", 0) != "a"
     assert cluster.records[cluster.leader("t", 0)]["t"].queues[0].leader.first == 2**40
 

@@ -281,4 +281,4 @@ def test_somebody_must_lead(ask: Callable[[], list[PlannedMove]]):
     with pytest.raises(MappingRefused) as refused:
         ask()
 
-    assert refused.value.rule == "somebody must lead"
+    assert refused.value.rule == "a broker must lead"

@@ -226,18 +226,18 @@ class GroupAdmin:
         mapping = self._mappings.find(fields.topic)
         if mapping is None:
             for queue_id in range(config.read_queues):
-                place = MessageQueue(fields.topic, self._options.name, queue_id)
+                message_queue = MessageQueue(fields.topic, self._options.name, queue_id)
                 committed = self._offsets.find(fields.group, fields.topic, queue_id) or 0
                 log = self._store.find_queue(fields.topic, queue_id)
-                span = yield from self._span(place, log, committed, request.now_ms)
+                span = yield from self._span(message_queue, log, committed, request.now_ms)
                 spans.append(span)
         for number in () if mapping is None else self._mappings.led_queues(fields.topic):
             assert mapping is not None
             leader = mapping.queues[number].leader
-            place = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
+            message_queue = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
             committed = max(0, (self._offsets.find(fields.group, fields.topic, number) or 0) - leader.delta)
             span = yield from self._span(
-                place, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
+                message_queue, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
             )
             spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))

@@ -35,10 +35,10 @@ from holdfast.wire.requests.moves import (
     DiscardRequest,
     DrainRequest,
     ForgetBrokerRequest,
+    MappingsAnswer,
     decode_body,
     encode_body,
 )
-from holdfast.wire.requests.moves import MappingsAnswer as EveryMapping
 
 
 class MappingAdmin:
@@ -80,8 +80,8 @@ class MappingAdmin:
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
         topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
-        every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.is_draining)
-        answer = request.answer(body=encode_body(every))
+        body = MappingsAnswer(topics=topics, moves=moves, draining=self._mappings.is_draining)
+        answer = request.answer(body=encode_body(body))
         if self._mappings.announced() != self._mappings.topics():
             yield Synced(self._mappings.log_end)
         return answer
@@ -127,16 +127,15 @@ class MappingAdmin:
         if needed := list(self._find_needed_floors(mapping)):
             raise MappingRefused(
                 "never twice",
-                f"{self._mappings.broker} alone knows which offsets logical queue {needed[0]} of {fields.topic} has "
-                "used,"
-                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {needed[0]}`, or delete"
-                " the topic everywhere",
+                f"{self._mappings.broker} alone knows which offsets logical queue {needed[0]} of {fields.topic} has"
+                f" used, and no broker leads it: set it first with `holdfast queue set {fields.topic} {needed[0]}`, or"
+                " delete the topic everywhere",
             )
-        if held := [number for number, queue in mapping.queues.items() if self._has_messages(queue)]:
+        if occupied := [number for number, queue in mapping.queues.items() if self._has_messages(queue)]:
             raise MappingRefused(
                 "messages first",
-                f"{self._mappings.broker} holds messages of logical queue {held[0]} of {fields.topic}: move the queue"
-                " and let them expire, or delete the topic everywhere",
+                f"{self._mappings.broker} holds messages of logical queue {occupied[0]} of {fields.topic}: move the"
+                " queue and let them expire, or delete the topic everywhere",
             )
         return (yield from self._delete_topic(request, fields.topic))
 
@@ -171,7 +170,7 @@ class MappingAdmin:
         segment = queue.find(order.generation)
         if segment is None:
             raise MappingRefused(
-                "expire what is there", f"logical queue {order.queue} has no generation-{order.generation} segment"
+                "expire existing segments", f"logical queue {order.queue} has no generation-{order.generation} segment"
             )
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
@@ -199,8 +198,8 @@ class MappingAdmin:
             changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
             forgotten = mapping.forget_holders(removed)
             if changed or forgotten != mapping:
-                gone = [queue.queue for queue in changed if not queue.segments]
-                pruned.append(forgotten.with_queues(*changed).without_queues(*gone))
+                dropped = [queue.queue for queue in changed if not queue.segments]
+                pruned.append(forgotten.with_queues(*changed).without_queues(*dropped))
         for mapping in pruned:  # Only after all topics have been validated.
             self._change(mapping)
         yield Synced(self._mappings.log_end)

@@ -186,11 +186,11 @@ class QueryHandler:
         """Return a record with logical queue id and offset if its topic is static, otherwise unchanged."""
         if not data or not self._segment_queries.mappings.is_static(topic):
             return data
-        own = self._segment_queries.mappings.find_by_physical(topic, read_queue_id(data))
+        found = self._segment_queries.mappings.find_by_physical(topic, read_queue_id(data))
         return (
             data
-            if own is None or not own[1].is_decided
-            else bytes(rewrite_offsets([data], own[0].queue, own[1].delta)[0])
+            if found is None or not found[1].is_decided
+            else bytes(rewrite_offsets([data], found[0].queue, found[1].delta)[0])
         )
 
     # Queues.

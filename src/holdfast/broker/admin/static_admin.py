@@ -116,11 +116,11 @@ class StaticAdmin:
         # A queue that was recorded while other brokers were asked is open already.
         new_queues = [number for number in self._find_new(accepted) if number in findings]
         ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in new_queues])
-        begun = [
+        raised = [
             raise_to_floor(fields.topic, queue, findings[queue.queue], ends.get(queue.leader.queue_id, 0))
             for queue in map(accepted.queues.__getitem__, new_queues)
         ]
-        accepted = accepted.with_queues(*begun)
+        accepted = accepted.with_queues(*raised)
         config = self._configure(fields, accepted)
         state = self._find_payload(accepted, new_queues, findings, now_ms)
         position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)

@@ -3,8 +3,8 @@
     index    [40 ... 43) [43] [44 ..... 60)            a pull from 41, of at most five messages
     answer        41 42   43   44 45                   the next pull starts inside a batch, at 46
 
-The messages of a batch look as if they had been sent alone, to tag filters as well. The answer has at least one message
-if there is any. A record that cannot be read or opened yields no message, and the reader continues after it.
+The messages of a batch have the form of messages that were sent alone, for tag filters as well. The answer has at least
+one message if there is any. A record that cannot be read or opened yields no message: the reader continues after it.
 """
 
 from __future__ import annotations

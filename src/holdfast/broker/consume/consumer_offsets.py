@@ -5,8 +5,8 @@ receive the messages of the last seconds again: consumption is at least once.
 
 An administrative reset is pending until the consumer of the queue pulls next; the answer to that pull sends it to the
 new offset (`pop_reset`). Until then its commits are ignored, because they predate the reset. A pending reset moves
-with its logical queue. It is part of the file and of the copies on other brokers, so after a crash it may be delivered
-twice.
+with its logical queue. It is part of the file and of the offset backups on other brokers, so after a crash it may be
+delivered twice.
 
 For static topics, queues and offsets are logical and are kept by the leader of the queue. Java brokers keep physical
 offsets at every broker that ever led the queue. Holdfast converts them when it adopts a Java broker's folder, and
@@ -293,8 +293,8 @@ class OffsetTable:
                     end = 0 if queue is None else queue.offset_max
                 if offset > end:
                     queues[queue_id] = end
-                    place = {"group": group, "topic": topic, "queue": queue_id, "old": offset, "new": end}
-                    lines.append(Log("warning", "consumer offset behind the end of its queue moved back", {**place}))
+                    fields = {"group": group, "topic": topic, "queue": queue_id, "old": offset, "new": end}
+                    lines.append(Log("warning", "consumer offset past the end of its queue moved back", {**fields}))
         self._dirty = self._dirty or bool(lines)
         return lines
 
@@ -433,10 +433,10 @@ class OffsetRequests:
 
     def _update_static(self, request: Request, fields: UpdateOffsetFields) -> Answer:
         if fields.is_logical is False:
-            own = self._mappings.find_by_physical(fields.topic, fields.queue_id)
-            if own is None or not own[1].is_decided:
+            found = self._mappings.find_by_physical(fields.topic, fields.queue_id)
+            if found is None or not found[1].is_decided:
                 return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
-            return self._commit(request, fields, own[0].queue, own[1].to_logical(fields.commit_offset))
+            return self._commit(request, fields, found[0].queue, found[1].to_logical(fields.commit_offset))
         if not self._mappings.placement(fields.topic, fields.queue_id).is_led:
             return not_leader_to_read(fields.topic, fields.queue_id, self._mappings.broker)
         return self._commit(request, fields, fields.queue_id, fields.commit_offset)

@@ -95,29 +95,29 @@ def choose_any(
 def _choose_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
     """Choose the first *count* entries, whose records all have the same size."""
     size: int = _unpack_position_and_size(raw, 0)[1]
-    places = _unpack("q12x", raw, count)
-    return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, size * count, count, common_size=size)
+    positions = _unpack("q12x", raw, count)
+    return Scan(_SUCCESS, "FOUND", offset + count, positions, (size,) * count, size * count, count, common_size=size)
 
 
 def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
     """Choose entries whose records may have any size and any position."""
     count = len(raw) // ENTRY_SIZE
-    taken = _guess_count(raw, count, size_max)
-    positions, sizes = _unpack_positions_and_sizes(raw, taken)
+    chosen = _guess_count(raw, count, size_max)
+    positions, sizes = _unpack_positions_and_sizes(raw, chosen)
     total = sum(sizes)
-    if total <= size_max and taken < count:  # Small records after large ones: the guess was too low.
-        taken = count
-        positions, sizes = _unpack_positions_and_sizes(raw, taken)
+    if total <= size_max and chosen < count:  # Small records after large ones: the guess was too low.
+        chosen = count
+        positions, sizes = _unpack_positions_and_sizes(raw, chosen)
         total = sum(sizes)
     if min(sizes) < RECORD_SIZE_MIN or max(sizes) > FRAME_SIZE_MAX:
         # A blank entry has a size above that of any record; a damaged index may have any size.
         return _select(offset, positions, sizes, [True] * len(sizes), len(sizes), size_max)
     if total > size_max:  # Subtract the few that were guessed too many: cheaper than summing all the others.
-        while total > size_max and taken > 1:
-            taken -= 1
-            total -= sizes[taken]
-        positions, sizes = positions[:taken], sizes[:taken]
-    return Scan(_SUCCESS, "FOUND", offset + taken, positions, sizes, total, taken)
+        while total > size_max and chosen > 1:
+            chosen -= 1
+            total -= sizes[chosen]
+        positions, sizes = positions[:chosen], sizes[:chosen]
+    return Scan(_SUCCESS, "FOUND", offset + chosen, positions, sizes, total, chosen)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
@@ -219,8 +219,8 @@ def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, i
         before = sums[at]
 
         def is_after_gap(number: int, zero: int = start - before) -> bool:
-            place: int = _unpack_position_and_size(raw, number * ENTRY_SIZE)[0]
-            return place != zero + sums[number]
+            position: int = _unpack_position_and_size(raw, number * ENTRY_SIZE)[0]
+            return position != zero + sums[number]
 
         at = bisect_left(range(count), True, at + 1, key=is_after_gap)
         runs.append((start, sums[at] - before))

@@ -111,7 +111,8 @@ class LogicalPullReader:
         """Read a logical queue from the logical *offset* on."""
         if offset >= led.first:  # Nearly every reader is near the end.
             if led.is_sealed and offset > led.leader.static_max:
-                # Sealed here, but the reader is past the end: the next leader is open, and this broker is yet to hear.
+                # Sealed here, but the reader is past the end: the next leader is open, which this broker has yet to
+                # learn.
                 refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
                 return [refuse(refusal, header.opaque, puller.serializer)]
             pull, (index, delta) = self._with_lens(header, puller, led), led.end

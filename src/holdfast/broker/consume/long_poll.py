@@ -49,7 +49,7 @@ class ParkedPulls(Generic[_Queue]):
         return self._count
 
     def park(self, queue: _Queue, parked: ParkedPull) -> None:
-        """Park *hold* until *queue* gets a message."""
+        """Park *parked* until *queue* gets a message."""
         self._ticket += 1
         self._count += 1
         self._by_queue.setdefault(queue, {})[id(parked)] = parked

@@ -158,8 +158,8 @@ class PhysicalPullReader:
             return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
         if offset > offset_max:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
-        stretch = queue.read_range(offset, self._count_entries(pull, offset, codes))
-        return self._choose(stretch, pull.header.fields, offset, codes)
+        entries = queue.read_range(offset, self._count_entries(pull, offset, codes))
+        return self._choose(entries, pull.header.fields, offset, codes)
 
     def read_cold(
         self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
@@ -170,12 +170,12 @@ class PhysicalPullReader:
     def _read_cold(
         self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
     ) -> Steps[list[Piece]]:
-        stretch = yield from queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
-        if not stretch[0]:
+        entries = yield from queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
+        if not entries[0]:
             scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
             self._stats.count_miss()
             return [self.head(pull, queue, scan)]
-        answer = self.respond(pull, queue, self._choose(stretch, pull.header.fields, offset, codes))
+        answer = self.respond(pull, queue, self._choose(entries, pull.header.fields, offset, codes))
         return answer if isinstance(answer, list) else (yield from answer)
 
     def _count_entries(self, pull: PullContext, offset: int, codes: frozenset[int] | None) -> int:
@@ -185,9 +185,9 @@ class PhysicalPullReader:
         lens = pull.lens
         return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
 
-    def _choose(self, stretch: EntryRange, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
-        """Choose from the index entries of *stretch*, which begins at *offset*."""
-        raw, spans = stretch
+    def _choose(self, entries: EntryRange, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+        """Choose from the index entries of *entries*, which begin at *offset*."""
+        raw, spans = entries
         size_max = self._size_max(fields)
         if spans is None and codes is None:
             return choose_any(raw, offset, size_max, self._store.hot_view)

@@ -121,7 +121,7 @@ class TransactionHandler:
         self._offsets = offsets
         self._writer = writer
         self._store_host = store_host
-        # Invariant: a half message in [0, _seen_end) is undecided exactly if it is in here. Ordered by offset.
+        # Invariant: a half message in [0, _read_end) is undecided exactly if it is in here. Ordered by offset.
         self._undecided: dict[int, HalfMessage] = {}
         self._read_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
         self._op_read_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
@@ -407,8 +407,8 @@ class TransactionHandler:
             return
         first = str(first_position(record, properties))
         properties |= {_CHECK_TIMES: str(times + 1), FIRST_POSITION: first, "WAIT": "false"}
-        copy = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
-        stored = self._writer.append(copy, now_ms)
+        draft = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
+        stored = self._writer.append(draft, now_ms)
         if isinstance(stored, Refusal):
             self._discard_half(offset, record, properties, now_ms, effects)
             return

@@ -42,8 +42,14 @@ from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
-from holdfast.wire.requests.moves import AbandonRequest, ForceRequest, OpenAnswer, decode_body, encode_body
-from holdfast.wire.requests.moves import MappingsAnswer as EveryMapping
+from holdfast.wire.requests.moves import (
+    AbandonRequest,
+    ForceRequest,
+    MappingsAnswer,
+    OpenAnswer,
+    decode_body,
+    encode_body,
+)
 
 TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
@@ -111,10 +117,10 @@ class ForcedMoves:
             MappingRefused: they cannot be opened here.
             DiskFailed, RecordRefused: the change could not be written.
         """
-        backups = yield from self._backup.collect(order.topic.name, {homes.queue for homes in order.queues})
+        backups = yield from self._backup.collect(order.topic.name, {queue.queue for queue in order.queues})
         now_ms = self._turn.now_ms
         mapping = self._move_target.ensure_mapping(order.topic, order.scope, order.epoch, order.total)
-        received = [to_queue(homes) for homes in order.queues]
+        received = [to_queue(segments) for segments in order.queues]
         try:
             known = [self._reconcile(mapping, queue) for queue in received]
             # A repeated order, or the queue was led here all the time: there is nothing to force.
@@ -206,8 +212,8 @@ class ForcedMoves:
         yield from self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
         return request.answer()
 
-    def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, home: Segment, end: int) -> Procedure[None]:
-        fixed = queue.fix_end(end, generation=home.generation)
+    def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, segment: Segment, end: int) -> Procedure[None]:
+        fixed = queue.fix_end(end, generation=segment.generation)
         if fixed != queue:
             epoch = next_epoch(mapping.epoch, self._turn.now_ms)
             yield Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch), now_ms=self._turn.now_ms))
@@ -225,7 +231,7 @@ class ForcedMoves:
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != segment or end is None:
                 continue
-            self._log("warning", "end of a home found", topic=topic, queue=number, broker=segment.broker, end=end)
+            self._log("warning", "end of a segment found", topic=topic, queue=number, broker=segment.broker, end=end)
             yield from self._record_end(mapping, queue, segment, end)
 
     # The old leader.
@@ -254,7 +260,7 @@ class ForcedMoves:
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
     def suspect(self, topic: str) -> None:
-        """Start to check whether another broker leads queues that this broker believes to lead."""
+        """Start to check whether another broker leads queues that this broker regards as its own."""
         if topic not in self._checking and self._namesrv:
             self._checking.add(topic)
             self._turn.procedures.append(self._check(topic))
@@ -407,7 +413,7 @@ class ForcedMoves:
         self._move_source.drop_queue(topic, number, f"{leader} leads it")
         self._relay.release(topic, [number])
         self._move_source.wake_pulls([log])
-        self._log("warning", "queue given back", topic=topic, queue=number, leader=leader)
+        self._log("warning", "queue given up", topic=topic, queue=number, leader=leader)
         yield Synced(position)
 
     def _report_ends(self, topic: str) -> Procedure[None]:
@@ -451,8 +457,8 @@ def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
     if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
         return []
     try:
-        every = decode_body(answer.body, EveryMapping).topics
-        return [from_detail(each.mapping) for each in every if each.mapping is not None]
+        topics = decode_body(answer.body, MappingsAnswer).topics
+        return [from_detail(topic.mapping) for topic in topics if topic.mapping is not None]
     except RemoteProtocolError:
         return []
 

@@ -3,12 +3,12 @@
     leader ── every second, one message with the changed queues ──> the next broker by name that answers
     forced move ── 7032: which backups of these queues do you have? ──> all brokers; the newest backup counts
 
-A copy carries the generation in which its leader led: after a move, older copies are ignored. Copies are saved as often
-as the broker's own offsets (`config/holdfastOffsetCopies.json`), because one power failure may stop both brokers, and
-the leader may not come back. A replica of the leader is asked, too: offsets that groups committed
-there while the leader was away are newer than any copy. When the backup broker changes or restarts, which its answers
-show, it may lack the latest copies, so the leader sends all of them again. A forced move may find no copy: then groups
-begin at the earliest readable message.
+A backup carries the generation in which its leader led: after a move, older backups are ignored. Backups are saved as
+often as the broker's own offsets (`config/holdfastOffsetCopies.json`), because one power failure may stop both brokers,
+and the leader may not come back. A replica of the leader is asked, too: offsets that groups committed there while the
+leader was away are newer than any backup. When the backup broker changes or restarts, which its answers show, it may
+lack the latest backups, so the leader sends all of them again. A forced move may find no backup: then groups begin at
+the earliest readable message.
 
 Without static topics nothing is sent or saved.
 """
@@ -59,10 +59,10 @@ QueueKey = tuple[str, int]
 
 
 class OffsetBackup:
-    """This broker's copies at a peer, and other brokers' copies here.
+    """This broker's backups at a peer, and other brokers' backups here.
 
     Attributes:
-        peer: The broker that keeps our copies; None if no broker does.
+        peer: The broker that keeps our backups; None if no broker does.
     """
 
     def __init__(
@@ -89,26 +89,26 @@ class OffsetBackup:
         self._logged_peer: str | None = None
         self._sent_ms = 0
         self._search_ms = 0
-        self._unsupported_peers: set[str] = set()  # brokers that do not support copies: Java ones
-        # The state at the last comparison, and the places whose changes the peer has not received.
+        self._unsupported_peers: set[str] = set()  # brokers that do not support backups: Java ones
+        # The state at the last comparison, and the queues whose changes the peer has not received.
         self._last_offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._last_resets: set[tuple[str, str, int]] = set()
         self._last_version = -1
         self._generations: dict[QueueKey, int] = {}
         self._unsent: dict[QueueKey, None] = {}
         saved = load_config(disk, NAME, OffsetBackupList)
-        self._stored = {} if saved is None else {(backup.topic, backup.queue): backup for backup in saved.copies}
+        self._stored = {} if saved is None else {(backup.topic, backup.queue): backup for backup in saved.backups}
         self._is_dirty = False
 
     def handlers(self) -> Handlers:
         """Return the request handlers by code."""
         return {RequestCode.BACKUP_OFFSETS: self.store_backups, RequestCode.GET_OFFSET_BACKUPS: self.get_backups}
 
-    # Copies of other brokers.
+    # Backups of other brokers.
 
     def store_backups(self, request: Request) -> Answer:
-        """Answer 7031: keep copies of topics that are known here. The sender retries the others later."""
-        received = decode_body(request.command.body, OffsetBackupList).copies
+        """Answer 7031: keep backups of topics that are known here. The sender retries the others later."""
+        received = decode_body(request.command.body, OffsetBackupList).backups
         for backup in received:
             queue_key = (backup.topic, backup.queue)
             known = self._stored.get(queue_key)
@@ -122,14 +122,12 @@ class OffsetBackup:
         return request.answer(body=encode_body(OffsetBackupAnswer(boot_ms=self._started_ms, unknown=unknown)))
 
     def get_backups(self, request: Request) -> Answer:
-        """Answer 7032: return the copies kept here. A replica adds the offsets of its master's queues."""
-        question = decode_body(request.command.body, OffsetBackupQuery)
-        backups = [backup for queue in question.queues if (backup := self.find(question.topic, queue)) is not None]
+        """Answer 7032: return the backups kept here. A replica adds the offsets of its master's queues."""
+        query = decode_body(request.command.body, OffsetBackupQuery)
+        backups = [backup for queue in query.queues if (backup := self.find(query.topic, queue)) is not None]
         if self._is_replica:
-            backups += [
-                backup for queue in question.queues for backup in self._find_replica_backups(question.topic, queue)
-            ]
-        return request.answer(body=encode_body(OffsetBackupList(copies=backups)))
+            backups += [backup for queue in query.queues for backup in self._find_replica_backups(query.topic, queue)]
+        return request.answer(body=encode_body(OffsetBackupList(backups=backups)))
 
     def _find_replica_backups(self, topic: str, queue: int) -> list[QueueOffsetBackup]:
         """Return a replica's offsets of a queue that its master leads: the master's, and those committed here since."""
@@ -162,23 +160,23 @@ class OffsetBackup:
         )
 
     def find(self, topic: str, queue: int) -> QueueOffsetBackup | None:
-        """Return the copy kept here for a queue, or None."""
+        """Return the backup kept here for a queue, or None."""
         return self._stored.get((topic, queue))
 
     def offer_save(self, effects: list[Effect]) -> None:
-        """Save the copies of other brokers if they changed."""
+        """Save the backups of other brokers if they changed."""
         if self._is_dirty:
             self._is_dirty = False
-            effects += write_config(self._disk, NAME, OffsetBackupList(copies=list(self._stored.values())))
+            effects += write_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
 
     def drop_topic(self, topic: str) -> None:
         """Forget a deleted topic, at once on disk, too: a topic of that name may be created right away."""
         if any(name == topic for name, _ in self._stored):
             self._forget_topics({topic})
-            save_config(self._disk, NAME, OffsetBackupList(copies=list(self._stored.values())))
+            save_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, QueueOffsetBackup]]:
-        """Return the newest copies of these queues that any broker has; wait for answers only briefly."""
+        """Return the newest backups of these queues that any broker has; wait for answers only briefly."""
         numbers = sorted(queues)
         yield from self._view.refresh()
         mapping = self._mappings.find(topic)
@@ -194,17 +192,17 @@ class OffsetBackup:
         for answer in answers:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 with suppress(RemoteProtocolError):
-                    found += decode_body(answer.body, OffsetBackupList).copies
+                    found += decode_body(answer.body, OffsetBackupList).backups
         return _newest([backup for backup in found if backup.topic == topic])
 
-    # Our copies.
+    # Our backups.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Start the periodic backup."""
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Forget copies of topics that are gone, and start the next backup round."""
+        """Forget backups of topics that are gone, and start the next backup round."""
         assert name == TIMER
         topics = self._mappings.topics()
         self._forget_topics({topic for topic, _ in self._stored if topic not in topics})
@@ -212,9 +210,11 @@ class OffsetBackup:
             self._turn.procedures.append(self._update_peer())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
-    def _forget_topics(self, gone: set[str]) -> None:
-        if gone:
-            self._stored = {queue_key: backup for queue_key, backup in self._stored.items() if queue_key[0] not in gone}
+    def _forget_topics(self, topics: set[str]) -> None:
+        if topics:
+            self._stored = {
+                queue_key: backup for queue_key, backup in self._stored.items() if queue_key[0] not in topics
+            }
             self._is_dirty = True
 
     def _update_peer(self) -> Procedure[None]:
@@ -233,7 +233,7 @@ class OffsetBackup:
     def _send(self, peer: str, backups: list[QueueOffsetBackup]) -> Procedure[None]:
         try:
             address = yield from self._view.find_address(peer)
-            command = Command(code=RequestCode.BACKUP_OFFSETS, body=encode_body(OffsetBackupList(copies=backups)))
+            command = Command(code=RequestCode.BACKUP_OFFSETS, body=encode_body(OffsetBackupList(backups=backups)))
             answer = yield PeerCall(address, command, _CALL_MS)
             received = decode_body(answer.body, OffsetBackupAnswer) if answer.code == ResponseCode.SUCCESS else None
         except (PeerFailed, RemoteProtocolError):
@@ -246,7 +246,7 @@ class OffsetBackup:
             self._handle_answer(received, backups)
 
     def _find_peer(self) -> Procedure[str | None]:
-        """Return the broker that keeps our copies: the current one, or the next by name; None if we are alone."""
+        """Return the broker that keeps our backups: the current one, or the next by name; None if we are alone."""
         if not self._view.brokers() and self._turn.now_ms >= self._search_ms:
             self._search_ms = self._turn.now_ms + _SEARCH_MS
             yield from self._view.refresh()
@@ -255,14 +255,14 @@ class OffsetBackup:
         return self.peer
 
     def _find_candidates(self) -> list[str]:
-        """Return the brokers that could keep our copies. Prefer our cluster: others may reuse the topic's name."""
+        """Return the brokers that could keep our backups. Prefer our cluster: others may reuse the topic's name."""
         same_cluster = [
             name for name in self._view.brokers(self._mappings.cluster) if name not in self._unsupported_peers
         ]
         return same_cluster or [name for name in self._view.brokers() if name not in self._unsupported_peers]
 
     def _choose_peer(self, previous: str) -> None:
-        """Choose the broker that follows *before* by name to keep our copies. It will receive all of them."""
+        """Choose the broker that follows *previous* by name to keep our backups. It will receive all of them."""
         candidates = [name for name in self._find_candidates() if name != previous]
         self.peer = next((name for name in candidates if name > previous), candidates[0] if candidates else None)
         self._forget_state()
@@ -280,7 +280,7 @@ class OffsetBackup:
             self._logged_peer = self.peer
             self._turn.effects.append(Log("info", "consumer offsets are copied", {"to": self.peer}))
         if self._peer_started_ms != answer.boot_ms:
-            # The peer restarted and may have lost copies, or this is its first answer.
+            # The peer restarted and may have lost backups, or this is its first answer.
             self._peer_started_ms = answer.boot_ms
             sent = {(backup.topic, backup.queue) for backup in backups}
             self._unsent |= {queue_key: None for queue_key in self._generations if queue_key not in sent}
@@ -311,7 +311,7 @@ class OffsetBackup:
         return mapping is not None and covers(mapping.scope, self._view.cluster_of(peer))
 
     def _pop_unsent(self, peer: str) -> list[QueueOffsetBackup]:
-        """Remove and return one message's worth of unsent copies, of queues that are led here."""
+        """Remove and return one message's worth of unsent backups, of queues that are led here."""
         self._number += 1
         backups: list[QueueOffsetBackup] = []
         while self._unsent and len(backups) < QUEUES_MAX:
@@ -336,7 +336,7 @@ class OffsetBackup:
 
 
 def _newest(found: list[QueueOffsetBackup]) -> dict[int, QueueOffsetBackup]:
-    """Return the newest copy of each queue, with the offsets that groups committed since at a replica of its leader."""
+    """Return the newest backup of each queue, with later commits of groups at a replica of its leader."""
     newest = {backup.queue: backup for backup in sorted(found, key=_rank) if not backup.own}
     for backup in found:
         known = newest.get(backup.queue)
@@ -347,11 +347,11 @@ def _newest(found: list[QueueOffsetBackup]) -> dict[int, QueueOffsetBackup]:
 
 
 def _rank(backup: QueueOffsetBackup) -> tuple[int, int, int]:
-    """Return a sort key: the newest copy of a queue has the highest."""
+    """Return a sort key: the newest backup of a queue has the highest."""
     return backup.generation, backup.boot_ms, backup.number
 
 
 def choose_backups(queues: Iterable[LogicalQueue], backups: Mapping[int, QueueOffsetBackup]) -> list[QueueOffsetBackup]:
-    """Return the copies that are valid for queues about to be forced open: those from the queues' last leaders."""
+    """Return the backups that are valid for queues about to be forced open: those from the queues' last leaders."""
     found = [(queue, backups[queue.queue]) for queue in queues if queue.queue in backups]
     return [backup for queue, backup in found if backup.generation == queue.leader.generation]

@@ -70,13 +70,13 @@ class OffsetFloors:
 
     def report_floors(self, request: Request) -> Answer:
         """Answer 7017: report what this broker knows about the queues."""
-        question = decode_body(request.command.body, FloorQuery)
-        mapping = self._mappings.find(question.topic)
-        numbers = sorted({number for number in question.queues if 0 <= number < QUEUES_MAX})
+        query = decode_body(request.command.body, FloorQuery)
+        mapping = self._mappings.find(query.topic)
+        numbers = sorted({number for number in query.queues if 0 <= number < QUEUES_MAX})
         answer = QueueFloors(
             epoch=-1 if mapping is None else mapping.epoch,
             total=0 if mapping is None else mapping.total,
-            queues=list(self._find_own(question.topic, numbers)),
+            queues=list(self._find_own(query.topic, numbers)),
         )
         return request.answer(body=encode_body(answer))
 
@@ -95,15 +95,15 @@ class OffsetFloors:
                 yield known
 
     def _describe(self, topic: str, number: int, recorded: list[Floor], committed: dict[str, int]) -> QueueFloor | None:
-        copied = self._backup.find(topic, number)
+        backup = self._backup.find(topic, number)
         is_led = (topic, number) in self._claimed or self._mappings.placement(topic, number).is_led
-        if not (recorded or committed or copied or is_led):
+        if not (recorded or committed or backup or is_led):
             return None
         floor = highest_floor(recorded)
-        used = [*committed.values(), *([] if copied is None else copied.offsets.values())]
+        used = [*committed.values(), *([] if backup is None else backup.offsets.values())]
         floor = msgspec.structs.replace(floor, offset=max([floor.offset, *used]))
-        if copied is not None and (not committed or copied.generation > floor.generation):
-            offsets, resets, generation = copied.offsets, copied.resets, copied.generation
+        if backup is not None and (not committed or backup.generation > floor.generation):
+            offsets, resets, generation = backup.offsets, backup.resets, backup.generation
         else:
             resets = sorted(self._offsets.resets_of(topic, [number]))
             offsets, generation = committed, floor.generation
@@ -143,7 +143,7 @@ class OffsetFloors:
     # Known to other brokers.
 
     def find(self, proposed: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, FloorFinding]]:
-        """Return what the cluster knows about the queues *numbers* that mapping *wanted* lets this broker open."""
+        """Return what the cluster knows about the queues *numbers* that *proposed* lets this broker open."""
         survey = yield from self._view.survey(proposed.topic, proposed.scope)
         answers = yield from _fetch_floors(survey.brokers, proposed.topic, numbers)
         answered = {name: answer for name, answer in answers.items() if answer is not None}
@@ -221,7 +221,7 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
     Raises:
         MappingRefused: it is led elsewhere, begins too low, or a broker that may know more does not answer.
     """
-    floor, home = finding.floor, queue.leader
+    floor, leader = finding.floor, queue.leader
     if finding.leader:
         raise MappingRefused(
             "one leader",
@@ -235,7 +235,7 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
             f"logical queue {queue.queue} of {topic} would begin at {lowest}, which leaves no offsets: a group has"
             " committed a wrong offset. Find the group with `holdfast group lag` and reset its offset",
         )
-    if home.first < lowest:
+    if leader.first < lowest:
         if finding.silent:
             raise MappingRefused(
                 "never twice",
@@ -243,19 +243,19 @@ def raise_to_floor(topic: str, queue: LogicalQueue, finding: FloorFinding, end: 
                 f" {queue.queue} of {topic} than {floor.offset}: start it, or let the queue begin at {lowest}"
                 f" or above (2^{FORCED_GAP.bit_length() - 1} further) with --force",
             )
-        if home.first > 0 or len(queue.segments) > 1:
+        if leader.first > 0 or len(queue.segments) > 1:
             raise MappingRefused(
                 "never twice",
                 f"logical queue {queue.queue} of {topic} has used its offsets below {lowest}, and cannot begin at"
-                f" {home.first}: let it begin at {lowest} or above",
+                f" {leader.first}: let it begin at {lowest} or above",
             )
     if len(queue.segments) > 1:  # The tool knows the segments before this one.
         return queue
-    generation = max(home.generation, floor.next_generation(is_certain=not finding.silent))
-    begun = msgspec.structs.replace(home, generation=generation)
-    if home.first < lowest:
-        begun = msgspec.structs.replace(begun, first=lowest, start=max(home.start, end))
-    return LogicalQueue(queue.queue, (begun,))
+    generation = max(leader.generation, floor.next_generation(is_certain=not finding.silent))
+    segment = msgspec.structs.replace(leader, generation=generation)
+    if leader.first < lowest:
+        segment = msgspec.structs.replace(segment, first=lowest, start=max(leader.start, end))
+    return LogicalQueue(queue.queue, (segment,))
 
 
 def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:

@@ -8,8 +8,9 @@
     a majority reports a queue as lapsed ─> one broker after the other has its turn: claims it ─> opens it by force
 
 A name server confirms a queue to one broker at a time, and to a second one only after two leases without a request from
-the first. Any two majorities share a name server, so only the confirmed broker accepts sends, even if another believes
-to lead. This alone makes leases safe: the rules about who forces which queue, and when, only avoid conflicts.
+the first. Any two majorities share a name server, so only the confirmed broker accepts sends, even if another one
+regards itself as the leader. This alone makes leases safe: the rules about which broker forces which queue, and when,
+only avoid conflicts.
 
 A lease counts from when it was requested, in time that passes between events. A clock that goes back stops this time
 for one event; one that jumps forward ends leases early. A process that was suspended notices this at its first event,
@@ -85,7 +86,7 @@ class LeaseRenewal:
         topics: TopicTable,
         relay: Relay,
         forced_moves: ForcedMoves,
-        errands: Turn,
+        turn: Turn,
         disk: Disk,
     ) -> None:
         self.is_enabled = options.auto_force and bool(options.namesrv)
@@ -95,11 +96,11 @@ class LeaseRenewal:
         self._topics = topics
         self._relay = relay
         self._forced_moves = forced_moves
-        self._turn = errands
+        self._turn = turn
         self._servers = {address: _NameServer() for address in options.namesrv}
         self._majority = len(self._servers) // 2 + 1
-        self._last_event_ms = errands.now_ms
-        self._incarnation = start_incarnation(disk, errands.now_ms) if self.is_enabled else 0
+        self._last_event_ms = turn.now_ms
+        self._incarnation = start_incarnation(disk, turn.now_ms) if self.is_enabled else 0
         self._elapsed_ms = self._number = self._version = 0
         self._leases: dict[QueueKey, tuple[int, int]] = {}  # generation, and when the lease ends
         self._lapse_ms = _NEVER
@@ -136,7 +137,7 @@ class LeaseRenewal:
         pause_ms = self._lease_ms // (_TRIES_PER_LEASE if is_waiting else _RENEWALS_PER_LEASE)
         effects.append(SetTimer(TIMER, now_ms + pause_ms))
 
-    # What is held.
+    # Held sends.
 
     def find_lapse(self, queue_key: QueueKey) -> str | None:
         """Return what an open queue waits for before its sends are accepted; None if they are, or it is not open."""
@@ -207,24 +208,28 @@ class LeaseRenewal:
             return
         if number <= self._servers[address].number:
             return
-        refused = {(topic, queue): held for topic, queues in decoded.refused.items() for queue, held in queues.items()}
+        refused = {
+            (topic, queue): lease for topic, queues in decoded.refused.items() for queue, lease in queues.items()
+        }
         self._servers[address] = _NameServer(
             number=number,
             requested_ms=requested_ms,
             granted={queue_key: claim.generation for queue_key, claim in claims.items() if queue_key not in refused},
-            lapsed={(topic, queue): held for topic, queues in decoded.lapsed.items() for queue, held in queues.items()},
+            lapsed={
+                (topic, queue): lease for topic, queues in decoded.lapsed.items() for queue, lease in queues.items()
+            },
         )
         self._recompute_leases()
-        for queue_key, held in refused.items():
+        for queue_key, lease in refused.items():
             if queue_key not in self._extra_claims:
-                self._handle_refusal(queue_key, held)
+                self._handle_refusal(queue_key, lease)
         self._force_lapsed()
 
-    def _handle_refusal(self, queue_key: QueueKey, holding: QueueLease) -> None:
+    def _handle_refusal(self, queue_key: QueueKey, lease: QueueLease) -> None:
         """Find the leader of a queue that a name server did not confirm to this broker."""
         placement = self._mappings.placement(*queue_key)
-        if placement.state == "open" and holding.generation == placement.generation and holding.broker != self._name:
-            self._turn.procedures.append(self._forced_moves.step_down(*queue_key, holding.broker))
+        if placement.state == "open" and lease.generation == placement.generation and lease.broker != self._name:
+            self._turn.procedures.append(self._forced_moves.step_down(*queue_key, lease.broker))
         else:
             self._forced_moves.suspect(queue_key[0])
 
@@ -258,9 +263,9 @@ class LeaseRenewal:
         ]
         reports = Counter(item for lapsed in recent for item in lapsed.items() if item[0][0] == topic)
         return {
-            queue_key[1]: holding
-            for (queue_key, holding), count in reports.items()
-            if holding.broker != self._name and count >= self._majority
+            queue_key[1]: lease
+            for (queue_key, lease), count in reports.items()
+            if lease.broker != self._name and count >= self._majority
         }
 
     def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> Procedure[None]:
@@ -318,7 +323,7 @@ class LeaseRenewal:
         A queue that was claimed in a newer generation but not opened, as far as reported, is left alone: only its
         claimant knows its state.
         """
-        dead = {holding.broker for holding in lapsed.values()}
+        dead = {lease.broker for lease in lapsed.values()}
         in_scope = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
         brokers = sorted(in_scope - dead)
         if self._name not in brokers:
@@ -342,7 +347,7 @@ class LeaseRenewal:
             epoch=next_epoch(merged.epoch, self._turn.now_ms),
             total=merged.total,
             queues=[
-                QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+                QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])
                 for queue in queues
             ],
         )

@@ -5,7 +5,7 @@ one request code and may be a procedure. An effect is an action that the shell p
 
     awaitables    the conditions that a procedure can wait for
     request       a request, the answers to it, and the type of a handler
-    refusals      `guard`, which turns the exceptions of a handler into error responses
+    refusals      `refuse_on_error`, which turns the exceptions of a handler into error responses
     peer_calls    requests from this broker to other brokers and name servers, with their connections and timeouts
     held_replies  replies that wait until their records are synced to disk
     scheduler     runs procedures and resumes them when their condition is met

@@ -1,8 +1,8 @@
 """Requests that this broker sends to other brokers and name servers.
 
-    call ─> link to the address ─┬─ open: sent at once            answered ─> the waiter, with the answer
-                                 ├─ dialing: sent when it opens   late     ─> the waiter, with None and the reason
-                                 └─ none: dialed                  lost     ─> the waiter, with None and the reason
+    call ─> its connection ─┬─ open: sent at once            answered ─> the waiter, with the answer
+                            ├─ dialing: sent when it opens   late     ─> the waiter, with None and the reason
+                            └─ none: dialed                  lost     ─> the waiter, with None and the reason
 
 There is one connection per address; it stays open until the peer or the network closes it. Requests are sent in the
 order of their calls, so that requests relayed for one queue arrive in order. This module knows neither the content of a
@@ -147,7 +147,7 @@ class PeerCalls:
 
 
 def _expire(connection: _PeerConnection, now_ms: int) -> list[Any]:
-    """Return the waiters on *link* whose deadline has passed, and drop their requests that are still unsent."""
+    """Return the waiters on *connection* whose deadline has passed, and drop their requests that are still unsent."""
     waiters = connection.exchange.expire(now_ms)
     if waiters and connection.outgoing:
         connection.outgoing = {

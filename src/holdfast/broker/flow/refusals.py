@@ -14,7 +14,7 @@ ProcedureHandler = Callable[[Request], Procedure[Answer]]
 
 
 def refuse_on_error(handler: ProcedureHandler) -> ProcedureHandler:
-    """Wrap *work* so that a rule violation, a bad request or a disk failure becomes a `Refusal` with its reason."""
+    """Wrap *handler* so that a rule violation, a bad request or a disk failure becomes a `Refusal` with its reason."""
 
     def handle(request: Request) -> Procedure[Answer]:
         try:

@@ -4,7 +4,7 @@ A procedure is a generator. It yields a condition and is sent the result. So a p
 bottom, while the event loop serves other events:
 
     answer = yield PeerCall(address, command)      -> Command; raises PeerFailed if there is no response
-    answers = yield from ask_all(calls)            -> Command or PeerFailed of each, when all have ended
+    answers = yield from call_all(calls)           -> Command or PeerFailed of each, when all have ended
     bytes = yield LogRange(position, size)         -> bytes; raises CorruptRecord if they are damaged
     yield Synced(store.staged_end)                 -> continues when everything before is on disk
     yield Pause(1_000)                             -> continues when that time has passed
@@ -34,9 +34,8 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 
 PAUSE_TIMER: Final = "pauses"
-_HOT_READS_MAX: Final = (
-    256  # After so many reads from memory in a row, yield to other events as if the bytes were cold.
-)
+# After so many reads from memory in a row, yield to other events as if the bytes were cold.
+_HOT_READS_MAX: Final = 256
 
 
 Finish = Callable[[Answer | list[Piece], list[Effect]], None]
@@ -184,9 +183,9 @@ class Scheduler:
                 effects.append(ReadLog(*found, token))
 
     def _call_all(self, calls: tuple[PeerCall, ...], suspended: _Suspended, effects: list[Effect], now_ms: int) -> None:
-        waiting = _CallGroup(suspended, [None] * len(calls), len(calls))
+        group = _CallGroup(suspended, [None] * len(calls), len(calls))
         for index, call in enumerate(calls):
-            self._call(call, _GroupCall(waiting, index), effects, now_ms)
+            self._call(call, _GroupCall(group, index), effects, now_ms)
 
     def _call(self, call: PeerCall, waiter: _Suspended | _GroupCall, effects: list[Effect], now_ms: int) -> None:
         if not self._calls.call(call.address, call.command, waiter, now_ms + call.timeout_ms, effects):

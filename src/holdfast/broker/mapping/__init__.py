@@ -1,4 +1,4 @@
-"""Logical queues as this broker records them, and as it believes other brokers lead them.
+"""Logical queues: the segments that this broker records, and the leaders that other servers report.
 
 A logical queue is a chain of segments: ranges of physical queues on brokers. The broker of the last decided segment is
 the leader and accepts the sends. A mapping is a broker's record of a static topic: the segments of its logical queues.

@@ -1,10 +1,10 @@
-"""What this broker believes about other brokers: their addresses, and who leads which logical queue.
+"""The known addresses of other brokers, and the known leaders of logical queues.
 
     name servers ─ 106 addresses, 105 leaders ─┐
-    reports of other brokers ──────────────────┴─> believed until something newer arrives, or it proves wrong
+    reports of other brokers ──────────────────┴─> valid until something newer arrives, or a request proves it wrong
 
-A belief may be stale; it never justifies a write. If a request based on it reaches the wrong broker, that broker
-reports it. The caller then marks the belief as suspect, and the name servers are asked again.
+An entry may be stale; it never justifies a write. If a request based on it reaches the wrong broker, that broker
+reports it. The caller then marks the entry as suspect, and the name servers are asked again.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ClusterView:
 
     def brokers(self, scope: str = GLOBAL) -> list[str]:
         """Return the names of all other known brokers in *scope*."""
-        others = sorted(self._addresses.keys() - {self._name})
-        return others if scope == GLOBAL else [name for name in others if covers(scope, self.cluster_of(name))]
+        names = sorted(self._addresses.keys() - {self._name})
+        return names if scope == GLOBAL else [name for name in names if covers(scope, self.cluster_of(name))]
 
     def cluster_of(self, broker: str) -> str:
         """Return the cluster of *broker*; this broker's cluster if it is unknown."""
@@ -145,7 +145,7 @@ class ClusterView:
         found = [leader for place, leader in leaders.items() if place.queue_id == queue]
         return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
 
-    # Learning.
+    # Updates.
 
     def record_address(self, broker: str, address: str) -> None:
         """Record the address that a broker gave for itself."""
@@ -169,8 +169,8 @@ class ClusterView:
 
     def forget_address(self, address: str) -> None:
         """Drop the addresses of other brokers that equal *address*."""
-        gone = [name for name, known in self._addresses.items() if known == address and name != self._name]
-        for name in gone:
+        names = [name for name, known in self._addresses.items() if known == address and name != self._name]
+        for name in names:
             del self._addresses[name]
 
     def forget_broker(self, broker: str) -> None:
@@ -199,7 +199,7 @@ class ClusterView:
     def refresh(self, topic: str | None = None) -> Procedure[None]:
         """Ask all name servers at once for addresses and for the leaders of *topic*.
 
-        Concurrent calls for the same topic share one request. If no name server answers, the old belief stays.
+        Concurrent calls for the same topic share one request. If no name server answers, the known entries stay.
         """
         key = topic or ""
         if key in self._refreshing:
@@ -223,7 +223,7 @@ class ClusterView:
             self._is_suspect = False
 
     def refresh_topics(self, topics: Sequence[str]) -> Procedure[None]:
-        """Ask the name servers about *topics*, many at a time. If none answers, the old belief stays."""
+        """Ask the name servers about *topics*, many at a time. If none answers, the known entries stay."""
         for at in range(0, len(topics), _TOPICS_AT_ONCE):
             chunk = topics[at : at + _TOPICS_AT_ONCE]
             queries = [(topic, self._leader_query(server, topic)) for topic in chunk for server in self._namesrv]
@@ -249,12 +249,12 @@ class ClusterView:
                 brokers |= {} if info is None else info.masters
             elif (route := _read_route(answer)) is not None:
                 records += [record for record in route.mappings.values() if record.scope == scope]
-        inside = {
+        in_scope = {
             name: address
             for name, address in brokers.items()
             if name != self._name and covers(scope, self.cluster_of(name))
         }
-        return Survey(is_answered=is_answered, brokers=inside, records=records)
+        return Survey(is_answered=is_answered, brokers=in_scope, records=records)
 
     def find_address(self, broker: str) -> Procedure[str]:
         """Return the address of *broker*; ask the name servers if it is unknown.

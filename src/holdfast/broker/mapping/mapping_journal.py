@@ -42,7 +42,7 @@ class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         move: The move in the form shown to operators.
         physical: Queues that the target prepared: logical to physical queue.
         opening: The grant to the target; None before it.
-        saved: On the target: the save count of the offsets file when the offsets of the opening were adopted.
+        saved: On the target: the save count of the offsets file when the offsets of `opening` were adopted.
     """
 
     move: Move

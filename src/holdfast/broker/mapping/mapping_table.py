@@ -112,18 +112,16 @@ class Mappings:
         self._moves: dict[str, MoveState] = {}
         self._sealed: dict[str, set[int]] = {}  # sealed in memory only: not recorded yet
         self._owners: dict[str, str] = {}  # the broker named in each record
-        self._foreign: dict[
-            str, str
-        ] = {}  # topics with a record of another broker or cluster, and the reason; not led here
+        # Topics with a record of another broker or cluster, and the reason; not led here.
+        self._foreign: dict[str, str] = {}
         # A replica does not check the cluster: its mappings belong to its master.
         self._expected_cluster = None if options.is_replica else options.cluster
         self._placements: dict[str, dict[int, Placement]] = {}
         self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
         self._is_dirty = False
-        self._pending_save: tuple[int, list[WriteFile]] | None = (
-            None  # waits until the log up to its position is synced
-        )
+        # Waits until the log up to its position is synced.
+        self._pending_save: tuple[int, list[WriteFile]] | None = None
         self._synced_end: int = store.written  # everything in the log is on disk when a store opens
         self._java_version = DataVersion()
         self._open()
@@ -474,7 +472,7 @@ class Mappings:
             for queue, torn in find_torn(mapping, self._store):
                 self._table[mapping.topic] = self._table[mapping.topic].with_queues(queue)
                 fields = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
-                self.repairs.append(Log("warning", "end of a home was torn, and is taken back", fields))
+                self.repairs.append(Log("warning", "end of a segment was torn and is corrected", fields))
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):

@@ -51,7 +51,7 @@ class Draft(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The place of a stored message."""
+    """The location of a stored message."""
 
     position: int
     offset: int

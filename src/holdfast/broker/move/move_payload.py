@@ -48,7 +48,7 @@ class MovePayload:
         return self._offsets.save_count
 
     def pack(self, open_order: OpenQueues, queues: Collection[int]) -> OpenQueues:
-        """Return *opening* with the whole payload of these queues."""
+        """Return *open_order* with the whole payload of these queues."""
         return msgspec.structs.replace(
             open_order,
             offsets=self._pack_offsets(open_order.topic, queues),
@@ -134,7 +134,7 @@ class MovePayload:
             self.unpack(state.opening, state.move.queues, now_ms)
 
     def unpack(self, open_order: OpenQueues, queues: Collection[int], now_ms: int) -> None:
-        """Adopt the payload in *opening* for these of its queues."""
+        """Adopt the payload in *open_order* for these of its queues."""
         for group, offsets in open_order.offsets.items():
             self._groups.ensure(group, now_ms)
             self._offsets.record_consumer(group, open_order.topic)

@@ -1,7 +1,7 @@
 """Moves logical queues away from this broker. The source drives: it is the leader, and it alone knows their ends.
 
-    planned ──prepare──> the target has a place for them ──seal and grant, one write──> granted ──open──> done
-       │                                                                                   (the target leads)
+    planned ──prepare──> the target has queues for them ──seal and grant, one write──> granted ──open──> done
+       │                                                                                  (the target leads)
        ├─ cancelled by an operator       before the grant, and only then, the move can be rolled back:
        └─ failed: the target refused     the queues simply stay open here
 
@@ -396,8 +396,8 @@ class MoveSource:
         prepared = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
         return [
             number
-            for number, home in prepared.items()
-            if home and home.physical_queue == (target, state.physical.get(number))
+            for number, segment in prepared.items()
+            if segment and segment.physical_queue == (target, state.physical.get(number))
         ]
 
     def _to_open_order(self, state: MoveState) -> OpenQueues:
@@ -475,9 +475,9 @@ class MoveSource:
             self._set_state(state, "granted", reason)
             self._log("warning", "move waits for its target", state.move, reason=reason)
 
-    def _log(self, level: str, event: str, move: Move, **rest: object) -> None:
+    def _log(self, level: str, event: str, move: Move, **extra: object) -> None:
         fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
-        self._turn.effects.append(Log(level, event, fields | rest))
+        self._turn.effects.append(Log(level, event, fields | extra))
 
     # Calls to other brokers.
 
@@ -499,10 +499,10 @@ class MoveSource:
         mapping, config = self._mappings.find(topic), self._topics.find(topic)
         if mapping is None or config is None:
             return
-        stamp = QueueTotal(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
+        announced = QueueTotal(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
         for broker in self._view.brokers(mapping.scope):
             with suppress(PeerFailed):
-                yield from self._call(broker, RequestCode.PUT_QUEUE_TOTAL, stamp)
+                yield from self._call(broker, RequestCode.PUT_QUEUE_TOTAL, announced)
 
     def _mapping(self, topic: str) -> TopicMapping:
         mapping = self._mappings.find(topic)
@@ -516,4 +516,4 @@ def _opened(queue: LogicalQueue) -> LogicalQueue:  # A segment prepared after an
 
 
 def _to_segments(queue: LogicalQueue) -> QueueSegments:
-    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+    return QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])

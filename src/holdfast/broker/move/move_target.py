@@ -3,7 +3,7 @@
     prepare (7010) ─> an undecided physical queue, no writes ─> open (7011) ─> starts at the end of the old leader's
                           └─ abort (7013), or the old leader no longer has such a move ─> forgotten
 
-    stamp (7008)   announces the new epoch and queue count of a topic, also to brokers that lead none of its queues
+    epoch (7008)   announces the new epoch and queue count of a topic, also to brokers that lead none of its queues
 
 Every request is idempotent. The old leader decides about a move that a crash left prepared: the target asks (7012)
 until it answers, and opens nothing on a guess.
@@ -119,7 +119,7 @@ class MoveTarget:
                 f"{self._name} has opened the queues of move {order.move} already: read the mapping again",
             )
         mapping = self.ensure_mapping(order.topic, order.scope, order.epoch, order.total)
-        received = [to_queue(homes) for homes in order.queues]
+        received = [to_queue(segments) for segments in order.queues]
         try:
             for queue in received:
                 _require_newer(mapping, queue)
@@ -206,9 +206,13 @@ class MoveTarget:
             own = None if mapping is None else mapping.queues.get(received.queue)
             if own is None or own.generation < received.generation:
                 continue
-            home = own.find(received.generation)
+            segment = own.find(received.generation)
             # Another broker may have reported the segment as one that was perhaps opened.
-            if home is None or home.physical_queue != received.leader.physical_queue or (home.forced and home.is_empty):
+            if (
+                segment is None
+                or segment.physical_queue != received.leader.physical_queue
+                or (segment.forced and segment.is_empty)
+            ):
                 raise MappingRefused(
                     "newest leader",
                     f"{self._name} never opened generation {received.generation} of logical queue {received.queue} of"
@@ -228,7 +232,8 @@ class MoveTarget:
             if self._namesrv and not self._view.has_answer(open_order.topic):
                 raise MappingRefused(
                     "newest leader",
-                    f"no name server has told {self._name} who leads {open_order.topic}: retry when one is reachable",
+                    f"no name server has reported the leader of {open_order.topic} to {self._name}: retry when one is"
+                    " reachable",
                 )
             if self._mappings.moves().get(open_order.move) != known:
                 raise MappingRefused(
@@ -250,7 +255,7 @@ class MoveTarget:
         return mapping
 
     def _find_unopened(self, open_order: OpenQueues) -> list[LogicalQueue]:
-        """Return the queues of *opening* that are not open here yet.
+        """Return the queues of *open_order* that are not open here yet.
 
         Raises:
             MappingRefused: one of them was not prepared here.
@@ -259,10 +264,10 @@ class MoveTarget:
         return [queue for queue in map(to_queue, open_order.queues) if self._is_unopened(mapping, queue)]
 
     def _apply(self, open_order: OpenQueues) -> int:
-        """Become the leader of the queues of *opening*. Return the log position to sync.
+        """Become the leader of the queues of *open_order*. Return the log position to sync.
 
         Raises:
-            MappingRefused: *opening* does not match the prepared queues.
+            MappingRefused: *open_order* does not match the prepared queues.
         """
         now_ms = self._turn.now_ms
         mapping = self._find_mapping(open_order)
@@ -426,20 +431,20 @@ class MoveTarget:
             mapping = mapping.with_queues(queue.without_prepared) if has_segment else mapping.without_queues(number)
         return mapping
 
-    # Stamps.
+    # Epochs.
 
     def _record_epoch(self, request: Request) -> Procedure[Answer]:
         """Answer 7008: record a topic's epoch and queue count."""
-        stamp = decode_body(request.command.body, QueueTotal)
-        name = stamp.topic.name
+        announced = decode_body(request.command.body, QueueTotal)
+        name = announced.topic.name
         mapping = self._mappings.find(name)
-        if mapping is not None and stamp.epoch < mapping.epoch:
+        if mapping is not None and announced.epoch < mapping.epoch:
             raise MappingRefused(
-                "rising epochs", f"{name} is at epoch {mapping.epoch} on {self._name}, {stamp.epoch} is older"
+                "rising epochs", f"{name} is at epoch {mapping.epoch} on {self._name}, {announced.epoch} is older"
             )
-        stamped = self.ensure_mapping(stamp.topic, stamp.scope, stamp.epoch, stamp.total)
-        if stamped != mapping:
-            yield Synced(self._mappings.change(stamped, now_ms=self._turn.now_ms))
+        updated = self.ensure_mapping(announced.topic, announced.scope, announced.epoch, announced.total)
+        if updated != mapping:
+            yield Synced(self._mappings.change(updated, now_ms=self._turn.now_ms))
             self.on_epoch(name)
         return request.answer()
 
@@ -450,7 +455,7 @@ def to_queue(received: QueueSegments) -> LogicalQueue:
     Raises:
         MappingRefused: it breaks a rule.
     """
-    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.homes)))
+    queue = LogicalQueue(received.queue, tuple(map(from_wire_segment, received.segments)))
     check_queue(queue)
     return queue
 
@@ -490,5 +495,5 @@ def _prepared_before(mapping: TopicMapping, received: LogicalQueue, broker: str)
 
 
 def _only_offsets(open_order: OpenQueues) -> OpenQueues:
-    """Return what must persist of an opening. Its segments are in the mapping, and locks expire anyway."""
+    """Return the part of *open_order* that must persist: its segments are in the mapping, and locks expire anyway."""
     return msgspec.structs.replace(open_order, queues=[], locks=[])

@@ -78,12 +78,12 @@ class SegmentExpiry:
         silent: set[str] = set()
         try:
             for topic in list(self._mappings.topics()):
-                gone = yield from self._find_expired(topic, silent)
-                yield from self._expire(topic, gone)
+                expired = yield from self._find_expired(topic, silent)
+                yield from self._expire(topic, expired)
                 self._expire_local_segments(topic)
             self._begin_file()
         except (DiskFailed, RecordRefused) as error:
-            self._log("warning", "expired homes cannot be recorded", reason=str(error))
+            self._log("warning", "expired segments cannot be recorded", reason=str(error))
         finally:
             self._is_checking = False
 
@@ -123,7 +123,7 @@ class SegmentExpiry:
         now_ms = self._turn.now_ms
         expired = mapping.with_queues(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
         position = self._mappings.change(expired, now_ms=now_ms)
-        self._log("info", "homes expired", topic=topic, queues=len(changed))
+        self._log("info", "segments expired", topic=topic, queues=len(changed))
         yield Synced(position)
         self._turn.procedures.append(self._move_source.announce_epoch(topic))
 
@@ -139,7 +139,7 @@ class SegmentExpiry:
             try:
                 self._mappings.change(mapping.with_queues(*changed), now_ms=self._turn.now_ms)
             except MappingRefused as error:
-                self._log("error", "a copy cannot be pruned", topic=topic, reason=str(error))
+                self._log("error", "mapping cannot be pruned", topic=topic, reason=str(error))
 
     def _find_locally_expired(self, mapping: TopicMapping) -> Iterator[LogicalQueue]:
         """Yield the queues that other brokers lead, with locally empty segments expired."""
@@ -177,7 +177,7 @@ class SegmentExpiry:
         has_expiring = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._expiring_queues())
         if has_expiring and self._mappings.begin_file(now_ms):
             self._rolled_ms = now_ms
-            self._log("info", "log goes on in its next file", at=store.written)
+            self._log("info", "log continues in its next file", at=store.written)
         self._checked_end = store.written
 
     def _is_in_use(self) -> bool:

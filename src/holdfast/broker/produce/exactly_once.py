@@ -1,17 +1,17 @@
 """The progress of exactly-once sinks in the queues that are led here.
 
-    (topic, queue) ─> (query, partition) ─> batch 7: 40 rows, checksum, over or not
+    (topic, queue) ─> (query, partition) ─> batch 7: 40 rows, checksum, complete or not
 
     a request that continues exactly there     is accepted
     another request of the same batch          gets the progress of the batch; its writer resumes after that, if the
                                                rows before it have the same checksum
     a request of an older batch                is refused: its query has continued without it
-    a request of a batch that is over          gets the progress, too: all its rows are stored
+    a request of a complete batch              gets the progress, too: all its rows are stored
 
 So two attempts of one task, one of them a zombie, write the same rows only once. Each record carries the progress up to
-its last row. On start the book is rebuilt from its last snapshot and the records after it. It moves with its queue. If
-a leader was replaced by force, the rows that it stored are unknown: the queue refuses a writer that it does not know,
-unless the request allows that.
+its last row. On start the progress is rebuilt from its last snapshot and the records after it. It moves with its queue.
+If a leader was replaced by force, the rows that it stored are unknown: the queue refuses a writer that it does not
+know, unless the request allows that.
 
 Invariant: progress that is returned was acknowledged. While a batch is not durable, or waits for a replica, the request
 is refused with SYSTEM_BUSY and comes again.
@@ -39,7 +39,7 @@ from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_sta
 NAME: Final = "holdfastSink.json"
 WRITERS_MAX: Final = 4096
 """Maximum number of query partitions that a queue remembers. The least recent writers are dropped first."""
-_LOG_GROWTH_MIN: Final = 64 * 1024 * 1024  # growth of the log after which even an unchanged book is saved
+_LOG_GROWTH_MIN: Final = 64 * 1024 * 1024  # growth of the log after which even unchanged progress is saved
 
 _ENTRIES_AT_ONCE: Final = 1024
 
@@ -168,7 +168,7 @@ class SinkProgress:
     # Persistence.
 
     def offer_save(self, effects: list[Effect]) -> None:
-        """Make a snapshot if the book changed or the log has grown; save it once everything in it is confirmed."""
+        """Make a snapshot if the progress changed or the log has grown; save it once everything in it is confirmed."""
         position = self._store.written
         has_log_grown = bool(self._mappings.topics()) and (
             self._saved_position < 0 or position - self._saved_position > _LOG_GROWTH_MIN

@@ -7,7 +7,7 @@ checks (a delay, a transaction, a retry topic, an unknown topic) is copied into 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
                                             ├─ a batch that stays one record ─> staged alone, answer from a template
                                             ├─ slow path ─> Draft ─> writer ─> answer
-                                            └─ a logical queue that is not open here ─> `away`, or refused
+                                            └─ a logical queue that is not open here ─> `away_indexes`, or refused
 
 Nothing here writes to disk: the core writes once, after the whole turn has been staged.
 """
@@ -290,7 +290,7 @@ class FastSends:
         now_ms: int,
         serializer: int,
         refusal: Refusal | None,
-        place_in_run: int,
+        run_index: int,
     ) -> bytes:
         """Store a message that is not plain, or refuse it; return its answer."""
         result: SendAnswer | Refusal
@@ -302,11 +302,11 @@ class FastSends:
                     and leader_refusal.code == ResponseCode.NOT_LEADER_FOR_QUEUE
                     and self.away_indexes is not None
                 ):
-                    self.away_indexes.append(place_in_run)
+                    self.away_indexes.append(run_index)
                     return b""
                 refusal = refusal or leader_refusal
             elif self.away_indexes is not None and self.is_create_unsafe(header.fields, now_ms):
-                self.away_indexes.append(place_in_run)
+                self.away_indexes.append(run_index)
                 return b""
             if refusal is not None:
                 result = refusal

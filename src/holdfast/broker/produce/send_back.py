@@ -113,8 +113,8 @@ class SendBackHandler:
         if has_static and not message_id:
             return (yield from self._find_by_position(request, fields, record))
         if record is not None and is_inner_batch(record.sys_flag):
-            inside = self._record_locator.find_in_batch(record, message_id)
-            return _not_inside(fields) if inside is None else LocatedRecord(inside, is_in_batch=True)
+            item = self._record_locator.find_in_batch(record, message_id)
+            return _not_inside(fields) if item is None else LocatedRecord(item, is_in_batch=True)
         if record is None or has_static:  # The record has a different id: it is another message.
             return _not_found(fields)
         return LocatedRecord(record)

@@ -207,7 +207,7 @@ class SlowSends:
 
     def _choose_queue(self, fields: SendFields, config: TopicConfig) -> int | Refusal:
         if self._mappings.is_static(config.name):
-            return fields.queue_id  # Validated by `find_away`.
+            return fields.queue_id  # Validated by `find_leader_refusal`.
         if fields.queue_id < 0:
             return self._chance.randrange(max(1, config.write_queues))
         count = max(config.read_queues, config.write_queues)

@@ -149,8 +149,8 @@ class AutoCreateGuard:
         """Ask the other brokers of the cluster to create topics that sends created here. Skip brokers that are down."""
         while self._created:
             fields = to_fields(self._created[0])
-            others = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
-            addresses = [address for name in others if (address := self._view.address(name)) is not None]
+            peers = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
+            addresses = [address for name in peers if (address := self._view.address(name)) is not None]
             command = Command(code=RequestCode.CREATE_FROM_TEMPLATE, fields=fields)
             yield from call_all(PeerCall(address, command) for address in addresses)
             self._created.popleft()

@@ -23,14 +23,14 @@ from holdfast.wire.requests.relay import RelayAnswer
 
 
 class LeaderLookup:
-    """The believed leaders of the queues that other brokers lead."""
+    """The known leaders of the queues that other brokers lead."""
 
     def __init__(self, mappings: Mappings, view: ClusterView) -> None:
         self._mappings = mappings
         self._view = view
 
     def find(self, queue_key: QueueKey) -> Leader:
-        """Return the believed leader of a queue without querying anyone, or `NO_LEADER` if it is unknown."""
+        """Return the known leader of a queue without querying another server, or `NO_LEADER` if it is unknown."""
         found, reported = self._mappings.placement(*queue_key), self._view.find_leader(*queue_key)
         if reported.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
             return NO_LEADER  # This broker did lead it, until its mapping was deleted.
@@ -38,7 +38,7 @@ class LeaderLookup:
         return Leader(found.leader, found.generation) if found.leader and is_own_newest else reported
 
     def find_leader_name(self, queue_key: QueueKey) -> str | None:
-        """Return the name of the believed leader of a queue, or None if it is unknown."""
+        """Return the name of the known leader of a queue, or None if it is unknown."""
         leader = self.find(queue_key)
         return None if leader.broker == NO_BROKER else leader.broker
 
@@ -55,7 +55,7 @@ class LeaderLookup:
         return self.find(queue_key).broker == NO_BROKER
 
     def forget(self, queue_key: QueueKey) -> None:
-        """Drop the believed leader of a queue: that broker reported that the queue has no leader."""
+        """Drop the known leader of a queue: that broker reported that the queue has no leader."""
         self._view.forget_leader(*queue_key)
 
     def address(self, leader: Leader) -> str:
@@ -86,7 +86,7 @@ class LeaderLookup:
         return Target(queue_key, address, leader.generation)
 
     def update_from_answer(self, queue_key: QueueKey, answer: Command) -> bool:
-        """Learn the leader of a queue from the *answer* to a relayed request; return whether the leader changed."""
+        """Record the leader of a queue from the *answer* to a relayed request; return whether the leader changed."""
         mapping = self._mappings.find(queue_key[0])
         try:
             reported = from_fields(RelayAnswer, answer.fields)

@@ -95,8 +95,8 @@ class RecordLocator:
     def _match(self, record: StoredRecord, message_id: str, address: str | None = None) -> LocatedRecord | None:
         """Return *record*, or the message in it, if it has *message_id*; else None."""
         if is_inner_batch(record.sys_flag):
-            inside = self.find_in_batch(record, message_id, is_own=address is None)
-            return None if inside is None else LocatedRecord(inside, address, is_in_batch=True)
+            item = self.find_in_batch(record, message_id, is_own=address is None)
+            return None if item is None else LocatedRecord(item, address, is_in_batch=True)
         return LocatedRecord(record, address) if has_message_id(record, message_id) else None
 
     def find_in_batch(self, record: StoredRecord, message_id: str, *, is_own: bool = True) -> StoredRecord | None:

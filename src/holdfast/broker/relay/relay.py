@@ -94,7 +94,7 @@ class Relay:
         moving: Queues whose next leader is being decided, with the requests held for them.
         suspended: Queues whose sends this broker may not accept yet, and the condition that it waits for.
         find_lapse: Returns the condition that a queue with an expired lease waits for; None if leases are not used.
-        on_suspect: Called with a topic if another broker may lead queues that this broker believes to lead.
+        on_suspect: Called with a topic if another broker may lead queues that this broker regards as its own.
         relayed_sends: How many sends were relayed and answered by the leaders of their queues.
     """
 
@@ -141,7 +141,7 @@ class Relay:
         self._mappings.version += 1
 
     def suspend_sends(self, topic: str, queues: Iterable[int], condition: str) -> None:
-        """Accept no sends of these queues until `trust`, even if `release` is called for them before."""
+        """Accept no sends of these queues until `resume_sends`, even if `release` is called for them before."""
         self.suspended.update(((topic, queue), condition) for queue in queues)
         self._mappings.version += 1
 
@@ -159,10 +159,10 @@ class Relay:
                 self._held_size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
                 self.moving[queue_key] = [waiting for waiting in held if waiting.channel != channel]
         for line in self._lines.values():
-            gone = [waiting for waiting in line.waiting if waiting.channel == channel]
-            if gone and gone[0] is line.waiting[0]:
+            dropped = [waiting for waiting in line.waiting if waiting.channel == channel]
+            if dropped and dropped[0] is line.waiting[0]:
                 line.in_flight = 0  # All sends of an envelope come from one client.
-            for waiting in gone:
+            for waiting in dropped:
                 line.waiting.remove(waiting)
                 self._held_size -= len(waiting.frame)
 
@@ -462,7 +462,7 @@ class Relay:
         return self._mappings.placement(*queue_key).state == "unknown" and self.find_leader_name(queue_key) is None
 
     def find_leader_name(self, queue_key: QueueKey) -> str | None:
-        """Return the name of the believed leader of a queue without querying anyone, or None if it is unknown."""
+        """Return the name of the known leader of a queue without querying another server, or None if it is unknown."""
         return self._leader_lookup.find_leader_name(queue_key)
 
     def _find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
@@ -506,9 +506,8 @@ class Relay:
             self._refuse(waiting)
             return
         remark = (
-            f"logical queue {queue_key[1]} of {queue_key[0]} has no leader, because its mapping was deleted; assign "
-            "it to a"
-            f" broker with `holdfast queue set {queue_key[0]} {queue_key[1]} --broker BROKER`"
+            f"logical queue {queue_key[1]} of {queue_key[0]} has no leader, because its mapping was deleted; assign it"
+            f" to a broker with `holdfast queue set {queue_key[0]} {queue_key[1]} --broker BROKER`"
         )
         self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NO_BROKER})
 

@@ -3,8 +3,8 @@
     requests of one client ─> envelope number ─> sent, and repeated under that number ─> answers by the client's opaques
 
 A repetition names the process that may have received the envelope before. A later process of that broker cannot know
-what the earlier one stored, and refuses. An envelope names the queue of its requests, and the generation in which the
-receiver is believed to lead it. The answer names the leader. This module uses neither to make a decision.
+what the earlier one stored, and refuses. An envelope names the queue of its requests, and the lowest generation in
+which the receiver may lead it. The answer names the leader. This module uses neither to make a decision.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WaitingRequest(msgspec.Struct, eq=False):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The believed leader of a queue.
+    """The presumed leader of a queue.
 
     Attributes:
         generation: The lowest generation in which it may lead; -1 if unknown.

@@ -4,7 +4,7 @@
     answers on that channel ─> collected ─> all present: the answer to the envelope
 
 An envelope that arrives twice, because its sender got no answer, is deduplicated: it gets the answer to the first, or
-waits for it. The memory for this is bounded. An answer is forgotten when the sender reports that it is settled.
+waits for it. The memory for this is bounded. An answer is forgotten when the sender reports that it has received it.
 
 The answer names the current leader of the queue, so that the relaying broker need not query a name server.
 """
@@ -81,7 +81,7 @@ class RelayedClients:
     Attributes:
         boot: The incarnation of this process.
         unanswered: Guests with missing answers.
-        leader_of: Returns the believed leader of a logical queue, and its address.
+        leader_of: Returns the known leader of a logical queue, and its address.
         is_superseded: Returns whether a queue is led here in an older generation than another broker knows.
     """
 

@@ -32,7 +32,7 @@ HAD_REPLICA_PATH: Final = "holdfast/replicated"
 TICK_MS: Final = 1_000
 HEARTBEAT_MS: Final = 5_000
 SILENCE_MAX_MS: Final = 20_000
-STRETCH_MAX: Final = 256 * 1024
+CHUNK_SIZE_MAX: Final = 256 * 1024
 WINDOW: Final = 8 * 1024 * 1024
 _MEMORY_PART: Final = 16
 """In-flight data counts against the memory limit: a larger share would throttle senders."""
@@ -90,7 +90,7 @@ class HaMaster:
     def _window(self) -> int:
         """How many bytes may be in flight to each replica, so that senders keep memory however many catch up."""
         share = self._options.memory_limit // _MEMORY_PART // max(1, len(self.replicas))
-        return max(STRETCH_MAX, min(WINDOW, share))
+        return max(CHUNK_SIZE_MAX, min(WINDOW, share))
 
     # Channels.
 
@@ -182,7 +182,7 @@ class HaMaster:
         until = min(store.confirmed, replica.acked + self._window)
         pieces: list[Piece] = []
         while replica.sent < until:
-            position, size = replica.sent, min(STRETCH_MAX, until - replica.sent)
+            position, size = replica.sent, min(CHUNK_SIZE_MAX, until - replica.sent)
             size = min(size, store.log_file_size - position % store.log_file_size)
             if position < hot_start:
                 replica.is_reading = True

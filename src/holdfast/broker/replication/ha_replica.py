@@ -197,8 +197,8 @@ class HaReplica:
         self.received_ms = now_ms
         was = self.state
         try:
-            for stretch in self._reader.feed(data):
-                if not self._process(stretch, now_ms):
+            for chunk in self._reader.feed(data):
+                if not self._process(chunk, now_ms):
                     break
         except RemoteProtocolError as error:
             self._mark_stuck("broken", str(error), now_ms)
@@ -245,9 +245,9 @@ class HaReplica:
 
     # Received data.
 
-    def _process(self, stretch: LogChunk, now_ms: int) -> bool:
-        """Process one stretch of data. Return False if the rest must be ignored."""
-        position, data = stretch.position, stretch.data
+    def _process(self, chunk: LogChunk, now_ms: int) -> bool:
+        """Process one chunk. Return False if the rest must be ignored."""
+        position, data = chunk.position, chunk.data
         if not data and position == self._next:
             self._heartbeats += 1
             if self._next < self._compared_end and self._heartbeats >= _HEARTBEATS_MAX:
@@ -270,7 +270,7 @@ class HaReplica:
             self._store.truncate(differs)
             self._durable, self._compared_end = min(self._durable, differs), differs
             fields = {"from": differs, "reason": "a crash tore the end of this copy: it is copied again"}
-            self._turn.effects.append(Log("warning", "end of the copy given up", fields))
+            self._turn.effects.append(Log("warning", "end of the log copy discarded", fields))
             known = differs - position
         self._next += len(data)
         self._follow_if_compared()

@@ -51,7 +51,7 @@ class CatchUp:
         self._answered_ms: int | None = None
 
     def master_answered(self, requested_ms: int, position: int) -> None:
-        """Record the end of the master's log, as of *asked_ms*."""
+        """Record the end of the master's log, as of *requested_ms*."""
         self._answered_ms = requested_ms
         if len(self._pending_ends) < _PENDING_ENDS_MAX:  # A replica that lags far reaches the old marks first.
             self._pending_ends.append((requested_ms, position))

@@ -66,7 +66,7 @@ class MasterReturn:
             answers = yield from call_all(PeerCall(address, command, FETCH_TIMEOUT_MS) for address in addresses)
             count = sum(map(self._apply_commits, answers))
             if count:
-                self._turn.effects.append(Log("info", "offsets taken from replicas", {"queues": count}))
+                self._turn.effects.append(Log("info", "offsets adopted from replicas", {"queues": count}))
         finally:
             self._registration.start(self._turn.now_ms, self._turn.effects)
 

@@ -69,11 +69,11 @@ class ReplicaMappings(Mappings):
 
     def keep_only(self, topics: Container[str]) -> None:
         """Forget the mappings of all other topics: the Java master no longer has them."""
-        gone = [topic for topic in self._table if topic not in topics]
-        for topic in gone:
+        dropped = [topic for topic in self._table if topic not in topics]
+        for topic in dropped:
             del self._table[topic]
             self._java_mappings.pop(topic, None)
-        if gone:
+        if dropped:
             self._publish()
 
     def _publish(self) -> None:

@@ -62,7 +62,7 @@ class ReplicaCommits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReplicaTables(msgspec.Struct, frozen=True):
-    """The tables that the copies go into."""
+    """The tables that are copied from the master."""
 
     topics: TopicTable
     groups: GroupTable
@@ -112,9 +112,8 @@ class TableSync:
         # Unknown topics that the master lacks, too. Valid for records before a position: the topic may be recreated.
         self._orphans: set[str] = set()
         self._orphan_end = 0
-        self._pending_offsets: tuple[int, Offsets, DelayOffsets] | None = (
-            None  # until the log here reaches the position
-        )
+        # Waits until the log here reaches the position.
+        self._pending_offsets: tuple[int, Offsets, DelayOffsets] | None = None
         self._applied_end = int(store.written)  # Mapping changes in records before it are applied.
         self._saved: dict[str, dict[int, int]] = {}
         if options.is_replica:
@@ -299,7 +298,7 @@ class TableSync:
             if not own.get(key, True):
                 del own[key]
         if count:
-            self._turn.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
+            self._turn.effects.append(Log("info", "offsets sent to the master", {"master": address, "queues": count}))
 
     def _apply_offsets(self, effects: list[Effect]) -> None:
         """Apply the master's offsets, once the log here has reached the master's end of that sync."""

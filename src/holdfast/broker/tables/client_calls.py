@@ -49,7 +49,7 @@ class ClientCalls:
         *,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """Send *command* to *client*; *reply* turns the client's answer into the answer to *request*."""
+        """Send *command* to *client*; *build_answer* turns the client's answer into the answer to *request*."""
         self._last_opaque = (self._last_opaque + 1) & 0x7FFFFFFF
         command.opaque = self._last_opaque
         command.serializer = client.serializer

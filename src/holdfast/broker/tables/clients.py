@@ -343,12 +343,12 @@ class ClientTable:
             _notify(group, membership, effects)
 
     def _silent_channels(self, seen_before_ms: int) -> list[ChannelId]:
-        seen: dict[ChannelId, int] = {}
+        last_seen_ms: dict[ChannelId, int] = {}
         of_groups = [*self._producers.values(), *(membership.members for membership in self._consumers.values())]
         for clients in of_groups:
             for channel, client in clients.items():
-                seen[channel] = max(client.seen_ms, seen.get(channel, 0))
-        return [channel for channel, seen_ms in seen.items() if seen_ms < seen_before_ms]
+                last_seen_ms[channel] = max(client.seen_ms, last_seen_ms.get(channel, 0))
+        return [channel for channel, seen_ms in last_seen_ms.items() if seen_ms < seen_before_ms]
 
 
 def _notify(group: str, membership: Membership, effects: list[Effect]) -> None:

@@ -1,7 +1,7 @@
 """The consumer groups on this broker, persisted in `config/subscriptionGroup.json`.
 
 An operator's change is on disk before the method that makes it returns. Groups that a consumer creates implicitly are
-persisted by `keep`, some seconds later: after a crash before that, the consumer's next heartbeat creates them again.
+persisted by `save`, some seconds later: after a crash before that, the consumer's next heartbeat creates them again.
 """
 
 from __future__ import annotations

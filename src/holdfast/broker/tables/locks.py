@@ -75,7 +75,7 @@ class QueueLocks:
     def locks_of(self, topic: str, queues: Collection[int]) -> list[HeldLock]:
         """Return the locks on these queues of *topic*."""
         return [
-            HeldLock(group=group, client=client, queue=number, taken_ms=since_ms)
+            HeldLock(group=group, client=client, queue=number, renewed_ms=since_ms)
             for group, held in self._locks.items()
             for (name, number), (client, since_ms) in held.items()
             if name == topic and number in queues
@@ -85,7 +85,7 @@ class QueueLocks:
         """Add the locks that were moved here with queues of *topic*."""
         for lock in locks:
             held = self._locks.setdefault(lock.group, {})
-            held[topic, lock.queue] = (lock.client, lock.taken_ms)
+            held[topic, lock.queue] = (lock.client, lock.renewed_ms)
 
     def forget_queues(self, topic: str, queues: Collection[int]) -> None:
         """Remove the locks on these queues of *topic*, which have moved to another broker."""

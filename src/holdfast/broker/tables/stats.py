@@ -69,7 +69,7 @@ class Counter:
         self._day: deque[tuple[int, int, int]] = deque(maxlen=25)
 
     def sample(self, now_ms: int) -> None:
-        """Append the present value to every row whose interval has passed."""
+        """Append the present value to every series whose interval has passed."""
         entry = (now_ms, self.value, self.times)
         self._minute.append(entry)
         for row, interval_ms in ((self._hour, _HOUR_SAMPLE_MS), (self._day, _DAY_SAMPLE_MS)):
@@ -92,7 +92,7 @@ class Counter:
         return 0.0
 
     def is_idle(self) -> bool:
-        """Return whether nothing was counted within the span of the longest row."""
+        """Return whether nothing was counted within the span of the longest series."""
         return bool(self._day) and self._day[0][1] == self.value and len(self._day) == self._day.maxlen
 
 

@@ -4,12 +4,12 @@ The index type of a topic's queues is set at its creation and does not change. T
 contains it, because a reopened store reads it from there.
 
 An operator's change is on disk before the method that makes it returns, so that an acknowledged creation survives a
-crash. Topics that are created implicitly (`create_for_send`, `ensure`) are persisted by `keep`: once per event, before
+crash. Topics that are created implicitly (`create_for_send`, `ensure`) are persisted by `save`: once per event, before
 its answers are sent. `changed` contains the topics that changed since the last registration; `registration.py` consumes
 it.
 
-The system topics are those that a Java broker registers. Clients and tools expect some of them. Besides, a name
-server takes the registration of a single topic for an incremental update.
+The system topics are those that a Java broker registers. Clients and tools expect some of them. Besides, a name server
+treats the registration of a single topic as an incremental update.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Registered brokers: which are alive, which topics they have, and which leads which logical queue.
 
-broker_liveness    liveness of brokers: one lease per registered address
+broker_liveness    the broker addresses that are alive
 unit_requests      the switch that opens units for the loss of a site
 registry           broker registration, heartbeats and departure
 topics             request handlers for topic lists and topic changes

@@ -1,10 +1,10 @@
-"""Liveness of brokers: one lease for every registered broker address.
+"""The broker addresses that are alive.
 
-    registered --heard from again--> renewed ... --silent for its timeout--> expired
-                                             ... --its channel closed, or it unregistered--> gone
+    registered --registered again, or sent a heartbeat--> renewed ... --silent for its timeout--> expired
+                                                                  ... --its channel closed, or it unregistered--> gone
 
-A lease belongs to the channel of the last registration. A broker may reconnect before the end of its old channel is
-noticed: that end must not end the new lease.
+A live broker is bound to the channel of its last registration. It may reconnect before the end of its old channel is
+noticed: that end must not affect the new channel.
 
 Does not know what the broker serves (`route_table.py`).
 """
@@ -18,7 +18,7 @@ from holdfast.wire.cluster.registration import DataVersion
 
 
 class LiveBroker(msgspec.Struct, kw_only=True):
-    """One live broker process.
+    """One broker address that is alive.
 
     Attributes:
         ha_address: The address from which its slaves replicate.
@@ -51,24 +51,24 @@ class BrokerLiveness:
         return len(self._by_address)
 
     def find(self, address: str) -> LiveBroker | None:
-        """Return the lease of *address*; None if it is not alive."""
+        """Return the broker at *address*; None if it is not alive."""
         return self._by_address.get(address)
 
     def add(self, live: LiveBroker) -> None:
-        """Record a registered broker; replace an earlier lease of its address."""
+        """Record a registered broker; replace the one known at its address."""
         self.remove(live.address)
         self._by_address[live.address] = live
         self._by_channel.setdefault(live.channel, set()).add(live.address)
 
     def bind(self, live: LiveBroker, channel: ChannelId) -> None:
-        """Move *lease* to *channel*, so that it ends with that channel."""
+        """Bind *live* to *channel*: it counts as alive no longer than that channel is open."""
         if live.channel != channel:
             self.remove(live.address)
             live.channel = channel
             self.add(live)
 
     def remove(self, address: str) -> LiveBroker | None:
-        """Remove and return the lease of *address*; None if it has none."""
+        """Remove and return the broker at *address*; None if it is not alive."""
         live = self._by_address.pop(address, None)
         if live is not None:
             addresses = self._by_channel[live.channel]
@@ -78,11 +78,11 @@ class BrokerLiveness:
         return live
 
     def on_channel(self, channel: ChannelId) -> list[LiveBroker]:
-        """Return the leases that belong to *channel*."""
+        """Return the brokers that are bound to *channel*."""
         return [self._by_address[address] for address in sorted(self._by_channel.get(channel, ()))]
 
     def expired(self, now_ms: int) -> list[LiveBroker]:
-        """Return the leases of brokers that were silent for longer than their timeout."""
+        """Return the brokers that were silent for longer than their timeout."""
         return [live for live in self._by_address.values() if live.renewed_ms + live.timeout_ms < now_ms]
 
     def invalidate_digests(self) -> None:

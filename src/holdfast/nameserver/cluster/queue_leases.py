@@ -53,7 +53,7 @@ class _BrokerSession(msgspec.Struct):
 
     Attributes:
         silent_ms: For how long it has been silent, at least.
-        is_fresh: It was heard from since the last interval ended, so that this interval does not count.
+        is_fresh: It sent a request since the last interval ended, so that this interval does not count.
     """
 
     lease_ms: int
@@ -118,8 +118,8 @@ class QueueLeases:
         for session in self._sessions.values():
             session.silent_ms = 0 if session.is_fresh else session.silent_ms + span_ms
             session.is_fresh = False
-        gone = [queue_key for queue_key, lease in self.leases.items() if self._is_forgotten(queue_key[0], lease)]
-        for queue_key in gone:
+        forgotten = [queue_key for queue_key, lease in self.leases.items() if self._is_forgotten(queue_key[0], lease)]
+        for queue_key in forgotten:
             del self.leases[queue_key]
             self._is_unsaved = True
 
@@ -219,7 +219,7 @@ class QueueLeases:
         return queue is not None and queue.leader.broker == lease.broker and queue.generation >= lease.generation
 
     def _find_lapsed(self, requester: str) -> dict[str, dict[int, QueueLease]]:
-        """Return the lapsed queues of topics that *asking* may lead."""
+        """Return the lapsed queues of topics that *requester* may lead."""
         lapsed = {broker for broker in self._sessions if self._is_lapsed(broker)}
         found: dict[str, dict[int, QueueLease]] = {}
         for (key, number), lease in self.leases.items() if lapsed else ():
@@ -254,8 +254,8 @@ class QueueLeases:
         if self._being_written is not None or not self._waiting:
             return []
         self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
-        held: dict[str, dict[int, QueueLease]] = {}
+        leases: dict[str, dict[int, QueueLease]] = {}
         for (topic, number), lease in self.leases.items():
-            held.setdefault(topic, {})[number] = lease
-        kept = KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=held)
+            leases.setdefault(topic, {})[number] = lease
+        kept = KeptLeases(lease_ms={name: session.lease_ms for name, session in self._sessions.items()}, held=leases)
         return [WriteFile(FILE, msgspec.json.encode(kept))]

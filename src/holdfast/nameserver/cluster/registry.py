@@ -1,8 +1,8 @@
-"""Registers brokers, renews their leases and ends them: 103, 104, 322, 904, 901, silence, and closed channels.
+"""Registers brokers, keeps them alive, and removes them: 103, 104, 322, 904, 901, silence, and closed channels.
 
 The master of a broker name decides about its topics. A slave decides only while there is no master and it has the
 lowest id (5.x slaves only). A registration is added to the known topics: a 103 may carry all topics of a broker or only
-the changed one. A registration equal to the broker's last renews its lease and is not even decoded.
+the changed one. A registration equal to the broker's last only keeps the broker alive and is not even decoded.
 
 Upstream refuses a broker whose first registration has a single topic: it may be only a changed topic, while the others
 were registered with a predecessor of this process. We accept it, and answer 322 with "changed" until the broker has
@@ -61,7 +61,7 @@ class _PendingUpdates(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """Keeps routes and leases consistent.
+    """Keeps the routes and the live brokers consistent.
 
     Args:
         mark_alive: Called with the name of every broker that registers.
@@ -233,7 +233,7 @@ class Registry:
         )
 
     def _end_replaced(self, request: Request, fields: RegisterFields) -> None:
-        """End the leases that a registration replaces: another broker at its address, or its id at another address."""
+        """Remove the brokers that a registration replaces: another one at its address, or its id at another address."""
         live = self._liveness.find(fields.broker_addr)
         if live is not None and live.broker_name != fields.broker_name:
             self._end(live, "another broker registered at its address", request.effects)
@@ -313,15 +313,15 @@ class Registry:
         # Bare keys: upstream sends these, and its brokers of all versions can read them.
         return request.answer(body=bare_keys(java_json.encode(MemberGroupAnswer(group))))
 
-    # Other ends of a lease.
+    # Silence and closed channels.
 
     def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
-        """End the leases of all brokers that registered on *channel*."""
+        """Remove all brokers that registered on *channel*."""
         for live in self._liveness.on_channel(channel):
             self._end(live, "its channel closed", effects)
 
     def expire(self, now_ms: int, effects: list[Effect]) -> None:
-        """End the leases of all brokers that were silent for too long."""
+        """Remove all brokers that were silent for too long."""
         for live in self._liveness.expired(now_ms):
             self._end(live, f"it was silent for {now_ms - live.renewed_ms} ms", effects)
             effects.append(CloseChannel(live.channel))

@@ -70,7 +70,7 @@ class TopicRequests:
     def _set_wiped(self, request: Request, *, is_wiped: bool) -> Answer:
         name = from_fields(BrokerNameFields, request.command.fields).broker_name
         count = self._routes.set_wiped(name, is_wiped=is_wiped)
-        event = "write permission withdrawn" if is_wiped else "write permission given back"
+        event = "write permission withdrawn" if is_wiped else "write permission restored"
         request.log("warning", event, broker=name, topics=count)
         return request.answer(fields={"wipeTopicCount" if is_wiped else "addTopicCount": str(count)})
 
@@ -103,7 +103,7 @@ class TopicRequests:
         return self._list_by_flags(request, _UNIT | _UNIT_SUBSCRIPTION, {_UNIT_SUBSCRIPTION})
 
     def _list_by_flags(self, request: Request, mask: int, accepted: set[int]) -> Answer:
-        """List the topics for which, on some broker, the *mask* bits of the sys flag are one of *wanted*."""
+        """List the topics for which, on some broker, the *mask* bits of the sys flag are one of *accepted*."""
         return _topic_list_answer(
             request,
             [

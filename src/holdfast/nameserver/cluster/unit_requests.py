@@ -89,7 +89,7 @@ class UnitRequests:
         try:
             broker_switch = decode_switch(text or "")
         except RemoteProtocolError as error:
-            request.log("warning", "what is open cannot be read", reason=str(error))
+            request.log("warning", "DR switch of a broker cannot be read", reason=str(error))
             return switch_text(self.switch)
         if broker_switch.is_newer(self.switch):
             self._adopt(broker_switch, request)

@@ -1,13 +1,13 @@
 """Records which channel watches which topic.
 
-    topic   -> Watched: its channels, and the last sight of its route; one for each kind of viewer
+    topic   -> its channels, and the last digest of its route; one for each kind of viewer
     channel -> the topics that it watches, each with its viewer
 
 The index has both directions, so that a change finds its watchers and a closed channel finds its watches. It has no
 empty entries. A topic name is kept once, however many channels watch it: ten thousand clients with ten topics each take
 some ten megabytes. Topics that do not exist can be watched, too.
 
-Does not know what a route is: a *sight* of it is any number that changes when the route does.
+Does not know routes: a *digest* is any number that changes when the route does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Watches:
     """Channels and topics, in both directions.
 
     Args:
-        route_digest: Returns the current sight of a topic's route for a viewer.
+        route_digest: Returns the current digest of a topic's route for a viewer.
         per_channel_max: How many topics one channel may watch.
         total_max: How many watches all channels together may have.
     """
@@ -125,7 +125,7 @@ class Watches:
     # Changes.
 
     def find_changed(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
-        """Yield those of *topics* whose sight changed, with the channels that watch them, and record the new sight."""
+        """Yield those of *topics* whose digest changed, with the channels that watch them; record the new digest."""
         for topic in topics:
             for watched in self._by_topic.get(topic, {}).values():
                 digest = self._route_digest(topic, watched.viewer)

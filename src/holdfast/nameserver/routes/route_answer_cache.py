@@ -3,8 +3,8 @@
 An answer is kept until the route of its topic changes. A normal topic has at most two: standard JSON, and the bare
 integer keys that clients before 4.9.4 expect. A static topic has one for clients that read mappings, one for brokers,
 and two for each broker that stands in for a mock broker. These are for clients that name no unit; for others each form
-is kept per vision. Only existing routes are kept, so that queries for unknown topics use no memory. When all answers
-together exceed the limit, the oldest are evicted.
+is kept per `Visibility`. Only existing routes are kept, so that queries for unknown topics use no memory. When all
+answers together exceed the limit, the oldest are evicted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RouteAnswerCache:
         return self._proxies.get(topic, {}).get(visibility)
 
     def keep_proxies(self, topic: str, visibility: Hashable, proxies: Proxies) -> None:
-        """Remember the brokers that can stand in for the mock brokers of *topic*, for this vision."""
+        """Remember the brokers that can stand in for the mock brokers of *topic*, for this visibility."""
         self._proxies.setdefault(topic, {})[visibility] = proxies
 
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
@@ -65,7 +65,7 @@ class RouteAnswerCache:
     def keep_special(
         self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_cacheable: bool = True
     ) -> RouteAnswer:
-        """Render the answer of *topic* in a special form, and keep it if *is_kept*."""
+        """Render the answer of *topic* in a special form, and keep it if *is_cacheable*."""
         answer = render_answer(bare_keys(body) if is_bare else body)
         if not is_cacheable:
             return answer

@@ -1,7 +1,7 @@
 """Answers route queries (105) that the hot loop has no rendered answer for, and compares routes for watching clients.
 
-    viewer: unit, group, zone ─> its vision (`unit_visibility`) ─┬─ static topics of that name ─> aware, or mock
-                                                                 └─ none ─> the normal topic, or no route
+    viewer: unit, group, zone ─> its visibility (`unit_visibility`) ─┬─ static topics of that name ─> aware, or mock
+                                                                     └─ none ─> the normal topic, or no route
 
 If the client's unit has a normal topic of the name, and another unit has a static one, the client gets the normal one:
 no client can read both kinds under one name.
@@ -58,7 +58,7 @@ _DELETED: Final = (
 _GONE: Final = ResponseCode.TOPIC_NOT_EXIST
 _BUSY: Final = "the route of static topic {} cannot be served: {}"
 _NO_LIVE_BROKER: Final = "no broker that has it is alive"
-_BUSY_DIGEST: Final = 1  # the sight of a topic whose route cannot be served
+_BUSY_DIGEST: Final = 1  # the digest of a topic whose route cannot be served
 _NAME_MAX: Final = 255
 _AWARE: Final = "aware"  # the form for clients that read mappings
 
@@ -300,7 +300,7 @@ class RouteRequests:
 
 
 def _mock_form(visibility: Visibility, peer: str, proxies: Proxies) -> tuple[Visibility, tuple[str, ...]]:
-    """Return the cache key of an answer with mock brokers: the vision, and the brokers that stand in."""
+    """Return the cache key of an answer with mock brokers: the visibility, and the brokers that stand in."""
     return visibility, choose_proxies(host_of(peer), proxies)
 
 

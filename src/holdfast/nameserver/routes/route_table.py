@@ -3,7 +3,7 @@
     brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
     topics    topic -> broker name -> Hosting
     static    topic -> the brokers' reports about its logical queues (`static_topics.py`)
-    left      name  -> cluster and topics of a broker that is down; in memory only, until the broker is back
+    departed  name  -> cluster and topics of a broker that is down; in memory only, until the broker is back
 
 A route is assembled on demand, from parts that were encoded when they changed. Brokers have few shapes (4 queues,
 readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`. Comparing a registration of
@@ -379,7 +379,7 @@ class RouteTable:
         return clusters
 
     def cluster_body(self, *, departed: Mapping[str, DepartedBroker] | None = None) -> bytes:
-        """Return the body of the answer to 106, with the brokers that *left* where they were asked for."""
+        """Return the body of the answer to 106, with the *departed* brokers if the caller asked for them."""
         brokers = {name: self.brokers[name].text for name in sorted(self.brokers)}
         return join_cluster_info(brokers, self.clusters(), departed)
 

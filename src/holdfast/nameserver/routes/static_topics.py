@@ -5,7 +5,7 @@
                                 --more queues, some new ones without a leader--> served with as many queues as before
                                 --anything else: withheld----------------------> the last served state stays, or busy
 
-A report outlives its broker: a queue whose leader is away keeps its place. A report is removed when the topic is
+A report outlives its broker: a queue whose leader is away stays in the route. A report is removed when the topic is
 deleted, or when its broker is away and other brokers have taken over all its segments. A topic that was a normal one
 before its first report stays normal, on the brokers that had it, until its reports are complete for the first time.
 
@@ -399,8 +399,8 @@ class StaticTopics:
             topic.served, topic.normal_hosts = merged, frozenset()
         elif topic.served is not None and _covers(merged, topic.served.total):
             topic.served = _narrow(merged, topic.served.total)
-        held = set() if topic.served is None else _brokers_of(topic.served)
-        topic.holders = frozenset(topic.reports.keys() | held)
+        brokers = set() if topic.served is None else _brokers_of(topic.served)
+        topic.holders = frozenset(topic.reports.keys() | brokers)
         self._note_change(topic.name)
         self._log_changes(topic, merged)
 
@@ -408,14 +408,14 @@ class StaticTopics:
         """Return the absent brokers whose reports are no longer needed."""
         if not merged.is_complete:
             return []
-        held = _brokers_of(merged)
+        used = _brokers_of(merged)
         kept = [
-            report.mapping.epoch for broker, report in topic.reports.items() if broker in held or broker in self._alive
+            report.mapping.epoch for broker, report in topic.reports.items() if broker in used or broker in self._alive
         ]
         return [
             broker
             for broker, report in topic.reports.items()
-            if broker not in held and broker not in self._alive and kept and report.mapping.epoch <= max(kept)
+            if broker not in used and broker not in self._alive and kept and report.mapping.epoch <= max(kept)
         ]
 
     def warn_withheld(self) -> None:

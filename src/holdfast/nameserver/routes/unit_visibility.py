@@ -93,11 +93,11 @@ class Visibility(msgspec.Struct, frozen=True):
 
     @property
     def is_common(self) -> bool:
-        """Whether this is the vision of all clients that name neither a unit nor a zone."""
+        """Whether all clients that name neither a unit nor a zone share this visibility."""
         return not self.unit and not self.zone
 
     def without_zone(self) -> Visibility:
-        """Return this vision without its zone."""
+        """Return this visibility without its zone."""
         return msgspec.structs.replace(self, zone="") if self.zone else self
 
 

@@ -92,7 +92,7 @@ class ForcedMover(ScriptedClient):
             epoch=next_epoch(max(record.epoch for record in records.values()), self.now_ms),
             total=merged.total,
             queues=[
-                QueueSegments(queue=number, homes=[to_wire_segment(segment) for segment in queue.segments])
+                QueueSegments(queue=number, segments=[to_wire_segment(segment) for segment in queue.segments])
                 for number, queue in queues.items()
             ],
         )

@@ -131,8 +131,8 @@ class LogFiles:
     def reserve(self, address: int) -> None:
         """Allocate disk space from *address* to the end of its file, if there is enough.
 
-        `cut` freed it, and a file that Java created never had it. Otherwise a later write would find the disk full,
-        and the log would accept no more writes.
+        `truncate` freed it, and a file that Java created never had it. Otherwise a later write would find the disk
+        full, and the log would accept no more writes.
         """
         file = self.files.get(address // self.size)
         if file is not None:

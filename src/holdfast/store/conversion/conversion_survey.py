@@ -1,7 +1,7 @@
 """Survey the index of a topic before its conversion: find the bounds of its queues, and plan the pieces.
 
     files      ... | 0 0 gone gone | m m m blank m m | m m 0 0 ...     first: the first m; end: after the last
-    pieces                           [m m m blank) [m m m m)         each with its place in the new index
+    pieces                           [m m m blank) [m m m m)         each with its first entry in the new index
 
 Pieces of all queues are in the order of the log, so that it is read once, from start to end. The survey refuses an
 index that the other kind cannot represent. It changes nothing.
@@ -34,7 +34,7 @@ from holdfast.store.recovery.conversion_plan import (
 
 
 def survey(disk: Disk, layout: IndexLayout, to: IndexKind, headers: RecordHeaders) -> list[SourceQueue]:
-    """Return the queues of the index at *place* that have entries.
+    """Return the queues of the index at *layout* that have entries.
 
     Raises:
         StoreError: a file is not a valid index, or the other kind of index cannot represent a queue.
@@ -148,12 +148,13 @@ def _split_record_entries(files: QueueFiles, folder: str, queue: SourceQueue, pi
     next_offset: int | None = None
     for start in range(queue.first, queue.end, piece_size):
         end = min(start + piece_size, queue.end)
-        units = files.read(folder, start * files.entry_size, (end - start) * files.entry_size)
+        record_entries = files.read(folder, start * files.entry_size, (end - start) * files.entry_size)
         try:
-            offsets = read_record_entries(units).offsets
+            offsets = read_record_entries(record_entries).offsets
             target = offsets[0] if next_offset is None else next_offset
             require_narrow_gaps(offsets, target)
         except StoreError as error:
             raise StoreError(f"queue {queue.queue_id}: {error}") from error
         next_offset = offsets[-1] + 1
-        yield int.from_bytes(units[:8], "big"), PiecePlan(0, queue.queue_id, start, end, target), next_offset
+        position = int.from_bytes(record_entries[:8], "big")
+        yield position, PiecePlan(0, queue.queue_id, start, end, target), next_offset

@@ -40,7 +40,7 @@ def write_column(rows: bytearray, width: int, at: int, kind: Kind, values: Itera
 
 
 def copy_prefixes(rows: Piece, width: int, target_rows: bytearray, target_width: int, size: int) -> None:
-    """Copy the first *size* bytes of every row to the start of the row in *heads* whose rows are *other* bytes wide."""
+    """Copy the first *size* bytes of every row to the start of the row in *target_rows*, *target_width* bytes wide."""
     for byte in range(size):
         target_rows[byte::target_width] = rows[byte::width]
 

@@ -63,7 +63,7 @@ def read_message_entries(entries: Piece, first: int) -> PieceMessages:
 
 
 def read_record_entries(record_entries: Piece) -> PieceMessages:
-    """Return the messages of *units*, entries by record that must hold one message each.
+    """Return the messages of *record_entries*, which must hold one message each.
 
     Raises:
         StoreError: one holds more, or offsets do not rise; the text names it.
@@ -72,7 +72,7 @@ def read_record_entries(record_entries: Piece) -> PieceMessages:
     offsets = read_column(record_entries, RECORD_ENTRY_SIZE, 28, "q")
     counts = read_column(record_entries, RECORD_ENTRY_SIZE, 36, "h")
     if counts.count(1) != count:
-        at = next(number for number, held in enumerate(counts) if held != 1)
+        at = next(number for number, message_count in enumerate(counts) if message_count != 1)
         raise StoreError(
             f"the record of offset {offsets[at]} holds {counts[at]} messages, and an index by message can hold only "
             "one: the topic keeps its index by record"
@@ -85,7 +85,7 @@ def read_record_entries(record_entries: Piece) -> PieceMessages:
 
 
 def require_narrow_gaps(offsets: Sequence[int], next_offset: int) -> None:
-    """Require that an index by message that ends at *before* can continue with *offsets*.
+    """Require that an index by message that ends at *next_offset* can continue with *offsets*.
 
     Raises:
         StoreError: a gap between two of them is too wide; the text names it.
@@ -123,19 +123,19 @@ def to_record_entries(entries: Piece, first: int, headers: RecordHeaders, *, is_
 def check_record_entries(
     record_entries: Piece, entries: Piece, first: int, owner: Owner, headers: RecordHeaders, *, is_gone: bool = False
 ) -> None:
-    """Require that *units* match *entries* from offset *first* on, and the log.
+    """Require that *record_entries* match *entries* from offset *first* on, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.
     """
-    source, made = read_message_entries(entries, first), read_record_entries(record_entries)
-    _compare(owner, source, made)
+    source, converted = read_message_entries(entries, first), read_record_entries(record_entries)
+    _compare(owner, source, converted)
     rest = read_column(record_entries, RECORD_ENTRY_SIZE, 38, "q")
     if rest.count(-1 << 32) != len(rest):
         raise StoreError(f"the last bytes of an entry of {owner} are wrong: nothing was changed")
     codes = read_column(record_entries, RECORD_ENTRY_SIZE, 12, "q")
     if min(codes, default=0) < TAGS_MIN:
-        offset = made.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
+        offset = converted.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
         raise StoreError(
             f"the entry of message {offset} of {owner} refers to consumequeue_ext, which an index by record does not "
             "have: switch enableConsumeQueueExt off, and have the index rebuilt from the log"
@@ -143,7 +143,7 @@ def check_record_entries(
     if is_gone:
         return
     times = read_column(record_entries, RECORD_ENTRY_SIZE, 20, "q")
-    for position in headers.check(owner, IndexColumns(made.offsets, made.positions, made.sizes, times)):
+    for position in headers.check(owner, IndexColumns(converted.offsets, converted.positions, converted.sizes, times)):
         record = validate_record_at(headers.files, position, check_body=False)
         if not isinstance(record, WalkedRecord) or inner_span(record.sys_flag, record.properties, record.offset) != (
             record.offset,
@@ -159,7 +159,7 @@ def check_record_entries(
 
 
 def to_message_entries(record_entries: Piece, next_offset: int) -> bytearray:
-    """Return entries by message for *units*, from offset *before* on, with blanks for offsets without a message.
+    """Return entries by message for *record_entries*, from *next_offset* on; offsets without a message get blanks.
 
     Raises:
         StoreError: a record holds more than one message.
@@ -168,14 +168,14 @@ def to_message_entries(record_entries: Piece, next_offset: int) -> bytearray:
     offsets = messages.offsets
     if offsets[-1] - next_offset + 1 == len(offsets):
         return bytearray(messages.entries)
-    made = bytearray()
+    entries = bytearray()
     for number, offset in enumerate(offsets):
         entry = messages.entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
         if offset > next_offset:
-            made += ENTRY.pack(int.from_bytes(entry[:8], "big"), BLANK_ENTRY_SIZE, 0) * (offset - next_offset)
-        made += entry
+            entries += ENTRY.pack(int.from_bytes(entry[:8], "big"), BLANK_ENTRY_SIZE, 0) * (offset - next_offset)
+        entries += entry
         next_offset = offset + 1
-    return made
+    return entries
 
 
 def check_message_entries(
@@ -187,19 +187,19 @@ def check_message_entries(
     *,
     is_gone: bool = False,
 ) -> None:
-    """Require that *entries* from offset *before* on match *units*, and the log.
+    """Require that *entries* from *next_offset* on match *record_entries*, and the log.
 
     Raises:
         StoreError: they do not; the text names the first wrong one.
     """
-    source, made = read_record_entries(record_entries), read_message_entries(entries, next_offset)
-    _compare(owner, source, made)
-    if len(entries) > len(made.entries) and entries != to_message_entries(record_entries, next_offset):
+    source, converted = read_record_entries(record_entries), read_message_entries(entries, next_offset)
+    _compare(owner, source, converted)
+    if len(entries) > len(converted.entries) and entries != to_message_entries(record_entries, next_offset):
         raise StoreError(f"{owner} has not the blank entries that it should have after offset {next_offset}")
     if is_gone:
         return
     times = read_column(record_entries, RECORD_ENTRY_SIZE, 20, "q")
-    batches = headers.check(owner, IndexColumns(made.offsets, made.positions, made.sizes, times))
+    batches = headers.check(owner, IndexColumns(converted.offsets, converted.positions, converted.sizes, times))
     if batches:
         raise StoreError(
             f"the record of {owner} at position {batches[0]} is a batch, though of one message, and readers of an "
@@ -212,16 +212,17 @@ def blanks_before(first: int, file_size: int) -> bytes:
     return PRE_BLANK * (first % (file_size // ENTRY_SIZE))
 
 
-def _compare(owner: Owner, source: PieceMessages, made: PieceMessages) -> None:
-    if made.entries == source.entries and list(made.offsets) == list(source.offsets):
+def _compare(owner: Owner, source: PieceMessages, converted: PieceMessages) -> None:
+    if converted.entries == source.entries and list(converted.offsets) == list(source.offsets):
         return
-    pairs = zip(ENTRY.iter_unpack(source.entries), ENTRY.iter_unpack(made.entries), strict=False)
-    for offset, other, (before, after) in zip(source.offsets, made.offsets, pairs, strict=False):
+    pairs = zip(ENTRY.iter_unpack(source.entries), ENTRY.iter_unpack(converted.entries), strict=False)
+    for offset, other, (before, after) in zip(source.offsets, converted.offsets, pairs, strict=False):
         if (offset, before) != (other, after):
             raise StoreError(
                 f"{owner} had {before} for message {offset}, but would now have {after} for message {other}: nothing "
                 "was changed"
             )
     raise StoreError(
-        f"{owner} had {len(source.offsets)} messages here, but would now have {len(made.offsets)}: nothing was changed"
+        f"{owner} had {len(source.offsets)} messages here, but would now have {len(converted.offsets)}: nothing was "
+        "changed"
     )

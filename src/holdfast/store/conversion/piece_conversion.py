@@ -27,7 +27,7 @@ from holdfast.wire.records.record import crc32
 SLICE_SIZE = 4096
 """Entries that are converted and verified at once."""
 PIECES_AT_ONCE = 16
-"""Pieces that are made at once, so that entries of several queues for one place in the log are looked up together."""
+"""Pieces that are made at once, so that entries of several queues that are close in the log are looked up together."""
 _NO_FILE_END = 1 << 62  # A file end that no write reaches: all files of the new index exist before the first write.
 
 Bytes = bytes | bytearray | memoryview
@@ -64,27 +64,27 @@ class PythonConverter:
         return [self._convert_piece(plan, old) for old in olds]
 
     def _convert_piece(self, plan: ConversionPlan, old: OldPiece) -> Bytes:
-        piece, made, width = old.piece, bytearray(), plan.source.entry_size
+        piece, converted, width = old.piece, bytearray(), plan.source.entry_size
         for start in range(piece.start, piece.end, SLICE_SIZE):
-            # In small slices the record heads are still in the processor's cache for the verification.
+            # In small slices the record headers are still in the processor's cache for the verification.
             end = min(start + SLICE_SIZE, piece.end)
-            target = piece.target + len(made) // plan.target.entry_size
+            target = piece.target + len(converted) // plan.target.entry_size
             part = PiecePlan(piece.number, piece.queue_id, start, end, target)
             rows = old.entries[(start - piece.start) * width : (end - piece.start) * width]
-            made += self._convert_slice(plan, OldPiece(part, old.queue, rows))
-        return made
+            converted += self._convert_slice(plan, OldPiece(part, old.queue, rows))
+        return converted
 
     def _convert_slice(self, plan: ConversionPlan, old: OldPiece) -> bytearray:
         """Convert and verify a few entries. Conversion trusts the index, verification trusts only the log."""
         piece, queue, entries = old
         owner = Owner(plan.topic, piece.queue_id)
         if plan.to == "batch":
-            made = to_record_entries(entries, piece.start, self._headers, is_gone=queue.is_gone)
-            check_record_entries(made, entries, piece.start, owner, self._headers, is_gone=queue.is_gone)
+            converted = to_record_entries(entries, piece.start, self._headers, is_gone=queue.is_gone)
+            check_record_entries(converted, entries, piece.start, owner, self._headers, is_gone=queue.is_gone)
         else:
-            made = to_message_entries(entries, piece.target)
-            check_message_entries(made, entries, piece.target, owner, self._headers, is_gone=queue.is_gone)
-        return made
+            converted = to_message_entries(entries, piece.target)
+            check_message_entries(converted, entries, piece.target, owner, self._headers, is_gone=queue.is_gone)
+        return converted
 
 
 class WrittenPieces(NamedTuple):
@@ -92,7 +92,7 @@ class WrittenPieces(NamedTuple):
 
     Attributes:
         files: The new index.
-        parts: Folder, place, size and checksum of each write.
+        parts: Folder, first byte, size and checksum of each write.
     """
 
     files: QueueFiles
@@ -123,7 +123,9 @@ def convert_pieces(disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan]
 def write_pieces(
     disk: Disk, plan: ConversionPlan, pieces: Sequence[PiecePlan], converter: PieceConverter
 ) -> WrittenPieces:
-    """Convert some pieces of *plan*, verify them against the log, and write them. Call `settle` to make them durable.
+    """Convert some pieces of *plan*, verify them against the log, and write them.
+
+    Call `sync_and_verify` of the result to make them durable.
 
     Raises:
         StoreError: an entry does not match the log; the text names it.
@@ -133,11 +135,11 @@ def write_pieces(
     for at in range(0, len(pieces), PIECES_AT_ONCE):
         group = pieces[at : at + PIECES_AT_ONCE]
         olds = [OldPiece(piece, plan.get_queue(piece.queue_id), _read(plan, piece, source)) for piece in group]
-        for old, made in zip(olds, converter.convert(plan, olds), strict=True):
+        for old, converted in zip(olds, converter.convert(plan, olds), strict=True):
             folder = f"{plan.built.folder}/{old.piece.queue_id}"
-            for place, data in _locate(plan, old, made):
-                built.write(folder, place, memoryview(data), _NO_FILE_END)
-                written.parts.append((folder, place, len(data), crc32(data)))
+            for start, data in _locate(plan, old, converted):
+                built.write(folder, start, memoryview(data), _NO_FILE_END)
+                written.parts.append((folder, start, len(data), crc32(data)))
     return written
 
 
@@ -146,10 +148,10 @@ def _read(plan: ConversionPlan, piece: PiecePlan, source: QueueFiles) -> bytes:
     return source.read(f"{plan.source.folder}/{piece.queue_id}", piece.start * size, (piece.end - piece.start) * size)
 
 
-def _locate(plan: ConversionPlan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Yield the converted entries of a piece, and their places in the new index of its queue."""
+def _locate(plan: ConversionPlan, old: OldPiece, converted: Bytes) -> Iterator[tuple[int, Bytes]]:
+    """Yield the converted entries of a piece, and where they begin in the new index of its queue."""
     piece, size = old.piece, plan.target.entry_size
     if plan.to == "simple" and piece.start == old.queue.first:
         front = blanks_before(piece.target, plan.target_file_size)
         yield piece.target * size - len(front), front
-    yield piece.target * size, made
+    yield piece.target * size, converted

@@ -1,9 +1,9 @@
 """Read the header fields of many log records at known positions, in log order, and compare them with an index.
 
-    claims    offsets, positions, sizes, store times: the fields in an index, one column each
-    heads     size, magic, queue id, offset, position, sys flag, store time, body size: from the log, by one map
+    columns    offsets, positions, sizes, store times: the fields in an index, one column each
+    headers    size, magic, queue id, offset, position, sys flag, store time, body size: from the log, by one map
 
-Claims and heads are compared as a whole; a wrong one is searched only if they differ. Nearly all records have IPv4
+Columns and headers are compared as a whole; a wrong entry is searched only if they differ. Nearly all records have IPv4
 hosts; if some do not, all are read one by one. Bodies are not read: verifying them is up to their readers. This module
 knows no index.
 """
@@ -40,7 +40,7 @@ class IndexColumns(NamedTuple):
     times: Sequence[int]
 
     def part(self, start: int, end: int) -> IndexColumns:
-        """Return the claims of the messages [start, end)."""
+        """Return the fields of the messages [start, end)."""
         return IndexColumns(*(column[start:end] for column in self))
 
 
@@ -58,7 +58,7 @@ class Owner:
 
 
 class RecordHeaders:
-    """Reads heads of records from the files of a log."""
+    """Reads the headers of records from the files of a log."""
 
     def __init__(self, files: LogFiles) -> None:
         self.files = files
@@ -71,10 +71,10 @@ class RecordHeaders:
         return times
 
     def check(self, owner: Owner, columns: IndexColumns) -> list[int]:
-        """Require that every claim matches a record in the log. Return the positions of those that are batches.
+        """Require that every entry matches a record in the log. Return the positions of those that are batches.
 
         Raises:
-            StoreError: a claim does not match; the text names it.
+            StoreError: an entry does not match; the text names it.
         """
         batches: list[int] = []
         for view, starts, at in self._by_file(columns.positions):
@@ -115,7 +115,7 @@ def _read_times(view: memoryview, starts: list[int]) -> list[int]:
 
 
 def _read_headers(view: memoryview, starts: list[int]) -> list[Header]:
-    """Return the heads at *starts*. With IPv6 hosts the body size includes the extra bytes of the hosts."""
+    """Return the headers at *starts*. With IPv6 hosts the body size includes the extra bytes of the hosts."""
     try:
         headers: list[Header] = list(map(_unpack_header, repeat(view), starts))
     except struct.error:
@@ -156,7 +156,7 @@ def _headers_match(
 def _raise_mismatch(
     owner: Owner, columns: IndexColumns, view: memoryview, starts: list[int], headers: list[Header]
 ) -> None:
-    """Raise an error that names the wrong claim and the difference.
+    """Raise an error that names the wrong entry and the difference.
 
     Raises:
         StoreError: always.
@@ -171,4 +171,4 @@ def _raise_mismatch(
                 f"{header[6]}; if the log is right, remove the folder of the topic's index and start the broker once, "
                 "which rebuilds it from the log"
             )
-    raise AssertionError("the claims differ as a whole, but none differs alone")
+    raise AssertionError("the columns differ as a whole, but no entry differs alone")

@@ -74,7 +74,7 @@ def block_of(key: bytes) -> bytes | None:
 
 
 def has_item_id(record: StoredRecord, message_id: bytes) -> bool:
-    """Return whether *wanted* is the id of a message of a batch whose messages' ids follow its own."""
+    """Return whether *message_id* is the id of a message of a batch whose messages' ids follow its own."""
     properties = bytes(record.properties)
     span = _id_span(record.sys_flag, properties)
     if span is None or find_by_marker(properties, _IDS, VALUE_END) in (None, _NO_IDS):
@@ -86,7 +86,7 @@ def has_item_id(record: StoredRecord, message_id: bytes) -> bool:
 
 
 def has_item_key(record: StoredRecord, key: bytes) -> bool:
-    """Return whether a message of a batch, whose items are read, has *wanted* among its keys."""
+    """Return whether a message of a batch, whose items are read, has *key* among its keys."""
     if record.sys_flag & INNER_BITS != INNER_BITS or record.sys_flag & COMPRESSED or key not in bytes(record.body):
         return False
     return key in inner_keys(record.sys_flag, bytes(record.properties), record.body)

@@ -90,7 +90,7 @@ class Indexer:
         return FileRange(found.file, at, min(at + WARM_SIZE, self._files.size, confirmed - found.start))
 
     def note_warm(self, file_range: FileRange) -> None:
-        """Record that *place* was read."""
+        """Record that *file_range* was read."""
         if self.index.files:
             self.index.files[-1].note_warm(file_range)
         found = self._files.find(max(self.indexed, self._files.start))
@@ -145,7 +145,7 @@ class Indexer:
     def _find(
         self, topic: str, key: bytes, matches: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
     ) -> Steps[list[Position]]:
-        """Return the positions of records indexed under *key* for which *holds* is true, newest first."""
+        """Return the positions of records indexed under *key* for which *matches* is true, newest first."""
         begin_ms, end_ms = span
         search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), key), begin_ms, end_ms)
         found: dict[Position, None] = {}

@@ -88,7 +88,7 @@ class IndexFile:
         return FileRange(self.file, self._warm_end, min(self._warm_end + WARM_SIZE, self.items_at))
 
     def note_warm(self, file_range: FileRange) -> None:
-        """Record that *place* was read."""
+        """Record that *file_range* was read."""
         if file_range.file is self.file:
             self._warm_end = max(self._warm_end, file_range.end)
 
@@ -342,8 +342,8 @@ class KeyIndex:
 
     def _create(self, store_ms: int) -> IndexFile:
         store_ms = min(max(store_ms, 0), _TIME_MAX_MS)
-        made = datetime.fromtimestamp(store_ms // 1000, UTC)
-        name = f"{made:%Y%m%d%H%M%S}{store_ms % 1000:03d}"
+        created = datetime.fromtimestamp(store_ms // 1000, UTC)
+        name = f"{created:%Y%m%d%H%M%S}{store_ms % 1000:03d}"
         if name <= self._last_name:
             name = f"{int(self._last_name) + 1:0{NAME_LENGTH}d}"
         size = HEADER.size + SLOT.size * self._slots + ITEM.size * self._items

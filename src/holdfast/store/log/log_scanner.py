@@ -68,7 +68,7 @@ class WalkedRecord(msgspec.Struct, frozen=True, gc=False):
 def validate_record(
     data: memoryview, at: int, position: int, remaining: int, *, check_body: bool
 ) -> WalkedRecord | StopReason:
-    """Validate the record at byte *at* of *data*: *position* in the log, *left* bytes before the end of its file."""
+    """Validate the record at byte *at* of *data*: *position* in the log, *remaining* bytes before its file ends."""
     # Recovery may validate a million records before the store is ready: nearly all take this fast path.
     if len(data) - at >= RECORD_SIZE_MIN:
         size, magic, crc, queue_id, offset, own_position, sys_flag, store_ms, body_size = _unpack_plain(data, at)

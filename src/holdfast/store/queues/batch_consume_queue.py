@@ -137,7 +137,7 @@ class RecordIndex(QueueIndex):
         return builder.raw, builder.spans
 
     def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
-        """Return the stretch from *start* on, in steps that request the entries which may not be in memory.
+        """Return the entries from *start* on, in steps that request those which may not be in memory.
 
         Raises:
             DiskFailed: the file of these entries cannot be opened.
@@ -320,8 +320,8 @@ class RecordIndex(QueueIndex):
         """Make entry *number* the first whose record is still in the log."""
         self._entry_min = number
         self.offset_min = span_of(self._read(number, 1))[0] if number < self._entry_end else self.offset_max
-        gone = bisect_left(self._mark_numbers, number)
-        del self._mark_numbers[:gone], self._mark_offsets[:gone]
+        count = bisect_left(self._mark_numbers, number)
+        del self._mark_numbers[:count], self._mark_offsets[:count]
 
     def set_end(self, number: int) -> None:
         """Truncate the queue before entry *number*."""
@@ -356,7 +356,7 @@ class RecordIndex(QueueIndex):
 
 
 class _RangeBuilder:
-    """Collects the entries of a stretch."""
+    """Collects the entries of a range."""
 
     def __init__(self, start: int, count: int) -> None:
         self.raw = bytearray()
@@ -366,7 +366,7 @@ class _RangeBuilder:
         self._remaining = count
 
     def add(self, data: bytes | bytearray, offset_max: int) -> None:
-        """Add the entries in *data* that belong to the stretch; no valid entry ends after *offset_max*."""
+        """Add the entries in *data* that belong to the range; no valid entry ends after *offset_max*."""
         last = len(data) - RECORD_ENTRY_SIZE
         for at in range(0, len(data), RECORD_ENTRY_SIZE):
             first, end = span_of(data, at)

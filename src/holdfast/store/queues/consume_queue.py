@@ -98,7 +98,7 @@ class MessageIndex(QueueIndex):
         return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
 
     def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
-        """Return the stretch from *start* on, in steps that request the entries which may not be in memory."""
+        """Return the entries from *start* on, in steps that request those which may not be in memory."""
         return (yield from self.fetch_entries(start, count, ahead=ahead)), None
 
     def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:

@@ -1,9 +1,9 @@
 """The interface of one physical queue of either kind: an index of its messages in the log.
 
-    consume_queue.SimpleQueue         20 bytes per message     entry n belongs to offset n
-    batch_consume_queue.BatchQueue    46 bytes per record      a record may hold many messages: see its entry
+    consume_queue.MessageIndex         20 bytes per message     entry n belongs to offset n
+    batch_consume_queue.RecordIndex    46 bytes per record      a record may hold many messages: see its entry
 
-Entries are addressed in two ways. By *offset*, outside the store: a stretch is a run of entries from an offset on. By
+Entries are addressed in two ways. By *offset*, outside the store: an `EntryRange` has the entries from an offset on. By
 *number*, inside the store, to maintain files: in both kinds entry n is at n times the entry size, and positions rise
 with numbers.
 """
@@ -103,7 +103,7 @@ class QueueIndex(ABC):
 
     @abstractmethod
     def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
-        """Return the stretch from *start* on, in steps that request the entries which may not be in memory.
+        """Return the entries from *start* on, in steps that request those which may not be in memory.
 
         Up to *ahead* later entries are read as well, so that a sequential reader rarely needs a request.
 

@@ -102,7 +102,7 @@ class QueueTable:
                 self._load_queue(files, topic, queue_id)
 
     def refuse_both_kinds(self) -> None:
-        """Check that no topic has indexes of both kinds. For an opening that does not list the queues on disk.
+        """Check that no topic has indexes of both kinds. For a start that does not list the queues on disk.
 
         Raises:
             StoreError: a topic has both.
@@ -221,14 +221,14 @@ class QueueTable:
         low = find_entry_min(queue, log_start)
         queue.set_min(low)
         files, size = queue.files, queue.files.file_size
-        gone = []
+        removed = []
         while queue.first_file + size <= min(low * files.entry_size, queue.last_file):
             path = f"{queue.folder}/{file_name(queue.first_file)}"
             files.unsynced.pop(path, None)
             files.cache.remove(path)
             queue.first_file += size
-            gone.append(path)
-        return gone
+            removed.append(path)
+        return removed
 
 
 def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
@@ -241,7 +241,7 @@ def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def find_entry_end(queue: QueueIndex, matches: EntryTest) -> int:
-    """Return the number after the last entry on disk that *holds*; all entries before it hold, none after it does."""
+    """Return the number after the last entry on disk that *matches*; all entries before it match, none after it."""
     entry_size = queue.files.entry_size
     low, high = queue.first_file // entry_size, min(queue.entry_end, queue.file_end // entry_size)
     step = 1

@@ -88,7 +88,7 @@ def _find_all(chunk: bytes, magic: bytes) -> list[int]:
 
 
 def cover_damage(files: LogFiles, position: int, resume_at: int, *, store_ms: int) -> None:
-    """Cover [position, resumed) so that a walk passes over it. Synced: no crash may leave it half done.
+    """Cover [position, resume_at) so that a walk passes over it. Synced: no crash may leave it half done.
 
     *store_ms* is the time of the previous record: with an older filler, retention would remove recent records.
     """

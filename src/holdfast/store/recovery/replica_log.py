@@ -64,9 +64,8 @@ class ReplicaLog(CommitLog):
     Attributes:
         complete_end: Start of the first record that is not complete yet.
         is_topic_known: Returns whether enough is known of a topic to index its records; None if it is deleted and they
-            are
-            not indexed. The first record of an unknown topic waits, and so do all later ones, until `create_entries`
-            is called again.
+            are not indexed. The first record of an unknown topic waits, and so do all later ones, until
+            `create_entries` is called again.
         awaited_topic: The unknown topic that the log waits for.
         damages: Corrupt fields of records that no checksum covers.
     """

@@ -23,7 +23,7 @@ HEAD_SIZE: Final = _HEAD.size
 
 
 class LogChunk(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of a master's log, or a keep-alive.
+    """A chunk of a master's log, or a keep-alive.
 
     Attributes:
         data: A view of the receive buffer, to be used at once. Empty in a keep-alive, which gives the position where
@@ -74,7 +74,7 @@ class LogReader:
         self._remaining = 0
 
     def feed(self, data: bytes | memoryview) -> list[LogChunk]:
-        """Return the received stretches of the log and keep-alives, in order.
+        """Return the received chunks of the log and keep-alives, in order.
 
         Raises:
             RemoteProtocolError: a head has a negative position or size: the peer is not a master.

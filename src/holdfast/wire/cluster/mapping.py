@@ -249,8 +249,8 @@ def from_info(info: MappingInfo) -> TopicMapping:
     for number, queue_id in info.led_queues.items():
         queue = queues.get(number)
         if queue is None or queue.leader.physical_queue != (info.broker, queue_id):
-            home = Segment(generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=queue_id)
-            queues[number] = LogicalQueue(number, (home,))
+            leader_segment = Segment(generation=UNKNOWN_GENERATION, broker=info.broker, queue_id=queue_id)
+            queues[number] = LogicalQueue(number, (leader_segment,))
     return _to_mapping(info, queues)
 
 
@@ -272,7 +272,7 @@ def to_wire_segment(segment: Segment) -> WireSegment:
 
 
 def from_wire_segment(segment: WireSegment) -> Segment:
-    """Return the segment that *home* describes, not validated."""
+    """Return *segment* as a value of the model, not validated."""
     return Segment(**{name: getattr(segment, name) for name in segment.__struct_fields__})
 
 

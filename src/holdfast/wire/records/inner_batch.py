@@ -39,7 +39,7 @@ UNPACKED_SIZE_MAX: Final = 15 * 1024 * 1024
 NO_IDS: Final = "none"
 """The value of INNER_IDS if the items have no ids."""
 BATCH_SUPPORT_FIELD: Final = "opensBatches"
-"""The request field in which a reader says how it handles inner batches. See `Opening`."""
+"""The request field in which a reader says how it handles inner batches. See `BatchSupport`."""
 # Reserved for what brokers add to the properties of a record: INNER_BASE, the region, the cluster and others.
 _BROKER_PROPERTIES_SIZE: Final = 1024
 KEYS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _BROKER_PROPERTIES_SIZE - 1024

@@ -2,7 +2,7 @@
 
     begin(waiter, deadline) -> opaque ... finish(opaque) -> waiter        the answer arrived
                                       ... expire(now)    -> waiters       it did not arrive in time
-                                      ... abandon()      -> waiters       the connection is lost
+                                      ... cancel_all()   -> waiters       the connection is lost
 
 Answers are matched by the correlation number alone and may arrive in any order. Deadlines are values: a caller with a
 clock reads `next_deadline_ms` and calls `expire` then. There is no heap and no timer per request: only the earliest

@@ -1,4 +1,4 @@
-"""Requests among brokers and operators about moves of logical queues, and about the state that brokers copy.
+"""Requests among brokers and operators about moves of logical queues, and about the state that brokers exchange.
 
     operator ─7001 move─> old leader ─7010 prepare─> new leader
                                      ─7011 open────>
@@ -99,7 +99,7 @@ class QueueSegments(msgspec.Struct, frozen=True, kw_only=True):
     """One logical queue and all its segments, oldest first."""
 
     queue: Int32
-    homes: list[WireSegment]
+    segments: list[WireSegment] = msgspec.field(name="homes")
 
 
 class PrepareQueues(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class HeldLock(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     client: str
     queue: Int32
-    taken_ms: Int64
+    renewed_ms: Int64 = msgspec.field(name="taken_ms")
 
 
 class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ class OpenQueues(msgspec.Struct, frozen=True, kw_only=True):
         offsets: Committed offsets: group to queue to offset.
         resets: Offsets that were reset from outside the group and not yet sent to its consumers: group to queues.
         forwarded: Names of forwarded messages that are in these queues and could be sent again.
-        sinks: What exactly-once sinks have written.
+        sinks: The progress of exactly-once sinks.
     """
 
     move: str
@@ -168,7 +168,7 @@ class MoveQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveQueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to 7012: `going on`, `granted` (then with the opening again), or `unknown`."""
+    """Answer to 7012: `going on`, `granted` (then with the open order again), or `unknown`."""
 
     state: str
     opening: OpenQueues | None = None
@@ -202,7 +202,7 @@ class DiscardRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetBrokerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """7015: that broker was removed; drop its expired segments. Old copies may still name it."""
+    """7015: that broker was removed; drop its expired segments. Old records may still name it."""
 
     broker: str
 
@@ -226,9 +226,9 @@ class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         floor: No offset at or above it was used, as far as this broker knows.
         is_led: The broker leads the queue, or is about to open it.
-        offsets: Committed offsets, committed here or copied from the leader: group to offset.
+        offsets: Committed offsets, committed here or backed up from the leader: group to offset.
         resets: Groups whose offset was reset from outside and not yet sent to their consumers.
-        copied: The generation of the leader from which the offsets were copied.
+        copied: The generation of the leader from which the offsets were backed up.
     """
 
     queue: Int32
@@ -298,7 +298,7 @@ class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         generation: The generation in which the leader leads.
         boot_ms: When the leader started.
-        number: Rises with every copy since then.
+        number: Rises with every backup since then.
         offsets: Group to offset, for all groups.
         resets: Groups whose offset was reset from outside and not yet sent to their consumers.
         own: True for offsets that groups committed at the leader's replica while the leader was away: they are newer.
@@ -315,16 +315,16 @@ class QueueOffsetBackup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetBackupList(msgspec.Struct, frozen=True, kw_only=True):
-    """7031: store these copies. Also the answer to 7032."""
+    """7031: store these backups. Also the answer to 7032."""
 
-    copies: list[QueueOffsetBackup]
+    backups: list[QueueOffsetBackup] = msgspec.field(name="copies")
 
 
 class OffsetBackupAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7031.
 
     Attributes:
-        boot_ms: When the receiver started: copies sent to an earlier process may be lost.
+        boot_ms: When the receiver started: backups sent to an earlier process may be lost.
         unknown: Topics that the receiver does not know, so that it stored nothing for them.
     """
 
@@ -333,7 +333,7 @@ class OffsetBackupAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetBackupQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """7032: which copies does the receiver store for these queues?"""
+    """7032: which backups does the receiver store for these queues?"""
 
     topic: str
     queues: list[Int32]

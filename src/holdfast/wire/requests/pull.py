@@ -30,7 +30,7 @@ LITE_PULL: Final = 16
 _BATCH_SUPPORT_VERSION: Final = 413  # 5.0.0: from here on Java clients unpack inner batches.
 
 
-_BATCH_SUPPORT_BY_VALUE: Final = {opening.value: opening for opening in BatchSupport}
+_BATCH_SUPPORT_BY_VALUE: Final = {support.value: support for support in BatchSupport}
 
 
 class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

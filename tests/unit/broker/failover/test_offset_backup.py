@@ -42,7 +42,7 @@ def saved_copies(cluster: MovingCluster, name: str) -> list[QueueOffsetBackup] |
     disk = cluster.brokers[name].disk
     assert disk is not None
     found = load_config(disk, NAME, OffsetBackupList)
-    return None if found is None else found.copies
+    return None if found is None else found.backups
 
 
 def numbers(cluster: MovingCluster) -> list[int]:
@@ -310,7 +310,7 @@ def test_copies_of_a_topic_that_is_not_known_are_asked_for_again() -> None:
     cluster = a_cluster()
     copy = QueueOffsetBackup(topic="strange", queue=0, generation=0, boot_ms=1, number=1, offsets={"g": 5})
 
-    answer = cluster.call("b", RequestCode.BACKUP_OFFSETS, OffsetBackupList(copies=[copy]))
+    answer = cluster.call("b", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
 
     assert decode_body(answer.body, OffsetBackupAnswer).unknown == ["strange"]
     assert cluster.components["b"].offset_backup.find("strange", 0) is None
@@ -323,7 +323,7 @@ def test_an_older_copy_does_not_replace_a_newer_one() -> None:
         copy = QueueOffsetBackup(
             topic=TOPIC, queue=1, generation=generation, boot_ms=1, number=number, offsets={"g": number}
         )
-        cluster.call("c", RequestCode.BACKUP_OFFSETS, OffsetBackupList(copies=[copy]))
+        cluster.call("c", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
 
     assert kept(cluster, "c", 1) == {"g": 8}
 

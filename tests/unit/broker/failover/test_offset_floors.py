@@ -285,7 +285,7 @@ def test_a_forced_move_of_a_mapping_that_was_forgotten_is_refused() -> None:
     known, config = cluster.logical_queue(QUEUE), cluster.components["a"].topics.find(TOPIC)
     assert config is not None
     forget(cluster, "a")
-    homes = QueueSegments(queue=QUEUE, homes=[wire.to_wire_segment(segment) for segment in known.segments])
+    homes = QueueSegments(queue=QUEUE, segments=[wire.to_wire_segment(segment) for segment in known.segments])
     order = ForceRequest(topic=config, scope="__global__", epoch=10**13, total=2, queues=[homes])
 
     refused = cluster.call("b", RequestCode.FORCE_QUEUES, order)

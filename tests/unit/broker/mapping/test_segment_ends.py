@@ -54,7 +54,9 @@ def test_a_grant_promises_no_more_than_is_before_it(kept: int):
     again = reopen(desk, kept=kept)
 
     assert homes(again) == [("a", 0, kept), ("b", -1, -1)]
-    told = [effect for effect in again.effects if isinstance(effect, Log) and "taken back" in effect.event]
+    told = [
+        effect for effect in again.effects if isinstance(effect, Log) and "end of a segment was torn" in effect.event
+    ]
     assert [effect.fields["end"] for effect in told] == ([] if kept == 4 else [4])
     assert homes(reopen(again, kept=4)) == homes(again), "also when nothing was recorded since"
 

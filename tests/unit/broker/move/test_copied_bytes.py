@@ -76,7 +76,7 @@ def test_a_copy_that_is_made_with_the_opening_is_counted(*, is_late: bool, monke
     apply: Callable[[MoveTarget, OpenQueues], int] = MoveTarget._apply
 
     def copy(self: MoveTarget, opening: OpenQueues) -> int:
-        physical = opening.queues[0].homes[-1].queue_id
+        physical = opening.queues[0].segments[-1].queue_id
         if not is_late:
             append_copy(cluster.stores["b"], physical, cluster.world.now_ms)
         position = apply(self, opening)
@@ -118,5 +118,5 @@ def force_order(cluster: MovingCluster, queue: LogicalQueue) -> ForceRequest:
     record, config = cluster.components["b"].mappings.find(TOPIC), cluster.components["b"].topics.find(TOPIC)
     assert record is not None
     assert config is not None
-    homes = QueueSegments(queue=0, homes=[to_wire_segment(segment) for segment in queue.segments])
+    homes = QueueSegments(queue=0, segments=[to_wire_segment(segment) for segment in queue.segments])
     return ForceRequest(topic=config, scope=record.scope, epoch=record.epoch + 1, total=record.total, queues=[homes])

@@ -361,7 +361,7 @@ def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
 
     opening = decode_body(answer.body, MoveQueryAnswer).opening
     assert opening is not None
-    assert [(home.broker, home.first) for home in opening.queues[0].homes] == [("a", 0), ("b", 3), ("a", -1)]
+    assert [(home.broker, home.first) for home in opening.queues[0].segments] == [("a", 0), ("b", 3), ("a", -1)]
 
 
 def test_the_old_leader_hears_of_the_opening_only_when_that_is_on_disk() -> None:

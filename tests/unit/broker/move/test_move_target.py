@@ -38,7 +38,7 @@ def record(cluster: MovingCluster, name: str) -> TopicMapping:
 
 
 def homes(queue: LogicalQueue) -> QueueSegments:
-    return QueueSegments(queue=queue.queue, homes=[to_wire_segment(segment) for segment in queue.segments])
+    return QueueSegments(queue=queue.queue, segments=[to_wire_segment(segment) for segment in queue.segments])
 
 
 def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
@@ -299,7 +299,7 @@ def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
     answer = open_queue(cluster, physical)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
-    assert "no name server has told b who leads T" in (answer.remark or "")
+    assert "no name server has reported the leader of T to b" in (answer.remark or "")
     cluster.name_server.start()
     cluster.run(5_000)
     assert open_queue(cluster, physical).code == ResponseCode.SUCCESS

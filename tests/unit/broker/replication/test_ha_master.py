@@ -87,7 +87,7 @@ def test_a_replica_that_takes_nothing_is_sent_a_window_and_no_more(
 ) -> None:
     """Its backlog is not ours to keep."""
     monkeypatch.setattr(ha_master, "WINDOW", 300)
-    monkeypatch.setattr(ha_master, "STRETCH_MAX", 200)
+    monkeypatch.setattr(ha_master, "CHUNK_SIZE_MAX", 200)
     say(desk, 0)
     assert [(at, len(data)) for at, data in shipped(desk)] == [(0, 200), (200, 100)]
 
@@ -110,7 +110,7 @@ def test_many_that_take_nothing_hold_no_more_than_a_part_of_the_memory() -> None
 
     held = [len(desk.streams[peer]) for peer in peers]
 
-    assert min(held) >= ha_master.STRETCH_MAX
+    assert min(held) >= ha_master.CHUNK_SIZE_MAX
     assert sum(held) < desk.options.memory_limit // 2
 
 

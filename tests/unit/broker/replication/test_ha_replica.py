@@ -264,7 +264,7 @@ def test_what_a_crash_tore_is_copied_again(flush: str) -> None:
 
     assert again.state == "following"
     assert log_bytes(again.replica) == log_bytes(pair.master)
-    (line,) = logs(again.replica.effects, "end of the copy given up")
+    (line,) = logs(again.replica.effects, "end of the log copy discarded")
     assert line.fields["from"] == properties + 2
     (theirs,), (ours,) = pair.master.call(a_pull()), again.replica.call(a_pull())
     assert ours.body == theirs.body

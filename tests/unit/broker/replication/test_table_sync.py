@@ -195,7 +195,7 @@ def test_what_was_committed_at_the_replica_is_carried_back_first_of_all(pair: Re
     assert (committed(pair.master), committed(pair.master, queue=1)) == (7, 1)
     assert (committed(pair.replica), committed(pair.replica, queue=1)) == (7, 1)
     assert pair.replica.components.offsets.unsent_commits == {}
-    (line,) = logs(pair.replica.effects, "offsets carried back")
+    (line,) = logs(pair.replica.effects, "offsets sent to the master")
     assert line.fields["queues"] == 2
 
 
@@ -267,7 +267,7 @@ def test_a_forced_move_is_told_what_groups_committed_at_the_replica() -> None:
 
     body = encode_body(OffsetBackupQuery(topic="S", queues=[0]))
     (answer,) = pair.replica.call(Command(code=RequestCode.GET_OFFSET_BACKUPS, body=body))
-    told = decode_body(answer.body, OffsetBackupList).copies
+    told = decode_body(answer.body, OffsetBackupList).backups
     by_peer = QueueOffsetBackup(
         topic="S", queue=0, generation=0, boot_ms=9, number=9, offsets={"early": 3, "late": 4}, resets=["early", "late"]
     )
@@ -276,4 +276,4 @@ def test_a_forced_move_is_told_what_groups_committed_at_the_replica() -> None:
     found = _newest([*told, by_peer])[0]
     assert (found.offsets, found.resets) == ({"early": 3, "late": 5}, ["early"])
     (nothing,) = pair.master.call(Command(code=RequestCode.GET_OFFSET_BACKUPS, body=body))
-    assert decode_body(nothing.body, OffsetBackupList).copies == []
+    assert decode_body(nothing.body, OffsetBackupList).backups == []

@@ -146,7 +146,7 @@ def test_what_was_kept_and_cannot_be_read_is_told():
 
     effects = server.feed(Started(server.now_ms))
 
-    assert any(isinstance(effect, Log) and "what is open is forgotten" in effect.event for effect in effects)
+    assert any(isinstance(effect, Log) and "open units forgotten" in effect.event for effect in effects)
     assert state(server).switch == CLOSED
 
 

@@ -25,7 +25,11 @@ def test_a_body_comes_back_as_it_went():
     """Homes travel as lists, queues as objects."""
     home = WireSegment(0, "a", 3, 0, 0, -1, -1, -1)
     order = ForceRequest(
-        topic=TopicConfig(name="t"), scope="__global__", epoch=9, total=4, queues=[QueueSegments(queue=1, homes=[home])]
+        topic=TopicConfig(name="t"),
+        scope="__global__",
+        epoch=9,
+        total=4,
+        queues=[QueueSegments(queue=1, segments=[home])],
     )
 
     assert decode_body(encode_body(order), ForceRequest) == order
