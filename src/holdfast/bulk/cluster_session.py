@@ -100,7 +100,7 @@ class ClusterSession:
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
         self._rpc = QueueRpc(self.client, group)
-        self._pulls = QueuePuller(self.client, self._rpc, group)
+        self._puller = QueuePuller(self.client, self._rpc, group)
         self._merged_mappings: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -338,18 +338,18 @@ class ClusterSession:
         topic = request.queue.topic
         if self.client.routes.find(topic) is None:
             self.wait(self.client.route(topic))
-        return self._pulls.pull(pull_socket, request)
+        return self._puller.pull(pull_socket, request)
 
     def pull_ahead(self, pull_socket: PullSocket, request: PullRequest) -> None:
         """Send *request* ahead, so that the broker works on it before `pull` waits for the answer.
 
         Failures are ignored: `pull` sends the request again.
         """
-        self._pulls.pull_ahead(pull_socket, request)
+        self._puller.pull_ahead(pull_socket, request)
 
     def avoid_replica(self, request: PullRequest) -> None:
         """Pull from the master for a while, because the records that a replica returned cannot be read."""
-        self._pulls.avoid_replica(request)
+        self._puller.avoid_replica(request)
 
     async def recover(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Refresh the leaders or the route of *topic* after *error*, the last of *failures* in a row, and pause."""
