@@ -47,7 +47,7 @@ def _has_unknown_end(queue: LogicalQueue, segment: Segment) -> bool:
 
 def _next_start(queue: LogicalQueue, segment: Segment) -> int:
     following = queue.segment_after(segment)
-    assert following is not None, "the segment is closed, so another one follows"
+    assert following is not None, "a closed segment has a successor"
     return following.first
 
 

@@ -73,7 +73,7 @@ class PullSocket:
             self._sent = self._send(address, command, timeout_s)
 
     def cancel(self) -> None:
-        """Drop the pending request, if any, by closing its connection: its answer would be read as another one's."""
+        """Drop the pending request, if any, by closing its connection: its answer is no longer needed."""
         if self._sent is not None:
             self.disconnect(self._sent.address)
 

@@ -41,5 +41,5 @@ class AssignmentChange(msgspec.Struct, frozen=True):
 
 def plan_change(current: Iterable[MessageQueue], target: Iterable[MessageQueue]) -> AssignmentChange:
     """Return the change from *current* to *target*."""
-    have, want = set(current), set(target)
-    return AssignmentChange(lost=tuple(sorted(have - want)), gained=tuple(sorted(want - have)))
+    before, after = set(current), set(target)
+    return AssignmentChange(lost=tuple(sorted(before - after)), gained=tuple(sorted(after - before)))

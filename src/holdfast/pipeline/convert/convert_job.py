@@ -45,7 +45,7 @@ costs Spark some 60 ms."""
 PIECES_PER_SYNC: Final = 32
 """Pieces that are synced to disk together, while the next ones are converted."""
 TASKS_PER_WAVE: Final = 32
-"""Tasks handed out before progress is recorded: the most work that is repeated after a stop."""
+"""Tasks submitted before progress is recorded: the most work that is repeated after a stop."""
 
 
 class StoreConversion(msgspec.Struct, frozen=True, kw_only=True):
