@@ -109,7 +109,7 @@ __all__ = [
 
 # Servers start from this package, too, and must not wait for a client library that they never use: a name is imported
 # from its module on first access.
-_HOMES = {
+_EXPORTS = {
     "holdfast.client.produce.batch_lines": ("Batching",),
     "holdfast.client.cluster.cluster_client": ("ClusterClient",),
     "holdfast.client.consume.listener": ("Listener", "RetryLater"),
@@ -148,7 +148,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         globals()[name] = _find_version()
         return globals()[name]
-    for module, names in _HOMES.items():
+    for module, names in _EXPORTS.items():
         if name in names:
             found: object = getattr(importlib.import_module(module), name)
             globals()[name] = found

@@ -53,7 +53,7 @@ def read(  # noqa: PLR0913 - one name for each option
     timeout_s: float = 600.0,
     unit: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the messages of *topic* between two places as record batches, queue by queue, each in order.
+    """Return the messages of *topic* between two bounds as record batches, queue by queue, each in order.
 
     Args:
         namesrv: Name servers: `host:port;host:port`.

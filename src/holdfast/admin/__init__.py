@@ -15,7 +15,7 @@ every group of operations.
     static_topics   static topics as brokers record them, merged
     previews        mapping tables before and after planned moves
     moves           plan, start, follow, cancel and resume moves of logical queues
-    forcing         forced moves away from a dead leader, and abandoning its segments
+    forced_moves    forced moves away from a dead leader, and abandoning its segments
     draining        what still keeps a broker from being removed, and its removal
     topic_plans     plans to create, grow, convert or repair a static topic, broker by broker
     floors          the lowest offset at which a logical queue without a leader may begin

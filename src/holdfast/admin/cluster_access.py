@@ -164,13 +164,13 @@ class ClusterAccess:
         Raises:
             PartlyDone: a name server did not receive the deletion.
         """
-        silent = await self.try_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
-        if not silent:
+        errors = await self.try_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+        if not errors:
             return
-        marked = ", ".join(address for address in self.name_servers if address not in silent) or "no name server"
-        missing = ", ".join(silent)
-        reasons = "; ".join(str(error) for error in silent.values())
-        first_missing = next(iter(silent))
+        marked = ", ".join(address for address in self.name_servers if address not in errors) or "no name server"
+        missing = ", ".join(errors)
+        reasons = "; ".join(str(error) for error in errors.values())
+        first_missing = next(iter(errors))
         raise PartlyDone(
             f"topic {topic} is deleted at {', '.join(sorted(brokers)) or 'no broker'} and marked as deleted at"
             f" {marked}, but not at {missing} ({reasons}). Brokers report the deletion to it when it is back; if "
@@ -319,8 +319,8 @@ class ClusterAccess:
 
     async def brokers(self) -> list[Broker]:
         """Return every broker process of this unit, or of every cluster if no unit is set, by name and id."""
-        every = await self._all_brokers()
-        return [broker for broker in every if self.unit in {None, broker.cluster}]
+        brokers = await self._all_brokers()
+        return [broker for broker in brokers if self.unit in {None, broker.cluster}]
 
     async def _all_brokers(self) -> list[Broker]:
         info = await self.cluster_info()

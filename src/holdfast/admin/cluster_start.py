@@ -183,7 +183,7 @@ def _bound_ports(port: int) -> tuple[int, ...]:
 
 
 def _find_free(host: str, count: int, reserved_ports: contextlib.ExitStack) -> list[int]:
-    """Return *count* ports that are free together with their neighbours; *held* holds all of them."""
+    """Return *count* ports that are free together with their neighbours; *reserved_ports* holds all of them."""
     start = random.randrange(len(_FREE_PORTS))
     found: list[int] = []
     for base in (*_FREE_PORTS[start:], *_FREE_PORTS[:start]):

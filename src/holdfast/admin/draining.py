@@ -134,7 +134,7 @@ class Draining:
         *,
         groups: Sequence[str] = (),
     ) -> list[DrainedSegment]:
-        """Wait until *broker* is no longer needed. Call *told* with the remaining reasons each time they change.
+        """Wait until *broker* is no longer needed. Call *on_change* with the remaining reasons each time they change.
 
         Meanwhile discard each closed segment as soon as all of *groups* have consumed it. Return those segments.
         """
@@ -208,14 +208,14 @@ class Draining:
                 " or give them up with --force"
             )
         require_other_broker(view, broker)
-        held = (
+        blockers = (
             [*_leader_blockers(view, broker), *_record_blockers(view, broker, None)]
             if is_dead
             else await self.find_blockers(broker)
         )
-        if held:
-            reasons = "; ".join(blocker_text(blocker) for blocker in held[:3])
-            more = f"; and {len(held) - 3} more" if len(held) > 3 else ""
+        if blockers:
+            reasons = "; ".join(blocker_text(blocker) for blocker in blockers[:3])
+            more = f"; and {len(blockers) - 3} more" if len(blockers) > 3 else ""
             raise NotAllowed(
                 f"{broker} is still needed: {reasons}{more}. `holdfast broker drain {broker} --wait` ends it"
             )
@@ -343,7 +343,7 @@ class Draining:
 
 
 def blocker_text(blocker: RemovalBlocker) -> str:
-    """Return a short sentence that describes a hold."""
+    """Return a short sentence that describes a blocker."""
     are, wait = ("is", "waits") if blocker.count == 1 else ("are", "wait")
     match blocker.kind:
         case "leads":
@@ -384,7 +384,7 @@ def _move_blockers(view: ClusterMappings, broker: str) -> list[RemovalBlocker]:
 
 
 def _record_blockers(view: ClusterMappings, broker: str, retention_ms: int | None) -> list[RemovalBlocker]:
-    """Return one hold for each topic with closed segments that are still readable."""
+    """Return one blocker for each topic with closed segments that are still readable."""
     by_topic: dict[str, list[Segment]] = {}
     for topic, _, segment in _closed_segments(view, broker):
         by_topic.setdefault(topic, []).append(segment)
@@ -423,8 +423,8 @@ def _topic_blocker(broker: str, config: TopicConfig, count: int, until_ms: int |
     )
 
 
-def latest_end_ms(holds: Collection[RemovalBlocker]) -> int | None:
-    """Return when the last of *holds* ends without any action; None if that is unknown for one of them."""
-    times = [blocker.until_ms for blocker in holds]
+def latest_end_ms(blockers: Collection[RemovalBlocker]) -> int | None:
+    """Return when the last of *blockers* ends without any action; None if that is unknown for one of them."""
+    times = [blocker.until_ms for blocker in blockers]
     known = [time_ms for time_ms in times if time_ms is not None]
     return max(known, default=None) if len(known) == len(times) else None

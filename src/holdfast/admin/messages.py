@@ -36,7 +36,7 @@ class FoundMessage(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The original place of a message that its group failed to consume.
+    """The original topic and queue of a message that its group failed to consume.
 
     Attributes:
         id: Its message id in *topic*.

@@ -128,7 +128,7 @@ class Moves:
         view = (await self._read(None)).for_broker(broker)
         view.require_ready([broker])
         groups = view.leaders_by_scope(cluster=view.get_broker(broker).cluster)
-        moves = [move for leaders, takers in groups for move in leader_planning.plan_spread(broker, leaders, takers)]
+        moves = [move for leaders, targets in groups for move in leader_planning.plan_spread(broker, leaders, targets)]
         return await self._plan(view, sorted(moves))
 
     async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
@@ -167,7 +167,7 @@ class Moves:
             preview_moves(
                 view.topics[name],
                 moves,
-                {queue: end for (of, queue), end in ends.items() if of == name and end is not None},
+                {queue: end for (topic_name, queue), end in ends.items() if topic_name == name and end is not None},
             )
             for name in sorted({move.topic for move in moves})
         ]

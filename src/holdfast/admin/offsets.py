@@ -18,7 +18,7 @@ from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, Queu
 
 
 class OffsetTarget(msgspec.Struct, frozen=True):
-    """A place in a queue, as a user gives it."""
+    """The offset to go to in a queue, as a user gives it: an end, a time or a number."""
 
     kind: Literal["earliest", "latest", "time", "offset"]
     value: int = 0

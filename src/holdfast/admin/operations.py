@@ -17,7 +17,7 @@ from typing import Final, Self
 from holdfast.admin.cluster import Cluster
 from holdfast.admin.cluster_access import ClusterAccess
 from holdfast.admin.draining import Draining
-from holdfast.admin.forcing import ForcedMoveOperations
+from holdfast.admin.forced_moves import ForcedMoveOperations
 from holdfast.admin.groups import Groups
 from holdfast.admin.messages import Messages
 from holdfast.admin.moves import Moves

@@ -60,26 +60,26 @@ class Reader:
         while pending:
             # Each queue is in order, so the oldest pending message is at the head of one of them.
             oldest = min(range(len(pending)), key=lambda number: pending[number][0][0].stored_ms)
-            waiting, batches = pending[oldest]
-            yield waiting.popleft()
-            if not waiting:
+            messages, batches = pending[oldest]
+            yield messages.popleft()
+            if not messages:
                 next_batch = await anext(batches, None)
                 if next_batch:
-                    waiting.extend(next_batch)
+                    messages.extend(next_batch)
                 else:
                     del pending[oldest]
 
     async def newest(
         self, ranges: Sequence[QueueRange], count: int, accepts: Callable[[ReceivedMessage], bool]
     ) -> list[ReceivedMessage]:
-        """Return the *count* newest messages over all queues that *wants* accepts, by store time, the oldest first."""
+        """Return the *count* newest messages over all queues that *accepts* selects, by store time, oldest first."""
         newest_by_queue = [await self._newest_in_queue(queue_range, count, accepts) for queue_range in ranges]
         return list(heapq.merge(*newest_by_queue, key=lambda message: message.stored_ms))[-count:]
 
     async def _newest_in_queue(
         self, queue_range: QueueRange, count: int, accepts: Callable[[ReceivedMessage], bool]
     ) -> list[ReceivedMessage]:
-        """Return the *count* newest messages of one queue that *wants* accepts, oldest first.
+        """Return the *count* newest messages of one queue that *accepts* selects, oldest first.
 
         Search backwards in growing ranges: not every offset has a message, and not every message is accepted.
         """

@@ -211,7 +211,7 @@ class StaticChanges:
     async def _apply_to_all(
         self, topic: str, items: Sequence[_Item], operation: Callable[[_Item], Awaitable[object]]
     ) -> None:
-        """Call *tell* for all items. If only some fail, raise `PartlyDone`, which names the brokers that succeeded."""
+        """Call *operation* for all items. If only some fail, raise `PartlyDone`, which names the successful brokers."""
 
         async def attempt(item: _Item) -> HoldfastError | None:
             try:
@@ -240,7 +240,7 @@ class StaticChanges:
         while not await self._is_shown(plan):
             if asyncio.get_running_loop().time() > deadline_s:
                 raise NotShown(
-                    f"{plan.topic} is in place on its brokers, but the name server does not show it yet: check with"
+                    f"its brokers have the change of {plan.topic}, but the name server does not show it yet: check with"
                     f" `holdfast queue list {plan.topic}`"
                 )
             await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server does not report changes to us: poll

@@ -100,7 +100,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_topics(self) -> list[StaticTopic]:
-        """All static topics, twins included."""
+        """All static topics, including those that share a name."""
         return [topic for name in (*self.topics, *self.same_named) for topic in self.find(name)]
 
     def find(self, name: str) -> list[StaticTopic]:
@@ -281,7 +281,9 @@ class StaticTopics:
             RemoteProtocolError: a broker's record cannot be read.
         """
         masters = await self._access.all_masters()
-        brokers = {mappings.name: mappings for mappings in await gather(masters, lambda one: self._query(one, topic))}
+        brokers = {
+            mappings.name: mappings for mappings in await gather(masters, lambda master: self._query(master, topic))
+        }
         names = {name for mappings in brokers.values() for name in mappings.topics}
         dead = (
             {topic}
@@ -356,7 +358,7 @@ class StaticTopics:
         )
 
     async def _merge(self, name: str, brokers: dict[str, BrokerMappings], *, includes_dead: bool) -> list[StaticTopic]:
-        """Return the static topics with one name, by scope; if *thorough*, also those whose brokers are all dead."""
+        """Return the static topics with one name, by scope; with *includes_dead*, also those without a live broker."""
         reported = {broker: mappings.topics[name] for broker, mappings in brokers.items() if name in mappings.topics}
         records = {broker: from_detail(each.mapping) for broker, each in reported.items() if each.mapping is not None}
         merged = merge_scopes(records)
@@ -393,7 +395,7 @@ def _configs(reported: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfi
 
 
 def to_mappings(brokers: dict[str, BrokerMappings], topics: Iterable[StaticTopic]) -> ClusterMappings:
-    """Return the mappings of brokers and topics. Topics that share a name become twins."""
+    """Return the mappings of brokers and topics. Topics that share a name go into `same_named`."""
     by_name: dict[str, dict[str, StaticTopic]] = {}
     for topic in topics:
         by_name.setdefault(topic.name, {})[topic.merged.scope] = topic

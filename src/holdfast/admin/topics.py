@@ -145,8 +145,8 @@ class Topics:
     async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
         """Return the topics that users created; with *with_system*, all topics."""
         info = await self._access.cluster_info()
-        own = {*info.cluster_addr_table, *info.broker_addr_table}
-        kinds = {name: kind_of(name, own) for name in await self.names()}
+        own_names = {*info.cluster_addr_table, *info.broker_addr_table}
+        kinds = {name: kind_of(name, own_names) for name in await self.names()}
         selected = [name for name, kind in kinds.items() if with_system or kind == "normal"]
         found = await gather(selected, lambda name: self._summary(name, kinds[name]))
         batched = await self._find_batch_topics()
@@ -267,7 +267,7 @@ class Topics:
             if _shows(await self._access.find_route(name), changes):
                 return
             if asyncio.get_running_loop().time() > deadline_s:
-                raise RequestTimeout(f"{name} is in place on its brokers, but the name server does not show it yet")
+                raise RequestTimeout(f"the brokers have topic {name}, but the name server does not show it yet")
             await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server does not report changes to us: poll
 
     async def hosts(self, name: str) -> list[Broker]:

@@ -157,9 +157,9 @@ class Units:
                 support units, or there is no other unit.
             SwitchRefused: it would change nothing.
         """
-        known = await self._read_state()
-        await self._require_effect(known, opening)
-        return await self._change(known.switch, known.switch.open(opening, self._now_ms()), dry_run=dry_run)
+        state = await self._read_state()
+        await self._require_effect(state, opening)
+        return await self._change(state.switch, state.switch.open(opening, self._now_ms()), dry_run=dry_run)
 
     async def close(self, opening: UnitOpening, *, dry_run: bool = False) -> SwitchChange:
         """Close *opening*, and all narrower openings that it covers.
@@ -299,8 +299,8 @@ class Units:
     async def _find_backlogs(self, unit: str, openings: Sequence[UnitOpening]) -> list[GroupBacklog]:
         groups = Groups(self._access.for_unit(unit))
         names = [name for name in await groups.configs() if not name.startswith(SYSTEM_PREFIXES)]
-        left = [_to_backlog(lag, openings) for lag in await gather(names, groups.lag)]
-        return [each for each in left if each.lag or each.unknown]
+        backlogs = [_to_backlog(lag, openings) for lag in await gather(names, groups.lag)]
+        return [backlog for backlog in backlogs if backlog.lag or backlog.unknown]
 
     async def _find_unreadable(self, unit: str, topic: str, status: UnitStatus) -> list[UnreadableQueues]:
         """Return the brokers that are gone and still have readable segments of a topic, with the affected queues."""

@@ -1,13 +1,13 @@
-"""Bulk access to topics for programs that wait for answers: `holdfast.arrow`, and Spark's planner and tasks.
+"""Blocking bulk access to topics, for `holdfast.arrow` and for Spark's planner and tasks.
 
 Needs pyarrow and numpy, but no Spark.
 
-    read_options     what to read: topics and bounds, the vocabulary of the other modules
+    read_options     what to read: topics, queues and bounds
     gaps             where a queue can hold messages
-    pull_socket      plain sockets for pulls
-    near_replicas    which replica beside the reader a process pulls from
-    queue_pulls      one pull, at a replica beside the reader or at the master
-    cluster_session  one process's connection to a cluster; retries until its patience ends
-    queue_selection  from options to queues and offsets
+    pull_socket      blocking sockets for pulls
+    near_replicas    which replica in the reader's unit a process pulls from
+    queue_pulls      one pull, from a replica in the reader's unit or from the master
+    cluster_session  the connection of a process to a cluster; retries requests until its patience ends
+    queue_selection  resolves options to queues and offsets
     task_reader      reads ranges of offsets as Arrow batches
 """

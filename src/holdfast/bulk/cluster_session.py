@@ -1,11 +1,14 @@
-"""The way of one process to a cluster, for callers that wait: the driver's planner, and the tasks.
+"""A process's connection to a cluster, for blocking callers: the planner in the driver, and the tasks.
 
-    task ── pull 3 from 1000 ─> Link ─┬─ who leads queue 3? ── a ──> answered
-                                      └─ a is gone, or leads it no more ─> look who does, pause, ask again ... ── b ──>
+    bounds(queues) ─> ClusterSession ─> leader of queue 3: broker a ─┬─> answer
+                             ^                                       └─> a is dead, or no longer leads the queue ─┐
+                             └── retry after a pause <── refresh the leaders <────────────────────────────────────┘
 
-Everything is asked again until it is answered or the patience of the query ends: in Spark's local mode one failed task
-is the end of a query, and a broker that is restarted is no reason to end one. One link per process and cluster, with
-its event loop in a thread of its own; it outlives tasks.
+Requests are retried until they are answered or the query's patience ends. In Spark's local mode one failed task ends
+the query, and a broker restart should not. `pull` makes one attempt; `task_reader` retries it.
+
+A process has one session for each cluster, group and unit. Its event loop runs in a separate thread. Sessions outlive
+tasks.
 """
 
 from __future__ import annotations
@@ -55,27 +58,27 @@ log = logging.getLogger("holdfast.bulk")
 
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
-# A name server that was just started has not heard of every topic yet.
+# A name server that has just started does not know every topic yet.
 _UNKNOWN_TOPIC_S: Final = 5.0
-# How long a planner waits for a name server: a wrong address never answers, however long it is asked.
+# How long a planner waits for a name server. It is short because a wrong address never answers.
 _CONTACT_S: Final = 5.0
 
 _T = TypeVar("_T")
 
 
 class Unavailable(HoldfastError):
-    """Brokers were away for longer than the query is told to wait."""
+    """Brokers were unreachable for longer than the query's patience."""
 
 
 class ClusterSession:
-    """Asks a cluster.
+    """Sends requests to a cluster and waits for the answers.
 
     Args:
         namesrv: `host:port;host:port`.
-        group: Whose reading brokers count.
-        patience_s: How long something is asked again.
-        unit: The unit, a cluster, that is read and written; None for all. Other units are read while they are open.
-        is_producer: Brokers are told that the group sends, and tell what they can.
+        group: The group in which brokers count the reads, or the producer group.
+        patience_s: How long to retry a request.
+        unit: The unit (a cluster name) to read and write; None for all. Other units are read while they are open.
+        is_producer: Register the group as a producer at the brokers, whose answers name the features they support.
     """
 
     def __init__(
@@ -97,15 +100,15 @@ class ClusterSession:
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
         self._rpc = QueueRpc(self.client, group)
-        self._pulls = QueuePuller(self.client, self._rpc, group)
+        self._puller = QueuePuller(self.client, self._rpc, group)
         self._merged_mappings: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run *work* on the link's loop and return its result."""
+        """Run *work* on the session's event loop and return its result."""
         return self.begin(work).result()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Start *work* on the link's loop."""
+        """Start *work* on the session's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _start(self, namesrv: str, *, is_producer: bool) -> ClusterClient:
@@ -120,10 +123,10 @@ class ClusterSession:
         return client
 
     def require_name_server(self) -> None:
-        """Return as soon as a name server answers. Planners call it, so that a wrong address fails within seconds.
+        """Wait until a name server answers. Planners call this, so that a wrong address fails within seconds.
 
         Raises:
-            Unavailable: none answers.
+            Unavailable: no name server answers.
         """
         self.wait(self._wait_for_name_server())
 
@@ -133,12 +136,12 @@ class ClusterSession:
             if time.monotonic() > deadline_s:
                 raise Unavailable(
                     f"no name server answers at {'; '.join(self.client.name_servers)} ({error}): check the address "
-                    "that 'namesrv' gives, and that a name server runs there"
+                    "in option 'namesrv', and that a name server runs there"
                 ) from error
             await asyncio.sleep(_PAUSE_S_MAX)
 
     async def _request_any(self) -> HoldfastError | None:
-        """Ask all name servers at once; return None with the first answer, else the last failure."""
+        """Query all name servers at once. Return None when the first answers; the last error if none does."""
         request = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
 
         async def request_from(address: str) -> None:
@@ -147,9 +150,9 @@ class ClusterSession:
         tasks = [asyncio.ensure_future(request_from(address)) for address in self.client.name_servers]
         failure: HoldfastError | None = None
         try:
-            for each in asyncio.as_completed(tasks):
+            for answered in asyncio.as_completed(tasks):
                 try:
-                    await each
+                    await answered
                 except HoldfastError as error:
                     failure = error
                 else:
@@ -169,8 +172,8 @@ class ClusterSession:
     def queues(self, topic: str) -> dict[QueueKey, MessageQueue]:
         """Return all queues of *topic* that can be read now, by their names.
 
-            3            a logical queue of the link's unit, or a global one
-            east/3       a logical queue of another unit, which is open
+            3            a logical queue of the session's unit, or a global one
+            east/3       a logical queue of another unit that is open
             broker-a/3   a queue of a normal topic
 
         Raises:
@@ -191,14 +194,14 @@ class ClusterSession:
 
     @property
     def has_unit(self) -> bool:
-        """Whether the link reads one unit, and others only while they are open."""
+        """Whether the session reads one unit, and other units only while they are open."""
         return self._unit is not None
 
     def session_of(self, name: QueueKey) -> tuple[ClusterSession, QueueKey]:
-        """Return the link that serves a queue, and the queue's name there.
+        """Return the session that serves a queue, and the queue's name in that session.
 
-        A queue of another unit is served by a link of that unit, which sees it whether the unit is open or not: so a
-        batch that was planned while it was open can be read to its end.
+        A queue of another unit is served by a session of that unit, which can read it even after the unit was closed:
+        a batch that was planned while the unit was open is read to its end.
         """
         topic, text = name
         prefix, _, number = text.rpartition("/")
@@ -206,10 +209,10 @@ class ClusterSession:
             return self, name
         session = self._unit_sessions.get((topic, prefix)) or self._find_session(topic, prefix)
         self._unit_sessions[topic, prefix] = session
-        return session, (topic, number) if session._unit == prefix else name  # noqa: SLF001 - another link
+        return session, (topic, number) if session._unit == prefix else name  # noqa: SLF001 - another session
 
     def _find_session(self, topic: str, prefix: str) -> ClusterSession:
-        """Return the link for what *place*, a unit or a broker, has of *topic*."""
+        """Return the session for the queues of *topic* in *prefix*, which names a unit or a broker."""
         route = self.client.routes.find(topic) or self.wait(self._retry(lambda: self._seek_route(topic), topic))
         if route is not None and not route.leaders:
             clusters = {data.broker_name: data.cluster for data in route.extended_route.broker_datas}
@@ -217,7 +220,7 @@ class ClusterSession:
             return self if is_own else self._session_of_unit(None)
         other = self._session_of_unit(prefix)
         if route is None:
-            found = other.wait(other._retry(lambda: other._seek_route(topic), topic))  # noqa: SLF001 - another link
+            found = other.wait(other._retry(lambda: other._seek_route(topic), topic))  # noqa: SLF001 - another session
             return other if found is not None and found.leaders else self._session_of_unit(None)
         return other
 
@@ -225,7 +228,7 @@ class ClusterSession:
         return session_for(self._namesrv, self._group, self.patience_s, unit)
 
     def _own_queues(self, route: TopicRoute) -> list[MessageQueue]:
-        """Return the queues that can be read, without those of units that are open."""
+        """Return the readable queues of the session's own unit, without those of other units that are open."""
         if self._unit is None:
             return list(route.readable)
         clusters = {data.broker_name: data.cluster for data in route.extended_route.broker_datas}
@@ -233,24 +236,24 @@ class ClusterSession:
         return [queue for queue in route.readable if covers(scopes[queue.broker_name], self._unit)]
 
     def publishable(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues over which keys are spread.
+        """Return the queues that a sink distributes keys over.
 
         Raises:
-            ConfigError: there is no such topic, or nobody may write to it.
+            ConfigError: there is no such topic, or no broker accepts messages for it.
         """
         route = self.wait(self._route(topic))
         found = () if route is None else route.publishable
         if not found:
-            raise ConfigError(f"no broker takes messages for the topic {topic!r}")
+            raise ConfigError(f"no broker accepts messages for topic {topic!r}")
         return found
 
     def find_queue(self, name: QueueKey) -> MessageQueue:
-        """Return the queue of that name. One of a normal topic needs no route to be known."""
+        """Return the queue of that name. A queue of a normal topic is found without a route."""
         session, (topic, text) = self.session_of(name)
         broker, _, number = text.rpartition("/")
         if broker:
             return MessageQueue(topic, broker, int(number))
-        return session._find_logical_queue(topic, number)  # noqa: SLF001 - another link
+        return session._find_logical_queue(topic, number)  # noqa: SLF001 - another session
 
     def _find_logical_queue(self, topic: str, number: str) -> MessageQueue:
         own = self._own_queues(self._load_static(topic))
@@ -266,21 +269,21 @@ class ClusterSession:
         return route
 
     def ends(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, int]:
-        """Return the ends of *queues* now; of those that nobody answers for, nothing."""
+        """Return the ends of *queues* now, without the queues whose broker does not answer."""
         return self.wait(self._gather_available(queues, self._rpc.offset_max))
 
     def bounds(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, tuple[int, int]]:
-        """Return the lowest offset and the end of every one of *queues*."""
+        """Return the lowest offset and the end of each of *queues*; retry until all are known."""
         return self.wait(self._gather_all(queues, self._bounds))
 
     def available_bounds(self, queues: Mapping[QueueKey, MessageQueue]) -> dict[QueueKey, tuple[int, int]]:
-        """Return the same of those for which somebody answers now."""
+        """Return the lowest offset and the end of each of *queues*, without those whose broker does not answer now."""
         return self.wait(self._gather_available(queues, self._bounds))
 
     def offsets_at_times(
         self, queues: Mapping[QueueKey, MessageQueue], times_ms: Mapping[QueueKey, int]
     ) -> dict[QueueKey, int]:
-        """Return the offset of the first message of each queue that was stored at its time or later."""
+        """Return for each queue the offset of the first message that was stored at the queue's time or later."""
 
         async def find(queue: MessageQueue, time_ms: int) -> int:
             return await self._rpc.offset_at(queue, datetime.fromtimestamp(time_ms / 1000, UTC))
@@ -298,36 +301,36 @@ class ClusterSession:
     def parts_outside_gaps(
         self, name: QueueKey, start: int, end: int, *, skips_unknown: bool = False
     ) -> list[tuple[int, int]]:
-        """Return the parts of a range that can hold messages: a forced move leaves a gap in which nothing ever was.
+        """Return the parts of a range that can hold messages: a forced move leaves a gap without messages.
 
-        Nothing behind a home whose end nobody knows is returned, as its broker may come back with more.
+        No part after a segment of unknown end is returned, because the segment's broker may return with more messages.
 
         Args:
             name: The queue.
             start: Where the range begins.
             end: Where it ends.
-            skips_unknown: Take it that such a broker has nothing more.
+            skips_unknown: Assume that such a broker has no more messages.
         """
         if end - start < 2:
             return [(start, end)] if end > start else []
         session, local = self.session_of(name)
         if session is not self and "/" not in local[1]:
-            session._load_static(local[0])  # noqa: SLF001 - another link
-        queue = session._find_logical(local)  # noqa: SLF001 - another link
+            session._load_static(local[0])  # noqa: SLF001 - another session
+        queue = session._find_logical(local)  # noqa: SLF001 - another session
         if queue is None:
             return [(start, end)]
         return parts_outside_gaps(queue, start, end, skips_unknown=skips_unknown)
 
     def find_unknown_end(self, name: QueueKey, start: int, end: int) -> str | None:
-        """Return the dead broker that may still have messages of a range; None when there is none."""
+        """Return the unreachable broker that may still have messages of a range; None if there is none."""
         session, local = self.session_of(name)
-        queue = session._find_logical(local)  # noqa: SLF001 - another link
+        queue = session._find_logical(local)  # noqa: SLF001 - another session
         return None if queue is None else find_unknown_end(queue, start, end)
 
     # Reading.
 
     def pull(self, pull_socket: PullSocket, request: PullRequest) -> PullResult:
-        """Return what is asked for, once; whoever calls asks again.
+        """Return the answer to *request*, without retries.
 
         Raises:
             HoldfastError: no broker answered, or the broker refused.
@@ -335,18 +338,21 @@ class ClusterSession:
         topic = request.queue.topic
         if self.client.routes.find(topic) is None:
             self.wait(self.client.route(topic))
-        return self._pulls.pull(pull_socket, request)
+        return self._puller.pull(pull_socket, request)
 
     def pull_ahead(self, pull_socket: PullSocket, request: PullRequest) -> None:
-        """Have a broker work on what is pulled next; the same pull finds its answer there. Nothing depends on it."""
-        self._pulls.pull_ahead(pull_socket, request)
+        """Send *request* ahead, so that the broker works on it before `pull` waits for the answer.
+
+        Failures are ignored: `pull` sends the request again.
+        """
+        self._puller.pull_ahead(pull_socket, request)
 
     def avoid_replica(self, request: PullRequest) -> None:
-        """Read at the master for a while: what a replica handed out cannot be read."""
-        self._pulls.avoid_replica(request)
+        """Pull from the master for a while, because the records that a replica returned cannot be read."""
+        self._puller.avoid_replica(request)
 
     async def recover(self, topic: str, error: HoldfastError, failures: int) -> None:
-        """Do what may help after *failures* in a row, the last of which was *error*, and pause."""
+        """Refresh the leaders or the route of *topic* after *error*, the last of *failures* in a row, and pause."""
         log.log(logging.WARNING if failures == 1 else logging.DEBUG, "%s: %s; trying again", topic, error)
         route = self.client.routes.find(topic)
         with contextlib.suppress(HoldfastError):
@@ -357,16 +363,16 @@ class ClusterSession:
         await asyncio.sleep(min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_S_MAX))
 
     def next_id(self) -> str:
-        """Return an id that nobody else gives to a message or a batch."""
+        """Return a unique id for a message or a batch."""
         return self._ids.next(now_ms())
 
     async def supports_inner_batches(self, queue: MessageQueue) -> bool:
-        """Say whether whoever leads *queue* now keeps batches whole."""
+        """Return whether the current leader of *queue* stores inner batches."""
         address = self._rpc.find_address(queue)
         return address is not None and await self.inner_batch_support.is_supported(queue.topic, address)
 
     def origin(self, name: QueueKey, queue: MessageQueue, offset: int, delta: int) -> RecordOrigin:
-        """Return where the records of an answer that begins at *offset* come from."""
+        """Return the origin of the records of an answer that begins at *offset*."""
         if not is_mock_broker(queue.broker_name):
             return RecordOrigin(queue.topic, queue.queue_id, queue.broker_name, None, delta)
         segment = self._find_segment(name, offset, delta)
@@ -377,13 +383,13 @@ class ClusterSession:
         return RecordOrigin(queue.topic, queue.queue_id, broker, generation, delta)
 
     def commit(self, offsets: Mapping[QueueKey, int]) -> Future[None]:
-        """Begin to publish how far a query has come. Nothing of its own depends on it: failures are logged."""
+        """Start to commit the progress of a query. It is for monitoring only: failures are logged and ignored."""
 
         async def commit_one(queue: MessageQueue, offset: int) -> None:
             try:
                 await self._rpc.commit(queue, offset)
             except HoldfastError as error:
-                log.debug("progress in %s was not published: %s", queue, error)
+                log.debug("progress in %s was not committed: %s", queue, error)
 
         async def commit_all() -> None:
             await asyncio.gather(*(commit_one(queue, offset) for queue, offset in found))
@@ -391,7 +397,7 @@ class ClusterSession:
         found = [(self.find_queue(name), offset) for name, offset in offsets.items()]
         return self.begin(commit_all())
 
-    # Asking.
+    # Requests.
 
     async def _retry(self, call: Callable[[], Awaitable[_T]], topic: str) -> _T:
         deadline_s = time.monotonic() + self.patience_s
@@ -408,7 +414,7 @@ class ClusterSession:
                 await self.recover(topic, error, failures)
 
     async def _route(self, topic: str) -> TopicRoute | None:
-        """Return the route of *topic*; None when only a unit has it that was open and is not any more."""
+        """Return the route of *topic*; None if it has none now, because only a unit that was closed has the topic."""
         deadline_s = time.monotonic() + _UNKNOWN_TOPIC_S
         try:
             return await self._retry(lambda: self._find_route(topic, deadline_s), topic)
@@ -504,7 +510,7 @@ def _full_name(queue: MessageQueue) -> str:
 
 
 class _TopicUnknown(Exception):
-    """No name server knows the topic, and they had time to hear of it."""
+    """No name server knows the topic, although they had the time to learn about it."""
 
 
 _sessions_lock: Final = threading.Lock()
@@ -514,14 +520,17 @@ _sessions: Final[dict[tuple[int, str, str, str | None], ClusterSession]] = {}
 def session_for(
     namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False
 ) -> ClusterSession:
-    """Return this process's link to a cluster, made with the first call; of one group all are producers, or none."""
-    key = (os.getpid(), namesrv, group, unit)  # A link does not survive a fork.
+    """Return this process's session with a cluster; the first call creates it.
+
+    A group is used either by producers only or by readers only, so *is_producer* is not a part of the key.
+    """
+    key = (os.getpid(), namesrv, group, unit)  # A session does not survive a fork.
     with _sessions_lock:
-        link = _sessions.get(key)
-        if link is None:
-            link = _sessions[key] = ClusterSession(namesrv, group, patience_s, unit, is_producer=is_producer)
-        link.patience_s = patience_s
-        return link
+        session = _sessions.get(key)
+        if session is None:
+            session = _sessions[key] = ClusterSession(namesrv, group, patience_s, unit, is_producer=is_producer)
+        session.patience_s = patience_s
+        return session
 
 
 def all_queues(session: ClusterSession, topics: Iterable[str]) -> dict[QueueKey, MessageQueue]:

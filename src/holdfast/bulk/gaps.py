@@ -1,6 +1,6 @@
-"""Where a logical queue can hold messages: a forced move leaves a gap in which nothing ever was.
+"""Finds the ranges in which a logical queue can hold messages. A forced move leaves a gap without messages.
 
-Pure: works on a queue's mapping.
+Pure functions of a queue's mapping.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from holdfast.model.mapping import LogicalQueue, Segment
 def parts_outside_gaps(queue: LogicalQueue, start: int, end: int, *, skips_unknown: bool) -> list[tuple[int, int]]:
     """Return the parts of a range that can hold messages.
 
-    Nothing is returned beyond a segment whose end is unknown, as its broker may come back with more.
+    No part after a segment of unknown end is returned, because the segment's broker may return with more messages.
 
     Args:
         queue: The queue.
         start: Where the range begins.
         end: Where it ends.
-        skips_unknown: Assume that such a broker has nothing more.
+        skips_unknown: Assume that such a broker has no more messages.
     """
     parts: list[tuple[int, int]] = []
     for segment in queue.readable:
@@ -28,12 +28,12 @@ def parts_outside_gaps(queue: LogicalQueue, start: int, end: int, *, skips_unkno
             if max(segment.first, start) < min(last, end):
                 parts.append((max(segment.first, start), min(last, end)))
     oldest = next((segment.first for segment in queue.readable if segment.is_decided), end)
-    # Offsets before all segments were cleaned: the reader decides whether that is a loss.
+    # Retention removed the offsets before the oldest segment: the reader decides whether that is lost data.
     return [(start, min(oldest, end)), *parts] if start < min(oldest, end) else parts
 
 
 def find_unknown_end(queue: LogicalQueue, start: int, end: int) -> str | None:
-    """Return the dead broker that may still have messages of a range; None when there is none."""
+    """Return the unreachable broker that may still have messages of a range; None if there is none."""
     for segment in queue.readable:
         if _has_unknown_end(queue, segment) and start < _next_start(queue, segment) and segment.first < end:
             return segment.broker
@@ -41,18 +41,21 @@ def find_unknown_end(queue: LogicalQueue, start: int, end: int) -> str | None:
 
 
 def _has_unknown_end(queue: LogicalQueue, segment: Segment) -> bool:
-    """Say whether a forced move closed a segment whose end its broker has not reported yet."""
+    """Return whether a forced move closed a segment whose end its broker has not reported yet."""
     return segment.forced and segment.logical_end is None and queue.segment_after(segment) is not None
 
 
 def _next_start(queue: LogicalQueue, segment: Segment) -> int:
     following = queue.segment_after(segment)
-    assert following is not None, "asked of closed segments only"
+    assert following is not None, "a closed segment has a successor"
     return following.first
 
 
 def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
-    """Return where a segment ends; where it is unknown, the next one's beginning, unless that was forced."""
+    """Return the end of a segment. If unknown, that is *end* for the newest segment, else the start of the next one.
+
+    After a forced move it is the static maximum of the segment.
+    """
     if segment.logical_end is not None:
         return segment.logical_end
     following = queue.segment_after(segment)

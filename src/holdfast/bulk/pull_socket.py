@@ -1,10 +1,11 @@
-"""A plain connection for pulls of one task: one request, one answer, into one buffer that is used again and again.
+"""Blocking connections for the pulls of one task, with one receive buffer that every answer reuses.
 
     request ─> broker ─> answer ─> buffer ─> columns ─> the next answer overwrites the buffer
                                       └─> the next request: the broker works while columns are made
 
-A task waits for each answer anyway; what an event loop would add is copies. (Measured with records of 1 KiB: a third
-of the work of a row.) Knows neither routes nor retries: `link` says where to, `reading` asks again.
+A task waits for each answer anyway, and an event loop would only add copies: a third of the work per row, measured
+with records of 1 KiB. This module knows neither routes nor retries: `cluster_session` finds the broker, `task_reader`
+retries.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import Frame, peek_frame_size, split_frames
 
 _SIZE_BYTES: Final = 4
-_BUFFER_SIZE: Final = 13 * 1024 * 1024  # an answer with as much as a broker gives; larger ones let it grow
+_BUFFER_SIZE: Final = 13 * 1024 * 1024  # Fits the largest usual answer; a larger one makes the buffer grow.
 _opaques: Final = itertools.count(1)
 
 
 class _SentRequest(NamedTuple):
-    """What was sent and not answered yet."""
+    """A request without an answer yet."""
 
     address: str
     command: Command
@@ -36,7 +37,7 @@ class _SentRequest(NamedTuple):
 
 
 class PullSocket:
-    """Connections to brokers, one each, and the buffer for what they answer."""
+    """One connection to each broker, and the buffer for the answers."""
 
     def __init__(self) -> None:
         self._sockets: dict[str, socket.socket] = {}
@@ -44,11 +45,11 @@ class PullSocket:
         self._sent: _SentRequest | None = None
 
     def request(self, address: str, command: Command, timeout_s: float) -> tuple[Command, memoryview]:
-        """Return the answer to *command* without its body, and the body, which lives until the next answer.
+        """Send *command* and return its answer and the answer's body, which is valid until the next answer.
 
         Raises:
             ConnectionLost, RequestTimeout: there was no answer.
-            RemoteProtocolError: what came is no answer.
+            RemoteProtocolError: the received bytes are not a valid answer.
         """
         sent = self._sent
         with self._translate_errors(address):
@@ -64,12 +65,15 @@ class PullSocket:
                     return answer, frame.body
 
     def request_ahead(self, address: str, command: Command, timeout_s: float) -> None:
-        """Ask what `ask` will ask next. If that is something else, or this fails, nothing is lost but time."""
+        """Send the request that the next call of `request` is expected to make.
+
+        If that call makes another request, or if this one fails, only time is lost.
+        """
         with contextlib.suppress(ConnectionLost, RequestTimeout), self._translate_errors(address):
             self._sent = self._send(address, command, timeout_s)
 
     def cancel(self) -> None:
-        """Ask no more for now: an answer that is on its way is of no use."""
+        """Drop the pending request, if any, by closing its connection: its answer is no longer needed."""
         if self._sent is not None:
             self.disconnect(self._sent.address)
 
@@ -83,7 +87,7 @@ class PullSocket:
 
     @contextmanager
     def _translate_errors(self, address: str) -> Iterator[None]:
-        """Tell what became of a connection in our words; one that failed is not used again."""
+        """Convert socket errors into Holdfast's errors, and close a connection that failed."""
         try:
             yield
         except TimeoutError:
@@ -113,7 +117,7 @@ class PullSocket:
 
     def _receive(self, sock: socket.socket) -> Frame:
         self._fill(sock, 0, _SIZE_BYTES)
-        # Judged before it is waited for, as everywhere.
+        # Validate the size before waiting for that many bytes, as every receiver does.
         split_frames(memoryview(self._buffer)[:_SIZE_BYTES])
         size = peek_frame_size(memoryview(self._buffer)[:_SIZE_BYTES])
         if size > len(self._buffer):
@@ -129,7 +133,7 @@ class PullSocket:
         while start < end:
             count = sock.recv_into(view[start:end])
             if not count:
-                raise ConnectionError("closed by the broker")
+                raise ConnectionError("the broker closed it")
             start += count
 
 
@@ -138,7 +142,7 @@ _idle_sockets: Final[list[PullSocket]] = []
 
 @contextmanager
 def borrow_pull_socket() -> Iterator[PullSocket]:
-    """Lend a line; tasks of this process that come later use it again."""
+    """Lend a socket; later tasks of this process reuse it."""
     pull_socket = _idle_sockets.pop() if _idle_sockets else PullSocket()
     try:
         yield pull_socket

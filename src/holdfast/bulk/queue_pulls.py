@@ -1,15 +1,15 @@
-"""Pulls on a plain connection: at the master, or at a replica beside the reader.
+"""Pulls on a `PullSocket`, from the master or from a replica in the reader's unit.
 
-    question ─┬─ the master named a replica in the reader's unit ─> replica ─┬─ leads on ──────────> Pulled
-              │                                                              └─ anything else ─┐
-              └──────────────────────────────────────────────────────────────> master <────────┘ ──> Pulled
+    request ─┬─ the master named a replica in the reader's unit ─> replica ─┬─ progress ───────────> PullResult
+             │                                                              └─ anything else ─┐
+             └──────────────────────────────────────────────────────────────> master <────────┘ ──> PullResult
 
-A replica decides nothing: whether rows are gone, where a queue begins and where it ends is the master's word. A replica
-is asked to wait a moment for rows that are planned already, so the master need not send what is under way to it.
+A replica decides nothing: only the master decides whether rows are lost and where a queue begins and ends. A replica
+holds a pull briefly for planned rows that have not reached it yet, so that the master need not serve them.
 
-The first pull of a queue of another unit brings one row only: its answer says where the rest is read.
+The first pull of a queue of another unit requests one row only: its answer names the broker for the other rows.
 
-Asks once; `task_reader` asks again.
+No pull is retried here; `task_reader` retries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.bulk")
 
-# What a broker gives at most. A pull costs as much as a thousand of its rows, whatever it brings.
+# The most that a broker returns. A pull costs as much as about a thousand rows, whatever its size.
 PULL_COUNT_MAX: Final = 16384
 PULL_BYTES_MAX: Final = 12 * 1024 * 1024
 _TIMEOUT_S: Final = 15.0
@@ -48,14 +48,14 @@ _PROGRESS_STATUSES: Final = frozenset({PullStatus.FOUND, PullStatus.NO_MATCH})
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What is pulled.
+    """One pull.
 
     Attributes:
-        count: How many rows at most.
-        tags: `a || b`: only messages with one of these.
-        size_max: How many bytes at most.
-        unit: The reader's, so that a master of another unit can name a replica in it; None: read at the master.
-        is_foreign: Whether the queue belongs to another unit.
+        count: The most rows to return.
+        tags: Return only messages with one of these tags: `a || b`.
+        size_max: The most bytes to return.
+        unit: The reader's unit, so that a master of another unit can name a replica in it; None to use masters only.
+        is_foreign: Whether the queue belongs to another unit than the reader's.
     """
 
     queue: MessageQueue
@@ -69,12 +69,12 @@ class PullRequest:
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull brought; offsets are those of the queue as users know it.
+    """The answer to a pull. Its offsets are logical offsets in a static topic.
 
     Attributes:
-        delta: What is added to the offsets in the records.
-        block: The records; they live until the next pull on the same line.
-        is_from_replica: Whether a replica beside the reader handed them out: the master can still be asked.
+        delta: What to add to the offsets in the records.
+        block: The records; valid until the next pull on the same socket.
+        is_from_replica: Whether a replica returned the records, so that the master can be tried instead.
     """
 
     status: PullStatus
@@ -87,12 +87,12 @@ class PullResult:
 
 
 class QueuePuller:
-    """Pulls of one group.
+    """Pulls for one group.
 
     Args:
-        client: Knows routes.
-        rpc: Knows where queues are served.
-        group: Whose reading brokers count.
+        client: Holds the routes.
+        rpc: Finds the address that serves a queue.
+        group: The consumer group in which brokers count the reads.
     """
 
     def __init__(self, client: ClusterClient, rpc: QueueRpc, group: str) -> None:
@@ -102,13 +102,13 @@ class QueuePuller:
         self._replicas = NearReplicas()
 
     def pull(self, pull_socket: PullSocket, request: PullRequest) -> PullResult:
-        """Return the answer to *question*, asked once.
+        """Return the answer to *request*, without retries.
 
         Raises:
             HoldfastError: no broker answered, or the broker refused.
         """
-        number = self._find_broker_id(request)
-        found = None if number == MASTER_ID else self._pull_at_replica(pull_socket, request, number)
+        broker_id = self._find_broker_id(request)
+        found = None if broker_id == MASTER_ID else self._pull_at_replica(pull_socket, request, broker_id)
         if found is not None:
             return found
         key = self._replica_key(request)
@@ -121,7 +121,10 @@ class QueuePuller:
         return result
 
     def pull_ahead(self, pull_socket: PullSocket, request: PullRequest) -> None:
-        """Have a broker work on what is pulled next; the same pull finds its answer there. Nothing depends on it."""
+        """Send *request* ahead, so that the broker works on it before `pull` waits for the answer.
+
+        Failures are ignored: `pull` sends the request again.
+        """
         broker_id = self._find_broker_id(request)
         address = self._rpc.find_address(request.queue, broker_id)
         if address is not None:
@@ -129,12 +132,12 @@ class QueuePuller:
             pull_socket.request_ahead(address, self._command(request, broker_id), timeout_s)
 
     def avoid_replica(self, request: PullRequest) -> None:
-        """Read at the master for a while: what a replica handed out cannot be read."""
+        """Pull from the master for a while, because the records that a replica returned cannot be read."""
         if (key := self._replica_key(request)) is not None:
             self._replicas.avoid(key, near_replicas.FAILED_AVOID_S)
 
     def _pull_at_replica(self, pull_socket: PullSocket, request: PullRequest, broker_id: int) -> PullResult | None:
-        """Return the answer of a replica; None where the master has to be asked."""
+        """Return a replica's answer; None if the master has to serve the pull."""
         key = self._replica_key(request)
         assert key is not None
         try:
@@ -155,7 +158,7 @@ class QueuePuller:
         return replace(result, is_from_replica=True)
 
     def _find_broker_id(self, request: PullRequest) -> int:
-        """Return the number of the broker to ask: 0 is the master."""
+        """Return the id of the broker to pull from; 0 is the master."""
         key = self._replica_key(request)
         return MASTER_ID if key is None else self._replicas.find(key)
 
@@ -191,10 +194,10 @@ class QueuePuller:
 
 
 def _request(pull_socket: PullSocket, address: str, command: Command, timeout_s: float) -> tuple[PullResult, int]:
-    """Return what a broker answers, and the number of the broker that it names for the next pull.
+    """Return a broker's answer, and the id of the broker that it names for the next pull.
 
     Raises:
-        HoldfastError: it did not answer, or refused.
+        HoldfastError: the broker did not answer, or it refused the pull.
     """
     answer, block = pull_socket.request(address, command, timeout_s)
     if answer.code not in _STATUSES:
@@ -205,5 +208,5 @@ def _request(pull_socket: PullSocket, address: str, command: Command, timeout_s:
         raise RemoteProtocolError(f"answer to a pull: {error}") from error
     offsets = (header.next_begin_offset, header.min_offset, header.max_offset)
     result = PullResult(PullStatus(answer.code), *offsets, header.offset_delta or 0, block)
-    # An answer that was passed on names a replica of the broker that gave it, which is another one than was asked.
+    # A relayed answer names a replica of the leader that produced it, not of the broker at *address*.
     return result, MASTER_ID if leader_in(answer) is not None else header.suggest_which_broker_id

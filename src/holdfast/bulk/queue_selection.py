@@ -1,7 +1,7 @@
-"""Which queues a query reads, and where it begins and ends in them.
+"""Resolves options to the queues that a query reads and to its start and end offsets in them.
 
-Asks a `ClusterSession`; what is not there is refused by name: a topic or a queue that does not exist, offsets for a
-queue that is not read, a time behind everything.
+The cluster is queried by a `ClusterSession`. Errors name the part of the options that does not fit: a topic or a queue
+that does not exist, an offset for a queue that is not read, a starting time after the last message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ QueuesByKey = dict[QueueKey, MessageQueue]
 
 
 def find_queues(session: ClusterSession, options: ReadOptions) -> QueuesByKey:
-    """Return the queues that the options speak of, as they are now.
+    """Return the queues that the options select now.
 
     Raises:
         ConfigError: a topic or a queue does not exist.
@@ -39,10 +39,10 @@ def find_queues(session: ClusterSession, options: ReadOptions) -> QueuesByKey:
 def resolve(
     session: ClusterSession, queues: QueuesByKey, bound: Bound, *, side: str, is_strict_time: bool
 ) -> dict[QueueKey, int]:
-    """Return the offset that *bound* means in each queue now.
+    """Return the offset of *bound* in each queue now.
 
     Raises:
-        ConfigError: it says nothing of a queue, or something of one that is not read.
+        ConfigError: the bound lacks a queue, names a queue that is not read, or is a time after the last message.
     """
     bounds = session.bounds(queues)
     if bound.kind == "earliest":
@@ -51,9 +51,9 @@ def resolve(
         return {name: high for name, (_, high) in bounds.items()}
     if bound.kind == "offsets":
         assert bound.offsets is not None
-        said = _match_queues(queues, bound.offsets, f"{side}Offsets")
+        offsets = _match_queues(queues, bound.offsets, f"{side}Offsets")
         ends = {EARLIEST: 0, LATEST: 1}
-        return {name: bounds[name][ends[offset]] if offset in ends else offset for name, offset in said.items()}
+        return {name: bounds[name][ends[offset]] if offset in ends else offset for name, offset in offsets.items()}
     if bound.offsets is None:
         times = dict.fromkeys(queues, bound.time_ms)
     else:
@@ -75,7 +75,7 @@ def _resolve_times(
         if is_strict and offset >= high:
             raise ConfigError(
                 f"topic {name[0]!r} has nothing in queue {name[1]} at {times[name]} ms or later; with "
-                "startingOffsetsByTimestampStrategy=latest the queue is read from its end"
+                "startingOffsetsByTimestampStrategy=latest the query starts at the end of such a queue"
             )
         found[name] = min(max(offset, low), high)
     return found
@@ -85,10 +85,10 @@ def _match_queues(queues: QueuesByKey, offsets: QueueOffsets, option: str) -> di
     by_queue = dict(flatten_offsets(offsets))
     for name in by_queue:
         if name not in queues:
-            raise ConfigError(f"option {option!r} speaks of {name[0]}/{name[1]}, which is not read")
+            raise ConfigError(f"option {option!r} names {name[0]}/{name[1]}, which this query does not read")
     for name in queues:
         if name not in by_queue:
-            raise ConfigError(f"option {option!r} says nothing of {name[0]}/{name[1]}; -2 is earliest, -1 latest")
+            raise ConfigError(f"option {option!r} lacks {name[0]}/{name[1]}; use -2 for earliest, -1 for latest")
     return by_queue
 
 

@@ -1,4 +1,4 @@
-"""What to read: topics, and the bounds in them. Values only, shared by `holdfast.arrow` and the Spark source."""
+"""Options that select what to read: topics, queues and bounds. Shared by `holdfast.arrow` and the Spark source."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final, Literal
 from holdfast.model.filter import parse_tags
 
 QueueKey = tuple[str, str]
-"""Topic, and the name of the queue in it."""
+"""A topic and the name of one of its queues."""
 
 QueueOffsets = dict[str, dict[str, int]]
-"""Topic to queue to offset, or time. A queue is "3"; of a normal topic "broker-a/3"."""
+"""An offset, or a time, for each queue of each topic. A queue is "3", or "broker-a/3" in a normal topic."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -21,7 +21,7 @@ DEFAULT_GROUP: Final = "holdfast-spark"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: at an end, at offsets, or at times (milliseconds)."""
+    """Where reading starts or ends: at an end of each queue, at offsets, or at times in milliseconds."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times"]
     offsets: QueueOffsets | None = None
@@ -30,15 +30,16 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read, and how patiently.
+    """What to read, and how long to retry.
 
     Attributes:
-        topics: Read exactly these; empty where *pattern* or *assigned* says what to read.
-        pattern: Read every topic whose whole name matches.
-        assigned: Read only these queues: topic to their names.
-        is_strict_time: A queue that has nothing at the starting time or later is an error, not read from its end.
-        patience_s: How long a broker may be away before the reader fails.
-        unit: The unit, a cluster, that is read; None for all.
+        topics: The topics to read; empty if *pattern* or *assigned* selects them.
+        pattern: Read every topic whose whole name matches this pattern.
+        assigned: Read only these queues: their names, for each topic.
+        is_strict_time: Whether it is an error that a queue has no message at the starting time or later. If not, the
+            query starts at the end of such a queue.
+        patience_s: How long a broker may be unreachable before the reader fails.
+        unit: The unit (a cluster name) to read; None for all.
     """
 
     namesrv: str
@@ -56,14 +57,14 @@ class ReadOptions:
 
     @property
     def tag_set(self) -> frozenset[str] | None:
-        """The tags that are wanted; None for all."""
+        """The tags to read; None for all."""
         tags = parse_tags("", self.tags).tags_set
         return frozenset(tags) if tags and self.tags != "*" else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """A run of offsets of one queue, *end* exclusive."""
+    """A range of offsets of one queue; *end* is exclusive."""
 
     topic: str
     queue: str
@@ -75,7 +76,7 @@ class Range:
 
 
 def flatten_offsets(offsets: QueueOffsets) -> Iterator[tuple[QueueKey, int]]:
-    """Yield topic, queue and offset."""
+    """Yield each queue with its offset."""
     for topic, queues in offsets.items():
         for queue, offset in queues.items():
             yield (topic, queue), offset

@@ -1,12 +1,13 @@
-"""What a task does: reads its ranges, to the last row, whatever happens to brokers meanwhile.
+"""Reads the ranges of a task completely, even if brokers fail, restart or move queues meanwhile.
 
     for each range:   pull ─> rows ─> pull ─> rows ... until its end
-                       └── no answer, moved, restarted ─> the same pull again, until patience ends
+                       └── no answer, queue moved, broker restarted ─> retry the pull until patience ends
 
-A row is handed to Spark once it is read, so nothing is ever begun anew: a failure changes nothing about the place.
-Offsets that are gone, because they were cleaned, are lost data, and so is a batch that nobody can open: that fails the
-query, or is passed over if it is told so. What never was a message, the gap of a forced move or what a tag filter
-leaves out, is not.
+Spark receives rows as they are read, so a range never starts over: a retry continues at the same offset.
+
+Offsets that retention removed and batches that cannot be decoded are lost data. Lost data fails the query, or is
+skipped with `failOnDataLoss=false`. Offsets that never had a message, such as the gap of a forced move, and messages
+that a tag filter excludes are not lost data.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from holdfast.columns.message_columns import RecordOrigin, RowSelection, to_batc
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
 
-# What is enough for one Arrow batch: smaller ones cost a round through Spark each. A pull that brought more is one.
+# Join smaller batches up to these sizes, because each batch costs a round trip through Spark. A larger pull stays one.
 _BATCH_ROWS: Final = 4_096
 _BATCH_BYTES: Final = 3 * 1024 * 1024
 
 
 class DataLost(HoldfastError):
-    """Messages that were to be read are gone."""
+    """Messages in the range to read are no longer stored, or cannot be decoded."""
 
 
 def find_bounds(
     session: ClusterSession, options: ReadOptions
 ) -> tuple[QueuesByKey, dict[QueueKey, int], dict[QueueKey, int]]:
-    """Return the queues that are read, and where reading begins and ends in each.
+    """Return the queues to read, and the start and end offset of each.
 
     Raises:
-        ConfigError: what is asked for does not exist.
-        DataLost: a dead broker may have more of it, and that is not to be passed over.
+        ConfigError: a topic, a queue or an offset in the options does not exist.
+        DataLost: a dead broker may have more of a queue, and the options do not allow data loss.
     """
     queues = find_queues(session, options)
     starts = resolve(session, queues, options.start, side="starting", is_strict_time=options.is_strict_time)
@@ -54,8 +55,8 @@ def find_bounds(
             raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
         if options.fails_on_data_loss and (broker := session.find_unknown_end(name, start, ends[name])) is not None:
             raise DataLost(
-                f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
-                "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
+                f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more messages of it: "
+                "wait for that broker, give them up (holdfast queue abandon), or skip them (failOnDataLoss=false)"
             )
     return queues, starts, ends
 
@@ -73,11 +74,11 @@ def plan_ranges(
 
 
 def read_ranges(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Range, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of *ranges*, in order, as batches of a good size.
+    """Yield the rows of *ranges*, in order, as batches of suitable size.
 
     Raises:
-        DataLost: some are gone, and that is not to be passed over.
-        Unavailable: a broker was away for longer than the options allow.
+        DataLost: rows are lost, and the options do not allow data loss.
+        Unavailable: a broker was unreachable for longer than the options allow.
     """
     session = session_for(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
     waiting: list[pa.RecordBatch] = []
@@ -110,20 +111,25 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class _RangeReader:
-    """Reads one range."""
+    """Reads one range.
+
+    Attributes:
+        name: The queue's name in *session*.
+        is_foreign: Whether the queue belongs to another unit than the reader's.
+    """
 
     session: ClusterSession
     pull_socket: PullSocket
     options: ReadOptions
     columns: tuple[str, ...]
     range: Range
-    name: QueueKey  # as the link knows it
-    is_foreign: bool  # of another unit than the reader's
+    name: QueueKey
+    is_foreign: bool
 
     def read(self) -> Iterator[pa.RecordBatch]:
         name = self.name
         queue = self.session.find_queue(name)
-        wanted = RowSelection(self.columns, self.range.start, self.range.end, self.options.tag_set)
+        selection = RowSelection(self.columns, self.range.start, self.range.end, self.options.tag_set)
         offset = self.range.start
         while offset < self.range.end:
             result = self._pull(queue, offset)
@@ -138,28 +144,28 @@ class _RangeReader:
             if result.block:
                 origin = self.session.origin(name, queue, offset, result.delta)
                 if result.is_from_replica:
-                    copied = _read_replica_rows(result.block, origin, wanted)
-                    if copied is None:
+                    batches = _read_replica_rows(result.block, origin, selection)
+                    if batches is None:
                         self.session.avoid_replica(self._pull_request(queue, offset))
                         continue
-                    yield from copied
+                    yield from batches
                 else:
-                    yield from self._to_batches(result.block, origin, wanted)
+                    yield from self._to_batches(result.block, origin, selection)
             offset = result.next_offset
 
-    def _to_batches(self, block: memoryview, origin: RecordOrigin, wanted: RowSelection) -> Iterator[pa.RecordBatch]:
+    def _to_batches(self, block: memoryview, origin: RecordOrigin, selection: RowSelection) -> Iterator[pa.RecordBatch]:
         unreadable: list[UnreadableBatch] = []
-        for batch in to_batches(block, origin, wanted, unreadable):
+        for batch in to_batches(block, origin, selection, unreadable):
             for error in unreadable:
-                # Its producer made it so, and no pull will mend it: it is as good as gone.
+                # The producer sent it like this, so that another pull would not help: it counts as lost data.
                 self._report_loss(str(error))
-                log.error("%s/%s: %s; it is passed over", self.range.topic, self.range.queue, error)
+                log.error("%s/%s: %s; the batch is skipped", self.range.topic, self.range.queue, error)
             unreadable.clear()
             if batch.num_rows:
                 yield batch
 
     def _pull(self, queue: MessageQueue, offset: int) -> PullResult | None:
-        """Return an answer that leads on; None when what is left is lost, and that is to be passed over."""
+        """Return an answer that makes progress; None if the rest of the range is lost and the query continues."""
         deadline_s = time.monotonic() + self.session.patience_s
         failures = 0
         while True:
@@ -174,10 +180,10 @@ class _RangeReader:
                 if result.next_offset > offset:
                     return result
                 error = _RowsUnavailable(
-                    f"the queue ends at {result.offset_max} now, though it had reached {self.range.end}"
+                    f"the queue ends at {result.offset_max} now, but it ended at {self.range.end} or later before"
                 )
                 if result.status is PullStatus.NO_MATCH:
-                    error = _RowsUnavailable("the queue is on its way to another broker")
+                    error = _RowsUnavailable("the queue is being moved to another broker")
             if time.monotonic() > deadline_s:
                 self._fail_or_skip(offset, error)
                 return None
@@ -191,7 +197,7 @@ class _RangeReader:
     def _fail_or_skip(self, offset: int, error: HoldfastError) -> None:
         if isinstance(error, _RowsUnavailable):
             self._report_loss(
-                f"{_describe_range(offset, self.range.end)} did not come back in {self.session.patience_s:g} s: {error}"
+                f"{_describe_range(offset, self.range.end)} was missing for {self.session.patience_s:g} s: {error}"
             )
             return
         where = f"{self.range.topic}/{self.range.queue} at offset {offset}"
@@ -202,23 +208,23 @@ class _RangeReader:
     def _report_loss(self, description: str) -> None:
         if self.options.fails_on_data_loss:
             raise DataLost(
-                f"{self.range.topic}/{self.range.queue}: {description}. With failOnDataLoss=false the query goes on "
-                "without it"
+                f"{self.range.topic}/{self.range.queue}: {description}. With failOnDataLoss=false the query skips it "
+                "and continues"
             )
 
 
-def _read_replica_rows(block: memoryview, origin: RecordOrigin, wanted: RowSelection) -> list[pa.RecordBatch] | None:
-    """Return the rows of a replica's answer; None if any of them cannot be read: perhaps the master's can."""
+def _read_replica_rows(block: memoryview, origin: RecordOrigin, selection: RowSelection) -> list[pa.RecordBatch] | None:
+    """Return the rows of a replica's answer; None if a record is unreadable, because the master's may be intact."""
     try:
-        return [batch for batch in to_batches(block, origin, wanted) if batch.num_rows]
+        return [batch for batch in to_batches(block, origin, selection) if batch.num_rows]
     except HoldfastError as error:
-        log.warning("%s/%s: what a replica handed out cannot be read: %s", origin.topic, origin.queue, error)
+        log.warning("%s/%s: the records of a replica cannot be read: %s", origin.topic, origin.queue, error)
         return None
 
 
 def _describe_range(start: int, end: int) -> str:
-    return f"what was to be read from {start} to {end}"
+    return f"the range from {start} to {end}"
 
 
 class _RowsUnavailable(HoldfastError):
-    """The broker has less than it had when the batch was planned."""
+    """The broker has fewer rows than it had when the batch was planned."""

@@ -42,14 +42,14 @@ def to_object(message: ReceivedMessage, origin: Origin | None = None) -> dict[st
 
 
 def origin_text(origin: Origin) -> str:
-    """Return the original place of a message that its group failed to consume."""
+    """Return the original topic, queue and offset of a message that its group failed to consume."""
     if origin.queue is None:
         return f"{origin.topic} (queue unknown: no longer stored)"
     return f"{origin.topic} {origin.broker}/{origin.queue}@{origin.offset}"
 
 
 def to_line(message: ReceivedMessage, origin: Origin | None = None) -> str:
-    """Return *message* as one line: time, place, origin, tag and keys, body."""
+    """Return *message* as one line: time, queue and offset, origin, tag and keys, body."""
     marks = [f"[{message.tags}]"] if message.tags else []
     marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
     broker = to_shown_broker(message.queue.broker_name)

@@ -68,11 +68,11 @@ def carry_out(
             " only it has stay unreachable until it returns.",
             yes=yes,
         )
-        made = session.execute(lambda admin: admin.forced_moves.force(plan))
+        moves = session.execute(lambda admin: admin.forced_moves.force(plan))
     else:
-        made = follow(session, session.execute(lambda admin: admin.moves.start(plan)), no_wait=no_wait)
-    show_outcome(session, plan, made)
-    return made
+        moves = follow(session, session.execute(lambda admin: admin.moves.start(plan)), no_wait=no_wait)
+    show_outcome(session, plan, moves)
+    return moves
 
 
 def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) -> list[Move]:

@@ -138,7 +138,7 @@ class PullConsumer:
             self._member.client.spawn(self._commit_forever())
 
     async def close(self, *, last_poll_done: bool = True) -> None:
-        """Commit, if *auto_commit* is set, and leave the group.
+        """Commit, if `auto_commit` is set, and leave the group.
 
         Args:
             last_poll_done: Whether the messages of the last poll count as consumed.
@@ -200,7 +200,7 @@ class PullConsumer:
         return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
-        """Read exactly *queues*, even if others read them, too. Begin at the committed offset of each, else at *start*.
+        """Read exactly *queues*, even if others read them, too. Begin at the committed offset of each, else at `start`.
 
         Queues from `subscribe` are not affected; do not assign queues of a subscribed topic.
 

@@ -202,7 +202,7 @@ def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:
 
 
 async def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Return True once *done* returns true, or False after *timeout_s*."""
+    """Return True once *condition* returns true, or False after *timeout_s*."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:

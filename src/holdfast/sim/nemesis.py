@@ -397,7 +397,7 @@ class Nemesis:
         return f"{silent.name} is silent, {successor.name} speaks twice"
 
     def _watch_claim(self, silent: Node, successor: Node, connections: list[Socket], until_ms: int) -> None:
-        """End the delays once the heir has claimed a queue of the silent broker, and before it has opened it."""
+        """End the delays once *successor* has claimed a queue of *silent*, and before it has opened it."""
         if not self._cluster.has_claimed(successor.name, silent.name) and self._world.now_ms < until_ms:
             self._schedule((_WATCH_MS, _WATCH_MS), lambda: self._watch_claim(silent, successor, connections, until_ms))
             return

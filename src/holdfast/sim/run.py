@@ -1,6 +1,6 @@
 """Run one seed, from an empty world to a verdict.
 
-boot ─> topics ─> clients join ─> storm: messages, moves and faults ─> all faults healed ─> every move is done or
+start ─> topics ─> clients join ─> storm: messages, moves and faults ─> all faults healed ─> every move is done or
           cancelled ─> all messages acknowledged and consumed ─> units are closed ─> routes are true ─> a probe of
           every queue ─> the audit of every queue ─> key lookups ─> one broker dies for good
 """
@@ -278,9 +278,9 @@ class _Run:
 
     def _check_routes(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         for site, surveyor in surveyors:
-            wrong = surveyor.find_error(sorted(node.name for node in site.brokers if node.is_up))
-            if wrong is not None:
-                raise Violation("routes are true", wrong)
+            error = surveyor.find_error(sorted(node.name for node in site.brokers if node.is_up))
+            if error is not None:
+                raise Violation("routes are true", error)
 
     def _lose_broker(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         """Stop one broker for good, and check that the name servers notice."""

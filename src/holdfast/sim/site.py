@@ -115,8 +115,8 @@ class Site:
     def declare_dead(self, victim: str, target: str, *, are_backups_valid: bool) -> None:
         """Record that the operator declared *victim* dead, and that *target* leads its queues next.
 
-        The offsets of its groups may be lost with it. The new leader still knows the offsets that *victim* had copied
-        to it, unless the log of *victim* lost its end: then those copies are not sound.
+        The offsets of its groups may be lost with it. The new leader still knows the offsets that *victim* had backed
+        up there, unless the log of *victim* lost its end: then those backups are not valid.
         """
         self.commit_checker.allow_loss(victim, NOTHING_SAVED)
         if self._components[victim].offset_backup.peer != target or not are_backups_valid:

@@ -162,7 +162,7 @@ class Delivery:
     async def _send_until_answered(
         self, queue: MessageQueue, requests: RowRequests, start: int
     ) -> tuple[int, SinkState | None]:
-        """Send a request with rows from *at* on, and retry until the broker answers.
+        """Send a request with rows from *start* on, and retry until the broker answers.
 
         Return the row after its last, and the broker's state if it did not accept the request.
         """

@@ -21,14 +21,14 @@ ROWS_PER_TASK_MIN: Final = 2_000
 """Reading fewer rows takes less time than starting a task."""
 
 
-def admit(available: Mapping[QueueKey, int], most: int | None) -> dict[QueueKey, int]:
+def admit(available: Mapping[QueueKey, int], rows_max: int | None) -> dict[QueueKey, int]:
     """Return the number of rows that a batch reads from each queue, in proportion to the available rows."""
     total = sum(available.values())
-    if most is None or total <= most:
+    if rows_max is None or total <= rows_max:
         return dict(available)
-    shares = {queue: count * most // total for queue, count in available.items()}
+    shares = {queue: count * rows_max // total for queue, count in available.items()}
     # The rest from rounding goes to the queues with the lowest share of their rows, so that no queue starves.
-    rest = most - sum(shares.values())
+    rest = rows_max - sum(shares.values())
     neediest = sorted(
         available, key=lambda queue: (shares[queue] / available[queue] if available[queue] else 1.0, queue)
     )
@@ -45,7 +45,7 @@ def divide(
 
     Args:
         ranges: The ranges to read; empty ones are left out.
-        parts: The most tasks; with *is_told* the exact number, if there is enough to read.
+        parts: The most tasks; with *is_requested* the exact number, if there is enough to read.
         is_requested: The user asked for *parts* tasks.
         rows_max: The most rows per task; if given, the number of tasks follows from it.
     """

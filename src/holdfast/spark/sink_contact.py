@@ -35,7 +35,7 @@ def require_contact(options: SinkOptions) -> None:
     contact_file = _contact_file(options.namesrv)
     if options.namesrv in _answered_servers or (contact_file is not None and contact_file.exists()):
         return
-    # Not the link that sends: brokers would list the planner as a producer.
+    # Not the session that sends: brokers would list the planner as a producer.
     session_for(options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit).require_name_server()
     _answered_servers.add(options.namesrv)
     if contact_file is not None:

@@ -89,10 +89,10 @@ def running_checksums(messages: MessageSelection, first: int) -> list[int]:
     """Return the running checksum before the first of *messages*, which is *first*, and after each of them."""
     columns = messages.rows.bodies, messages.rows.properties
     bodies, properties = map(block_of, columns)
-    places = [bounds_of(column)[messages.numbers + end].tolist() for column in columns for end in (0, 1)]
+    column_bounds = [bounds_of(column)[messages.numbers + end].tolist() for column in columns for end in (0, 1)]
     checksums = [first]
     checksum = first
-    for start, end, properties_start, properties_end in zip(*places, strict=True):
+    for start, end, properties_start, properties_end in zip(*column_bounds, strict=True):
         checksum = crc32(properties[properties_start:properties_end], crc32(bodies[start:end], checksum))
         checksums.append(checksum)
     return checksums

@@ -1,7 +1,7 @@
 """Encodes the rows of one queue as send requests, from any row on, in either of two forms.
 
-    apart     every row becomes a record                     at most 512 KiB and 1 000 rows
-    whole     the request becomes one record of all rows     at most 1 MiB and 4 096 rows; keys must fit its properties
+    separate records  every row becomes a record              at most 512 KiB and 1 000 rows
+    inner batch       the request becomes one record of all   at most 1 MiB and 4 096 rows; keys must fit its properties
 
 Exactly-once writes stamp the rows: a batch that is stored whole has one stamp, otherwise each row has its own.
 

@@ -154,9 +154,9 @@ def to_rows(
     rows = MessageColumns(keys, tags, bodies, _properties(keys, tags, columns.get("properties"), dropped))
     if "topic" not in columns:
         return {_require_topic(topic): rows} if batch.num_rows else {}
-    own = columns["topic"].cast(_TEXT)
-    own = pc.if_else(pc.equal(pc.fill_null(own, ""), ""), pa.scalar(topic, _TEXT), own)
-    return {_require_topic(name.as_py()): _rows_of_topic(rows, own, name) for name in own.unique()}
+    topics = columns["topic"].cast(_TEXT)
+    topics = pc.if_else(pc.equal(pc.fill_null(topics, ""), ""), pa.scalar(topic, _TEXT), topics)
+    return {_require_topic(name.as_py()): _rows_of_topic(rows, topics, name) for name in topics.unique()}
 
 
 def _require_topic(topic: str | None) -> str:

@@ -279,10 +279,10 @@ def _may_close(session: ClusterSession, name: QueueKey) -> bool:
 
 def _skip_messages(ranges: Iterable[tuple[int, int]], start: int, count: int) -> int:
     """Return the offset *count* messages after *start*, not counting gaps."""
-    at = start
+    offset = start
     for low, high in ranges:
         if count <= 0:
             break
-        at = min(high, low + count)
-        count -= at - low
-    return at
+        offset = min(high, low + count)
+        count -= offset - low
+    return offset

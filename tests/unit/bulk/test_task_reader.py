@@ -123,7 +123,7 @@ def test_offsets_that_were_cleaned_are_lost_data(read: Read):
     """Which fails the query, unless it is to go on without them."""
     answers = (nothing(PullStatus.OFFSET_MOVED, 6, low=6), found(6, 10, low=6))
 
-    with pytest.raises(DataLost, match="orders/0: what was to be read from 0 to 6 is no longer stored"):
+    with pytest.raises(DataLost, match="orders/0: the range from 0 to 6 is no longer stored"):
         read(PlayedLink(*answers))
     assert read(PlayedLink(*answers), fails_on_data_loss=False) == list(range(6, 10))
 
@@ -137,7 +137,7 @@ def test_an_end_that_went_back_is_waited_for_and_then_lost(read: Read):
     """A broker that was killed may have lost what it had not synced."""
     answers = (found(0, 7), nothing(PullStatus.NOTHING_NEW, 7))
 
-    with pytest.raises(DataLost, match="from 7 to 10 did not come back"):
+    with pytest.raises(DataLost, match="from 7 to 10 was missing"):
         read(PlayedLink(*answers, patience_s=0))
     assert read(PlayedLink(*answers, patience_s=0), fails_on_data_loss=False) == list(range(7))
 

@@ -94,7 +94,7 @@ def wrong_index_error(topic: str, broker: str, requested_type: str) -> NotAllowe
 
 
 def _refuse_index_change(topic: StaticTopic, requested_type: str | None) -> None:
-    """Check that an existing topic has the *wanted* kind of index; None accepts every kind.
+    """Check that an existing topic has the *requested_type* of index; None accepts every kind.
 
     Raises:
         NotAllowed: it has another kind.

@@ -525,7 +525,7 @@ class ClusterClient:
 
 
 def _local_address(remote: str) -> str:
-    """Return the address of the local interface that leads to *towards*."""
+    """Return the address of the local interface that leads to *remote*."""
     host, _, port = remote.rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,9 +1,9 @@
 """Tracks the offsets of each queue: done, committed, uncommitted.
 
-    known       everything before it is done
+    consumed    everything before it is done
     committed   the last commit, unless the broker may have lost it
-    left        known when the queue was given up while it could not be committed: the offset to continue at if the
-                queue is assigned to us again soon
+    released    the consumed offset of a queue that was given up before it could be committed: the offset to continue
+                at if the queue is assigned to us again soon
 
 A broadcasting consumer commits to no broker. It keeps its offsets in a file, in upstream's format:
 
@@ -21,7 +21,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames import java_json
 
-# How long a left offset overrides the broker's. Later, an operator may have reset the group to an earlier offset.
+# How long a released offset overrides the broker's. Later, an operator may have reset the group to an earlier offset.
 RELEASED_MS_MAX: Final = 60_000
 
 
@@ -70,7 +70,7 @@ class CommittedOffsets:
         self._committed.pop(queue, None)
 
     def release(self, queue: MessageQueue, now_ms: int) -> None:
-        """Forget a queue, but keep an uncommitted offset: the queue may be assigned to us again, see `take_over`."""
+        """Forget a queue, but keep an uncommitted offset: the queue may be assigned to us again, see `resume`."""
         offset = self._consumed.get(queue)
         if offset is not None and offset != self._committed.get(queue):
             self._released[queue] = (offset, now_ms)
@@ -82,7 +82,7 @@ class CommittedOffsets:
         self._committed.pop(queue, None)
 
     def snapshot(self) -> dict[MessageQueue, int]:
-        """Return all known offsets."""
+        """Return all consumed offsets."""
         return dict(self._consumed)
 
 

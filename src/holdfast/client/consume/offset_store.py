@@ -1,8 +1,8 @@
 """Loads and saves a consumer's offsets: at the brokers for a group, in a file for a broadcasting consumer.
 
-    first(queue)   the offset to begin at: the saved one, else the consumer's start option
-    save()         saves the offsets that changed since the last time
-    repair()       commits again after a broker may have lost commits
+    load(queue)        the offset to begin at: the saved one, else the consumer's start option
+    save()             saves the offsets that changed since the last time
+    recommit(offsets)  commits again after a broker may have lost commits
 
 The shell around `committed_offsets`.
 """

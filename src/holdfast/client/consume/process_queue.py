@@ -32,7 +32,7 @@ class ProcessQueue:
         self.generation = 0
         self.byte_count = 0
         self._pending: dict[int, int] = {}  # offset -> size of each message that is pulled and not done
-        # Invariant: ascending, and every offset in `_out` is in here.
+        # Invariant: ascending, and every offset in `_pending` is in here.
         self._order: deque[int] = deque()
 
     @property

@@ -25,7 +25,7 @@ class HeldLocks:
         self._requested_ms: dict[MessageQueue, int] = {}
 
     def grant(self, queues: Iterable[MessageQueue], requested_ms: int) -> None:
-        """Record locks granted to a request made at *asked_ms*: the broker's lease began later than that."""
+        """Record locks granted to a request made at *requested_ms*: the broker's lease began later than that."""
         for queue in queues:
             self._requested_ms[queue] = requested_ms
 

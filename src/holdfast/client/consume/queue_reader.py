@@ -167,7 +167,7 @@ class QueueReader:
         leader, self._leader = self._leader, None
         if leader is not None:
             self._context.client.learn_leader(self.queue, leader)
-            await asyncio.sleep(0)  # If the route changed, a callback has called `follow`, which cancels this task.
+            await asyncio.sleep(0)  # If the route changed, a callback has called `follow_leader`, which cancels this.
 
     async def _pause(self, pause_s: float) -> None:
         """Return after *pause_s*, or on `resume`."""

@@ -18,7 +18,7 @@ from holdfast.model.queue import MessageQueue
 
 
 def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:
-    """Return the queues of *me* by upstream's `AVG` strategy; none while *me* is not among the members."""
+    """Return the queues of *member* by upstream's `AVG` strategy; none if *member* is not among *members*."""
     sorted_queues = sorted(queues)
     sorted_members = sorted(set(members))
     if member not in sorted_members:
@@ -40,6 +40,6 @@ class AssignmentChange(msgspec.Struct, frozen=True):
 
 
 def plan_change(current: Iterable[MessageQueue], target: Iterable[MessageQueue]) -> AssignmentChange:
-    """Return the change from *current* to *wanted*."""
-    have, want = set(current), set(target)
-    return AssignmentChange(lost=tuple(sorted(have - want)), gained=tuple(sorted(want - have)))
+    """Return the change from *current* to *target*."""
+    before, after = set(current), set(target)
+    return AssignmentChange(lost=tuple(sorted(before - after)), gained=tuple(sorted(after - before)))

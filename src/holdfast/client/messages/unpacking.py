@@ -99,7 +99,7 @@ def read_limited(
     """Return the messages of the first records, and the offset of the first record that was not read.
 
     That offset is usually None. But a few kilobytes may uncompress to gigabytes: once the compressed bodies have
-    yielded more than *plain_max* bytes, the rest is left for another pull.
+    yielded more than *uncompressed_max* bytes, the rest is left for another pull.
 
     Raises:
         CorruptRecord: the checksum or the structure of a record is wrong.

@@ -163,7 +163,7 @@ class Line:
         in_flight: The number of batches in flight.
         open_batch: The batch that is growing.
         has_lingered: Whether the open batch has lingered long enough to be sent.
-        timer: Sets *is_ripe*.
+        timer: Sets *has_lingered*.
         closed_batches: Earlier batches, which no longer grow.
     """
 

@@ -68,14 +68,14 @@ class InnerBatchSupport:
 
     async def _update(self, topic: str, address: str) -> None:
         key = (topic, address)
-        is_whole = await self._query(topic, address)
+        is_supported = await self._query(topic, address)
         if self._queries.get(key) is not asyncio.current_task():
             return  # The broker that was asked has disconnected.
         del self._queries[key]
-        if is_whole is None:
+        if is_supported is None:
             self._supported.pop(key, None)
         else:
-            self._supported[key] = is_whole
+            self._supported[key] = is_supported
 
     async def _query(self, topic: str, address: str) -> bool | None:
         """Ask the broker at *address* whether it stores batches whole; return None if it may know later."""

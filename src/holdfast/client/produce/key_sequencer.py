@@ -27,12 +27,15 @@ class KeySequencer:
         self._lines: dict[Hashable, list[KeyTurn]] = {}
 
     def turn(self, keys: Iterable[Hashable]) -> KeyTurn:
-        """Join the lines of *keys*, each given once: `with order.turn(keys) as turn: await turn.comes(); ...`."""
+        """Join the lines of *keys*, each given once, and return the turn to wait for.
+
+        Use it as `with sequencer.turn(keys) as turn: await turn.wait_until_ready(); ...`.
+        """
         return KeyTurn(self._lines, keys)
 
 
 class KeyTurn:
-    """A place in the lines of some keys. Leaving the block gives it up, whether or not the turn had come."""
+    """A turn in the lines of some keys. Leaving the block ends it, whether or not it had come."""
 
     __slots__ = ("_keys", "_lines", "_lines_ahead", "_ready")
 

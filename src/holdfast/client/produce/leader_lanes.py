@@ -24,7 +24,10 @@ class LeaderLanes:
         self._lanes: dict[MessageQueue, _Lane] = {}
 
     def enter(self, queue: MessageQueue, broker: str) -> bool:
-        """Begin a send to *queue* at *broker*. Return False while others are in flight elsewhere; await `drained`."""
+        """Begin a send to *queue* at *broker*.
+
+        Return False while other sends are in flight to another broker; then call `wait_until_drained`.
+        """
         lane = self._lanes.get(queue)
         if lane is None:
             self._lanes[queue] = _Lane(broker)

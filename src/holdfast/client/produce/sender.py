@@ -190,8 +190,8 @@ class Sender:
                 queue = queue or self.choose(parcel, route, avoid_broker)
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
                 return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.remaining_s))
-            except _FAILURES as again:
-                error, elapsed_s = again, monotonic() - begun_s
+            except _FAILURES as failure:
+                error, elapsed_s = failure, monotonic() - begun_s
 
     async def _has_new_leader(self, queue: MessageQueue) -> bool:
         """Return whether a name server knows another leader of *queue* than the broker that refused a send.

@@ -157,7 +157,7 @@ def _fetch(url: str) -> str:
     with closing(kind(host, parts.port)) as connection:
         plain = socket.create_connection((host, connection.port), timeout=_TIMEOUT_S)
         # The TLS handshake detaches the socket from *plain* and counts towards the time limit: only a second handle can
-        # cut it off.
+        # shut it down.
         with plain, plain.dup() as handle, _time_limit(handle):
             connection.sock = _secure(plain, host) if kind is HTTPSConnection else plain
             connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
@@ -174,17 +174,17 @@ def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
 
 @contextmanager
 def _time_limit(sock: socket.socket) -> Iterator[None]:
-    """Shut *link* down at the time limit: the socket's own timeout starts anew with every read, however small.
+    """Shut *sock* down at the time limit: its own timeout starts anew with every read, however small.
 
     Raises:
-        TimeoutError: the link was cut off, whatever error the reading or writing code saw.
+        TimeoutError: the socket was shut down, whatever error the reading or writing code saw.
     """
     is_expired = False
 
     def expire() -> None:
         nonlocal is_expired
         is_expired = True
-        with suppress(OSError):  # the link was closed already
+        with suppress(OSError):  # the socket was closed already
             sock.shutdown(socket.SHUT_RDWR)
 
     timer = Timer(_TIMEOUT_S, expire)

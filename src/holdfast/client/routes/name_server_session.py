@@ -1,8 +1,8 @@
 """Asks the name server in use, fails over to the next one, and receives route push.
 
     asked ── no answer ──> the next one ──┐
-    list changed (API, DNS, HTTP) ────────┴─> 329 with all topics to the old one, then `moved`: ask for everything again
-    connection lost ──> `moved`; if it pushed routes, it is redialled until connected
+    list changed (API, DNS, HTTP) ────────┴─> 329 with all topics to the old one; `watches_lost`: request all again
+    connection lost ──> `watches_lost`; if it pushed routes, it is redialled until connected
     328 from the one in use ──> its topics; from another ──> 329 to that one, so that only one notifies us
 
 The asyncio shell around `name_server_choice`, `name_server_discovery` and `route_watch`. Knows how to ask for a route,
@@ -162,7 +162,7 @@ class NameServerSession:
         for address in removed:
             self._disconnect(address)
 
-    # Asking.
+    # Requests.
 
     async def request(self, command: Command, timeout_s: float | None = None) -> Command:
         """Send *command* to the name server in use, or to the next one that answers. Return the answer of any code.

@@ -94,7 +94,7 @@ class RouteRefresher:
         """Return the tasks of the lookups in flight."""
         return [*self._lookups.values(), *self._surveys.values()]
 
-    # Asking.
+    # Lookups.
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return the route of *topic*, from memory or looked up.

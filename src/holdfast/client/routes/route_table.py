@@ -16,8 +16,8 @@ A broker that drops out of a route has crashed, is restarting, or is gone for go
 table remembers it for one poll interval: a client that only polls would not notice its absence sooner. Meanwhile its
 queues count as readable, so that their owners keep them and their positions in them; no new messages are sent to it.
 
-    a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: no member lost a queue
-                                                    └─ it is not ─────────────> a: members share the remaining queues
+    a, b ── poll finds a ──> route a, extended route a + b ──┬─ b is back within 30 s ──> a, b: no member lost a queue
+                                                             └─ it is not ─────────────> a: members share its queues
 
 The logical queues of a static topic always exist; only their leaders change. The table replaces a queue's leader only
 by a newer one, whichever name server answers first:
@@ -62,9 +62,9 @@ class TopicRoute(msgspec.Struct, frozen=True):
         extended_route: *route*, and the brokers that dropped out of it recently.
         publishable: The queues of *route* that accept messages; keys are spread over them.
         sendable: The publishable queues that are reachable now, as far as the client knows.
-        readable: The queues of *reach* that can be consumed.
+        readable: The queues of *extended_route* that can be consumed.
         leaders: Logical queue -> its leader; empty unless the topic is static.
-        masters: Broker name -> address of its master, of *reach*.
+        masters: Broker name -> address of its master, of *extended_route*.
         is_template: The topic does not exist; this is the template of automatic creation under its name.
         generation: Rises with every change of any route. Values derived from a route are valid until it changes.
     """
@@ -90,7 +90,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
         return self.masters.get(self.broker_of(queue))
 
     def any_address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return the address of replica *broker_id* of *broker_name*; if unknown the master's, else any slave's."""
+        """Return the address of replica *broker_id* of *broker_name*; else the master's, else that of any replica."""
         for broker in self.extended_route.broker_datas:
             if broker.broker_name == broker_name:
                 addresses = broker.broker_addrs
@@ -105,9 +105,10 @@ class _Entry(msgspec.Struct):
     Attributes:
         route: The route, or None if it was never found or the topic is missing.
         checked_ms: When the route was last looked up; None to look it up now.
-        missing: Broker name -> since when the route lacks it; these brokers are still in *reach*.
+        missing: Broker name -> since when the route lacks it; these brokers are still in the extended
+            route.
         closing: Broker name -> since when the route lacks it because its unit was closed. Such a broker stays in
-            *reach* a little longer, so that its queues can be given up.
+            the extended route a little longer, so that its queues can be given up.
         leaders: Logical queue -> its leader, as far as known; empty unless the topic is static.
         used_s: When a caller last sent to the topic, by a monotonic clock; None if no caller did yet.
         is_kept: Whether the topic never expires.
@@ -308,7 +309,7 @@ class RouteTable:
             entry.checked_ms = None
 
     def suspect_broker(self, address: str) -> None:
-        """Record that the connection to *address* broke: poll its routes now, and often until `trust`."""
+        """Record that the connection to *address* broke: poll its routes now, and often until `trust_broker`."""
         self._suspects.add(address)
         for entry in self._entries.values():
             if self._is_suspect(entry):
@@ -412,15 +413,15 @@ class RouteTable:
 
     def _advance(self, entry: _Entry, route: Route, topic: str) -> dict[MessageQueue, Leader]:
         found = route.leaders(topic)
-        held = entry.leaders
+        known = entry.leaders
         if self._unit is not None:
             reported = {queue.broker_name for queue in found}
-            held = {
+            known = {
                 queue: leader
-                for queue, leader in held.items()
+                for queue, leader in known.items()
                 if queue.broker_name in reported or leader.broker in entry.closing
             }
-        return update_leaders(held, found)
+        return update_leaders(known, found)
 
     def _current(self, route: Route, leaders: dict[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
         """Return the existing logical queues, without those of a unit that was closed recently."""
@@ -447,8 +448,8 @@ class RouteTable:
         foreign = set() if self._unit is None else lost - set(self._own_brokers(before, self._unit))
         since = {name: entry.missing.get(name, now_ms) for name in lost - foreign}
         entry.missing = {name: at_ms for name, at_ms in since.items() if now_ms - at_ms < self._poll_interval_ms}
-        parted = {name: entry.closing.get(name, now_ms) for name in foreign}
-        entry.closing = {name: at_ms for name, at_ms in parted.items() if now_ms - at_ms < _CLOSING_MS}
+        closing = {name: entry.closing.get(name, now_ms) for name in foreign}
+        entry.closing = {name: at_ms for name, at_ms in closing.items() if now_ms - at_ms < _CLOSING_MS}
         if not entry.missing and not entry.closing:
             return route
         return msgspec.structs.replace(

@@ -213,8 +213,10 @@ def _not_empty(rows: DataFrame) -> DataFrame:
 def _write_piece(rows: DataFrame, plan: BackfillPlan, number: int, namesrv: str) -> None:
     """Write a piece of the plan, without the rows that were written before."""
     options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exactly_once=True, is_ordered=True)
-    wanted = [name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns]
-    piece_rows = _select_piece(rows, plan, plan.pieces[number]).select(*wanted)
+    column_names = [
+        name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns
+    ]
+    piece_rows = _select_piece(rows, plan, plan.pieces[number]).select(*column_names)
     key = F.col("key") if "key" in rows.columns else F.lit(None).cast("string")
     # Rows without a key keep the order of their original queue.
     partitioned = piece_rows.repartition(
@@ -267,8 +269,8 @@ def _write_order(table: pa.Table) -> Int64Array:
 
 def _to_messages(batch: pa.RecordBatch, topic: str) -> MessageColumns:
     """Return rows as messages with properties that record their origin."""
-    known = [name for name in ("body", "key", "tags", "properties") if name in batch.schema.names]
-    rows = to_rows(batch.select(known), topic, dropped=frozenset(ORIGIN))[topic]
+    column_names = [name for name in ("body", "key", "tags", "properties") if name in batch.schema.names]
+    rows = to_rows(batch.select(column_names), topic, dropped=frozenset(ORIGIN))[topic]
     origin = [
         to_pairs(_to_text(batch.column(column)), name)
         for name, column in ORIGIN.items()

@@ -74,7 +74,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_pieces(counts: Iterable[StepCount], rows_max: int) -> list[BackfillPiece]:
-    """Divide *cells* into pieces of about *rows_max* rows each, and return them in write order."""
+    """Divide the rows of *counts* into pieces of about *rows_max* rows each, and return them in write order."""
     all_counts = list(counts)
     starts = _choose_starts(all_counts, rows_max)
     ranges: list[dict[str, Interval]] = [{} for _ in starts]

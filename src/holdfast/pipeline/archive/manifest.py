@@ -7,7 +7,7 @@
       _holdfast/lock                  held by the current run
       _staging/000007/                files of an uncommitted run; Spark ignores this folder
 
-    tasks write to _staging ─ runs/N.json ─ manifest.json replaced: committed ─ files are moved to their places
+    tasks write to _staging ─ runs/N.json ─ manifest.json replaced: committed ─ files are moved to their final paths
 
 A crash before the manifest is replaced leaves only files in `_staging`, which the next run removes. After a later
 crash, the next run first completes the moves. So a reader of the archive sees a row once or, between commit and move,
@@ -146,7 +146,7 @@ class Archive:
         """Move the remaining files of the last run from staging to their final paths.
 
         Raises:
-            ArchiveBroken: a file is in neither place.
+            ArchiveBroken: a file is at neither path.
         """
         manifest = self.manifest
         if manifest.is_moved:

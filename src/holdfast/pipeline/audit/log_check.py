@@ -106,7 +106,7 @@ class _RangeAuditor:
         self._last_store_ms = 0
 
     def run(self) -> RangeAudit:
-        done = self._result
+        result = self._result
         try:
             with self._folder.open_log() as log:
                 scan = RangeScan(log, self._range, self._folder.settled)
@@ -114,16 +114,16 @@ class _RangeAuditor:
                     self._process(chunk)
         except FileNotFoundError:
             # Retention removed the file after the listing.
-            done.first = done.next_start = self._range.start
-            return done
+            result.first = result.next_start = self._range.start
+            return result
         for damage in scan.damages:
             self._report_log("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
-        done.first, done.next_start = scan.first, scan.next_start
-        done.records, done.size = scan.count, scan.size
+        result.first, result.next_start = scan.first, scan.next_start
+        result.records, result.size = scan.count, scan.size
         # Compare up to the end of the last record, not of the range: so no byte is left out between two tasks.
         log_range = LogRange(self._range.store, scan.first, min(scan.next_start, self._folder.settled), is_known=True)
         self._compare(_concatenate(self._records), _collect_entries(self._folder, log_range, self._unsearchable))
-        return done
+        return result
 
     # Records.
 
@@ -200,21 +200,21 @@ class _RangeAuditor:
 
     # Comparing records with entries.
 
-    def _compare(self, seen: _RecordColumns, entries: _EntryColumns) -> None:
+    def _compare(self, records: _RecordColumns, entries: _EntryColumns) -> None:
         self._result.entries = len(entries.positions)
-        places = np.searchsorted(seen.positions, entries.positions)
-        is_matched = np.zeros(len(places), dtype=np.bool_)
-        inside = places < len(seen.positions)
-        is_matched[inside] = seen.positions[places[inside]] == entries.positions[inside]
+        rows = np.searchsorted(records.positions, entries.positions)
+        is_matched = np.zeros(len(rows), dtype=np.bool_)
+        inside = rows < len(records.positions)
+        is_matched[inside] = records.positions[rows[inside]] == entries.positions[inside]
         for number in np.flatnonzero(~is_matched & ~entries.is_shared).tolist():
             self._report_entry("no record", entries, number, "no record begins at its position")
         own_entries = np.flatnonzero(is_matched & ~entries.is_shared)
-        self._find_duplicates(entries, own_entries, places[own_entries])
-        self._find_differences(seen, entries, own_entries, places[own_entries])
-        is_indexed = np.zeros(len(seen.positions), dtype=np.bool_)
-        is_indexed[places[own_entries]] = True
+        self._find_duplicates(entries, own_entries, rows[own_entries])
+        self._find_differences(records, entries, own_entries, rows[own_entries])
+        is_indexed = np.zeros(len(records.positions), dtype=np.bool_)
+        is_indexed[rows[own_entries]] = True
         for row in np.flatnonzero(~is_indexed).tolist():
-            self._report_unindexed(seen, row)
+            self._report_unindexed(records, row)
 
     def _find_duplicates(self, entries: _EntryColumns, own_entries: Int64Array, rows: Int64Array) -> None:
         for duplicate in np.flatnonzero(np.diff(rows) == 0).tolist():
@@ -235,9 +235,9 @@ class _RangeAuditor:
         )
         for field, differs in checks:
             for number in np.flatnonzero(differs).tolist():
-                place, entry = int(rows[number]), int(own_entries[number])
+                row, entry = int(rows[number]), int(own_entries[number])
                 self._report_entry(
-                    "differs", entries, entry, _difference(field, self._queues, records, place, entries, entry)
+                    "differs", entries, entry, _difference(field, self._queues, records, row, entries, entry)
                 )
 
     # Reporting faults.

@@ -36,7 +36,8 @@ from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.recovery.conversion_plan import ConversionPlan, IndexKind, PiecePlan, QueueFigures
 
 PIECE_SIZE: Final = 16_384
-"""Entries per piece. A task holds the entries of `SETTLED` pieces in memory: some 25 MB, however long the index is."""
+"""Entries per piece. A task holds the entries of `PIECES_PER_SYNC` pieces in memory: some 25 MB, however long the index
+is."""
 PIECES_PER_TASK: Final = 512
 """The most pieces per task: a second of work. Pieces of a task are adjacent in the log, so a part of the log that
 several queues share is read once. With fewer pieces there is one task per core: tasks are of equal size, and each
@@ -44,7 +45,7 @@ costs Spark some 60 ms."""
 PIECES_PER_SYNC: Final = 32
 """Pieces that are synced to disk together, while the next ones are converted."""
 TASKS_PER_WAVE: Final = 32
-"""Tasks handed out before progress is recorded: the most work that is repeated after a stop."""
+"""Tasks submitted before progress is recorded: the most work that is repeated after a stop."""
 
 
 class StoreConversion(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,8 +39,8 @@ def _big_endian(value: int) -> np.int32:
 
 def _fields(width: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
     """Return a dtype of *width* bytes with some named fields, each given by its format and start."""
-    kinds, places = zip(*fields.values(), strict=True)
-    return np.dtype({"names": list(fields), "formats": kinds, "offsets": places, "itemsize": width})
+    kinds, starts = zip(*fields.values(), strict=True)
+    return np.dtype({"names": list(fields), "formats": kinds, "offsets": starts, "itemsize": width})
 
 
 _INNER_BITS: Final = _big_endian(INNER_BITS)
@@ -145,7 +145,7 @@ class NumpyConverter:
             # Retry piece by piece, to separate the faulty or unusual ones.
             if len(olds) == 1:
                 return self._slow_path.convert(plan, olds)
-            return [bytes(made) for old in olds for made in self.convert(plan, [old])]
+            return [bytes(entries) for old in olds for entries in self.convert(plan, [old])]
         return map(self._to_record_entries if plan.to == "batch" else _to_message_entries, parts)
 
     def _to_record_entries(self, part: _PieceColumns) -> Bytes:
@@ -186,14 +186,14 @@ class NumpyConverter:
         if not parts:
             return
         positions = [part.position.byteswap() for part in parts]
-        low, high = min(int(places[0]) for places in positions), max(int(places[-1]) for places in positions)
+        low, high = min(int(column[0]) for column in positions), max(int(column[-1]) for column in positions)
         if not self._files.start <= low <= high < self._files.end:
             raise StoreError("an index entry points outside the log")
         size = self._files.size
         span = 1 + (high - low) * LOOKUP_ROWS // sum(map(len, positions))
         bounds = sorted({*range(low + span, high, span), *range(low - low % size + size, high + 1, size)})
         # From 0 to the end every entry is covered, even if positions do not rise; then some are covered twice.
-        splits = [[0, *places.searchsorted(bounds).tolist(), len(places)] for places in positions]
+        splits = [[0, *column.searchsorted(bounds).tolist(), len(column)] for column in positions]
         for starts, ends in pairwise(zip(*splits, strict=True)):
             group = [(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True) if start < end]
             if group:

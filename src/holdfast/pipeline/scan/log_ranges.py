@@ -118,6 +118,6 @@ def _are_adjacent(one: LogRange, other: LogRange) -> bool:
 
 
 def replace_results(results: Iterable[_Result], repeated: Iterable[_Result]) -> list[_Result]:
-    """Return *done* with the results in *anew* replacing those of the same ranges."""
+    """Return *results* with those in *repeated* replacing the results of the same ranges."""
     replacements = {(each.range.store, each.range.end): each for each in repeated}
     return [replacements.get((each.range.store, each.range.end), each) for each in results]

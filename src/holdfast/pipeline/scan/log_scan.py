@@ -110,7 +110,7 @@ class RangeScan:
     """A single pass over a range. The attributes are complete when the iteration has ended.
 
     Attributes:
-        first, behind: As defined by `log_ranges.RangeResult`.
+        first, next_start: As defined by `log_ranges.RangeResult`.
         damages: Bytes that are not a record.
         count: The number of records.
         size: The bytes of the records, without the unused end of a file.
@@ -214,7 +214,7 @@ class RangeScan:
 
 
 def _find_candidates(block: bytes, position: int) -> list[int]:
-    """Return the places in *block* that have the magic of a record and state their own position."""
+    """Return the offsets in *block* that have the magic of a record and state their own position."""
     count = len(block) - RECORD_SIZE_MIN + 1
     if count <= 0 or not np.frombuffer(block, np.uint8).any():  # Most of a file may be unused.
         return []
@@ -225,5 +225,5 @@ def _find_candidates(block: bytes, position: int) -> list[int]:
     return found
 
 
-def _until_first_invalid(starts: Int64Array, is_right: npt.NDArray[np.bool_]) -> Int64Array:
-    return starts if is_right.all() else starts[: int(np.argmin(is_right))]
+def _until_first_invalid(starts: Int64Array, is_valid: npt.NDArray[np.bool_]) -> Int64Array:
+    return starts if is_valid.all() else starts[: int(np.argmin(is_valid))]

@@ -111,7 +111,7 @@ def inspect_store(root: str, broker: str | None = None) -> StoreFolder:
     queues = tuple(_find_queues(root, unused))
     indexed = _find_last_indexed(queues)
     with _open_log(root, size, starts) as log:
-        end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
+        end, last_ms = _find_end(log, [position for position in (mark, indexed[0]) if position is not None])
         first = validate_record_at(log, log.start, check_body=False)
     settled = end if is_closed else min(end, mark if mark is not None else indexed[1])
     return StoreFolder(
@@ -182,8 +182,8 @@ def _find_log_files(root: str) -> tuple[int, tuple[int, ...], list[str]]:
     size = next(iter(sizes.values()), 0)
     chain: list[int] = []
     unused: list[str] = []
-    for start, own in sizes.items():
-        if own != size or start % size:
+    for start, file_size in sizes.items():
+        if file_size != size or start % size:
             unused.append(str(folder / file_name(start)))
             continue
         if chain and chain[-1] + size != start:

@@ -103,8 +103,8 @@ def run_ranges(
 
     def run(pending: Sequence[LogRange]) -> list[_Result]:
         packed = group_ranges(pending, size=size)
-        done = tasks.run(work, packed, list[result_type], show("log", len(packed)))  # type: ignore[valid-type]
-        return [each for task in done for each in task]
+        task_results = tasks.run(work, packed, list[result_type], show("log", len(packed)))  # type: ignore[valid-type]
+        return [result for task_result in task_results for result in task_result]
 
     results = run(ranges)
     while repeats := find_mismatches(results):

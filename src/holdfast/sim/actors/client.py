@@ -3,8 +3,8 @@
 A client is a machine like the broker, so that the same shell runs it and the same nemesis strikes it. The pure half of
 `holdfast.client` makes its decisions; this module replaces the asyncio half.
 
-    ask(address, request, then) ─> dial if need be ─> then(answer)
-                                                 └──> then(error): not sent, lost on the way, or no answer in time
+    request(address, command, then) ─> dial if needed ─> then(answer)
+                                                    └──> then(error): not sent, lost on the way, or no answer in time
 """
 
 from __future__ import annotations

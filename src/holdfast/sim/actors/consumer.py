@@ -440,6 +440,6 @@ class Consumer(SimClient):
 
 
 def queue_offset_of(message: ReceivedMessage) -> QueueOffset:
-    """Return the place that *message* was pulled from."""
+    """Return the queue and offset that *message* was pulled from."""
     queue = message.queue
     return QueueOffset(queue.broker_name, queue.topic, queue.queue_id, message.offset)

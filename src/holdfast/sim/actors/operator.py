@@ -20,8 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.leader_planning import PlannedMove as Wish
-from holdfast.model.leader_planning import plan_drain, plan_grow
+from holdfast.model.leader_planning import PlannedMove, plan_drain, plan_grow
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.actors.client import SimClient
@@ -198,8 +197,8 @@ class Operator(ScriptedClient):
         if source in view.silent or not targets:
             return
         planned_moves = plan_drain(source, {merged.topic: merged.leaders}, targets)
-        for target in sorted({wish.target for wish in planned_moves}):
-            queues = [wish.queue for wish in planned_moves if wish.target == target]
+        for target in sorted({move.target for move in planned_moves}):
+            queues = [move.queue for move in planned_moves if move.target == target]
             yield from self._order_move(merged.topic, queues, source, target)
 
     def _order_move(self, topic: str, queues: list[int], source: str, target: str) -> Script:
@@ -231,7 +230,7 @@ class Operator(ScriptedClient):
         yield from create_queues(self._addresses, view, merged, planned_moves, self.now_ms)
 
     def _reset(self, merged: MergedTopic, reset_checker: ResetChecker) -> Script:
-        """Reset the wanderers in each queue of a leader, forward or back, and perhaps move these queues at once."""
+        """Reset a group's offsets in each queue of a leader, forward or back, and perhaps move these queues at once."""
         leaders = sorted(set(merged.leaders.values()))
         if not leaders:
             return
@@ -309,7 +308,7 @@ class Repairer(ScriptedClient):
 
 
 def create_queues(
-    addresses: Mapping[str, str], view: MappingView, merged: MergedTopic, planned_moves: list[Wish], now_ms: int
+    addresses: Mapping[str, str], view: MappingView, merged: MergedTopic, planned_moves: list[PlannedMove], now_ms: int
 ) -> Script:
     """Send every broker the request for new queues, several times if it does not answer."""
     topic = merged.topic

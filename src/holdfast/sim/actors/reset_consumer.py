@@ -69,14 +69,14 @@ class ResetConsumer(SimClient):
         if address is None:
             self._schedule_cycle(queue)
             return
-        asked, requested_ms, key = self._next_offsets[queue], self.now_ms, (queue.topic, queue.queue_id)
+        pull_offset, requested_ms, key = self._next_offsets[queue], self.now_ms, (queue.topic, queue.queue_id)
         subscription = self._subscriptions[queue.topic]
         command = pull_command(
             group=RESET_GROUP,
             queue=queue,
-            offset=asked,
+            offset=pull_offset,
             subscription=subscription,
-            commit_offset=asked,
+            commit_offset=pull_offset,
             suspend_ms=0,
             with_subscription=True,
             batch_max=_BATCH,
@@ -93,7 +93,7 @@ class ResetConsumer(SimClient):
                 self.refresh_leaders(queue.topic)
             else:
                 is_moved = outcome.status is PullStatus.OFFSET_MOVED
-                self._reset_checker.pulled(key, asked, requested_ms, outcome.next_offset if is_moved else None)
+                self._reset_checker.pulled(key, pull_offset, requested_ms, outcome.next_offset if is_moved else None)
                 self._next_offsets[queue] = outcome.next_offset
             self._schedule_cycle(queue)
 

@@ -45,7 +45,7 @@ class Witness:
     # Reads.
 
     def pulled(self, queue: MessageQueue, pull_offset: int, outcome: PullOutcome, requested_ms: int) -> None:
-        """Record the answer to a pull of *asked_ms*: every offset in turn, with none left out."""
+        """Record the answer to a pull sent at *requested_ms*: every offset in turn, with none left out."""
         if outcome.status is not PullStatus.NOTHING_NEW:
             requested = [message for message in outcome.messages if _is_requested(queue, pull_offset, message)]
             found = [(message.offset, uid_of(message.body), log_position_of(message)) for message in requested]
@@ -109,7 +109,7 @@ class Witness:
     def finished(
         self, group: str, uid: str, queue_offset: QueueOffset, reconsume_times: int, finish: FinishInfo
     ) -> None:
-        """Record that a member is done with the message at *place*, and may commit it."""
+        """Record that a member is done with the message at *queue_offset*, and may commit it."""
         self._progress_checker.consumed(group, uid, queue_offset, finish)
         if self._workload.messages[uid].failures is None and reconsume_times >= RECONSUME_MAX:
             # Sent back for the last time: it is a dead letter now, and the audit will look for it.

@@ -1,8 +1,8 @@
 """The promises that must hold in every run.
 
 Each checker records what clients and brokers saw, and raises `Violation` when two observations cannot both be true. A
-place is a queue offset, a spot is a position in a broker's log. To forgive is to exclude from the checks whatever a
-permitted loss may have taken.
+*queue offset* identifies a message by queue and offset, a *log position* by its byte position in a broker's log. To
+*allow a loss* is to exclude from the checks the records that a permitted loss may have taken.
 
     offset_identity  every offset of a queue always holds the same message
     resets           the next pull reports a reset that a leader accepted, and nothing undoes it before

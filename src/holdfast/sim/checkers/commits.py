@@ -6,7 +6,7 @@
 The checker reads the offsets that the leader of a logical queue would return. While the queue does not move its offset
 may go back, because of a late commit by a member that has lost the queue. Between seal and opening nothing changes it.
 A broker that is killed may forget offsets that it had not saved, so commits of the last seconds before that are
-forgiven. After a forced move the new leader knows the offsets of its backup. The broker that keeps the backup may
+not checked. After a forced move the new leader knows the offsets of its backup. The broker that keeps the backup may
 forget it in the same way if it ends before the move.
 """
 
@@ -75,13 +75,13 @@ class CommitChecker:
             self._marks[key] = _Mark(leader, offset, now_ms)
 
     def record_backup(self, key: GroupQueue, generation: int, offset: int, now_ms: int, backup_broker: str) -> None:
-        """Record the offset that *keeper* received as a backup from the leader of *generation*."""
+        """Record the offset that *backup_broker* received as a backup from the leader of *generation*."""
         backup = self._backups.get((backup_broker, key))
         if backup is None or (backup.generation, backup.offset) != (generation, offset):
             self._backups[backup_broker, key] = _Backup(generation, offset, now_ms)
 
     def expect_backup(self, key: GroupQueue, generation: int, leader: str, backup_broker: str) -> None:
-        """Record that *leader* is dead: the next leader must know the offset in the backup of *keeper*."""
+        """Record that *leader* is dead: the next leader must know the offset in the backup of *backup_broker*."""
         backup = self._backups.get((backup_broker, key))
         if backup is not None and backup.generation == generation:
             self._marks[key] = _Mark(leader, backup.offset, backup.since_ms, backup_broker)

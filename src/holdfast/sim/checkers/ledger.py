@@ -1,11 +1,11 @@
 """Check that no acknowledged message is missing, none is unexpected, and none is stored more often than it was sent.
 
-    attempted ... acknowledged: (place, spot) ... audited: every record of every log
+    attempted ... acknowledged: queue offset, log position ... audited: every record of every log
 
-An acknowledged message must be stored at the place that its sender was given. A message may be stored once for every
-attempt, because a sender that gets no answer sends again. Consumers must never find a message of a transaction that was
-rolled back. A committed one may be stored twice if power was lost just between the message and the note that it was
-delivered.
+An acknowledged message must be stored at the queue offset that its sender received. A message may be stored once for
+every attempt, because a sender that gets no answer sends again. Consumers must never find a message of a transaction
+that was rolled back. A committed one may be stored twice if power was lost just between the message and the note that
+it was delivered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.sim.world.world import Violation
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """The place and spot that a sender was given for its message."""
+    """The queue offset and the log position that a sender received for its message."""
 
     queue_offset: QueueOffset
     log_position: LogPosition
@@ -59,18 +59,18 @@ class Ledger:
         self._offset_checker = offset_checker
 
     def attempted(self, planned: PlannedMessage, now_ms: int) -> None:
-        """Record that *job* is being sent, perhaps again."""
+        """Record that *planned* is being sent, perhaps again."""
         self.sent_ms.setdefault(planned.uid, now_ms)
         self._messages[planned.uid] = planned
         self.attempts[planned.uid] += 1
 
     def failed(self, planned: PlannedMessage, reason: str) -> None:
-        """Record that an attempt to send *job* was refused or got no answer."""
+        """Record that an attempt to send *planned* was refused or got no answer."""
         if self.is_undisturbed:
             raise Violation("no send fails without a reason", f"{planned.uid}: {reason}")
 
     def acknowledged(self, planned: PlannedMessage, ack: Ack, requested_ms: int) -> None:
-        """Record the acknowledgement of *job*, which was sent at *asked_ms*."""
+        """Record the acknowledgement of *planned*, which was sent at *requested_ms*."""
         if self._offset_checker.may_be_lost(ack.log_position, requested_ms):
             # It was true when the leader answered; the relaying broker did not know that the log lost its end since.
             self.allowed_losses.add(planned.uid)
@@ -84,7 +84,7 @@ class Ledger:
             self._offset_checker.record(ack.queue_offset, planned.uid, ack.log_position)
 
     def allow_loss(self, address: str, position: int, now_ms: int) -> None:
-        """Record that the log at *home* may have lost all records from *position* on, as its operator allowed."""
+        """Record that the log at *address* may have lost all records from *position* on, as its operator allowed."""
         self._offset_checker.allow_loss(address, position, now_ms)
         for uid, acks in self.acks.items():
             kept = [ack for ack in acks if ack.log_position.address != address or ack.log_position.position < position]

@@ -1,7 +1,7 @@
 """Check that every offset of a queue always holds the same message.
 
 A crash must not reassign an offset that a client has seen. If a broker acknowledges before it syncs and then loses
-power, records after the last sync may be lost: see `forgive`. An answer about such a record may still be in flight,
+power, records after the last sync may be lost: see `allow_loss`. An answer about such a record may still be in flight,
 because another broker relays it; so an answer counts as being as old as its request.
 
 Offsets are contiguous, with two exceptions. After a power loss, a later record that was neither synced nor acknowledged
@@ -18,7 +18,7 @@ from holdfast.sim.world.world import Violation
 
 
 class QueueOffset(NamedTuple):
-    """A message's place in the numbers that clients use; in a static topic these are logical."""
+    """The queue and offset of a message, as clients see them; logical ones in a static topic."""
 
     broker: str
     topic: str
@@ -57,7 +57,7 @@ class _Loss(NamedTuple):
 
 
 class OffsetIdentityChecker:
-    """The message seen at each place.
+    """The message seen at each queue offset.
 
     Attributes:
         power_lost: Brokers that lost power, and may have empty offsets since.
@@ -83,9 +83,9 @@ class OffsetIdentityChecker:
         *,
         requested_ms: int | None = None,
     ) -> list[range]:
-        """Record the messages of one answer: (offset, uid, spot) of everything in [start, end).
+        """Record the messages of one answer: (offset, uid, log position) of everything in [start, end).
 
-        *asked_ms* is the time of the request; None for now. Return the offsets that have no message.
+        *requested_ms* is the time of the request; None for now. Return the offsets that have no message.
         """
         empty: list[range] = []
         expected = start
@@ -127,7 +127,10 @@ class OffsetIdentityChecker:
     def record(
         self, queue_offset: QueueOffset, uid: str, log_position: LogPosition, *, requested_ms: int | None = None
     ) -> None:
-        """Record that *uid* was read or acknowledged at *place*, in answer to a request of *asked_ms*, or of now."""
+        """Record that *uid* was read or acknowledged at *queue_offset*.
+
+        The request was sent at *requested_ms*, or now.
+        """
         if requested_ms is not None and self.may_be_lost(log_position, requested_ms):
             return
         known = self._messages.setdefault(queue_offset, (uid, log_position))
@@ -138,7 +141,7 @@ class OffsetIdentityChecker:
             )
 
     def may_be_lost(self, log_position: LogPosition, requested_ms: int) -> bool:
-        """Return whether the answer to a request of *asked_ms* may describe a record that was lost since."""
+        """Return whether the answer to a request of *requested_ms* may describe a record that was lost since."""
         return any(
             log_position.address == loss.address
             and log_position.position >= loss.position
@@ -147,7 +150,7 @@ class OffsetIdentityChecker:
         )
 
     def allow_loss(self, address: str, position: int, now_ms: int) -> None:
-        """Forget everything seen from *position* on in the log at *home*, whose end may be lost."""
+        """Forget everything seen from *position* on in the log at *address*, whose end may be lost."""
         self._losses.append(_Loss(address, position, now_ms))
         self._messages = {
             queue_offset: (uid, log_position)

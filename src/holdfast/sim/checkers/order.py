@@ -17,7 +17,7 @@ class OrderChecker:
         self._next: dict[tuple[str, str], int] = {}
 
     def consumed(self, group: str, planned: PlannedMessage) -> None:
-        """Record that *group* begins to consume *job*."""
+        """Record that *group* begins to consume *planned*."""
         if planned.key is None:
             return
         expected = self._next.get((group, planned.key), 0)

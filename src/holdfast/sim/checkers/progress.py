@@ -91,7 +91,7 @@ class ProgressChecker:
     """The progress of each group.
 
     Attributes:
-        redelivered: How many messages a group received more than once from the same place.
+        redelivered: How many messages a group received more than once from the same offset.
         is_undisturbed: No fault is active, so no message has a reason to be redelivered.
         last_switch_ms: Returns when a unit was last opened or closed; None for never.
         tainted: Brokers whose log lost its end, as their operator allowed: their offsets mean nothing.
@@ -108,7 +108,7 @@ class ProgressChecker:
         self._finished_uids: dict[str, set[str]] = {}
 
     def consumed(self, group: str, uid: str, queue_offset: QueueOffset, finish: FinishInfo) -> None:
-        """Record that *group* is done with the message at *place*: consumed, or sent back."""
+        """Record that *group* is done with the message at *queue_offset*: consumed, or sent back."""
         self.consumed_count += 1
         queue_progress = self._queue_progress(
             group, MessageQueue(queue_offset.topic, queue_offset.broker, queue_offset.queue_id)

@@ -106,7 +106,7 @@ class ResetChecker:
     # Calls for members.
 
     def pulled(self, key: QueueKey, pull_offset: int, requested_ms: int, reset_to: int | None) -> None:
-        """Record the answer to a pull at *asked*: the offset it reset the group to, or None."""
+        """Record the answer to a pull at *pull_offset*: the offset it reset the group to, or None."""
         reset = self._pending.get(key)
         if reset is None:
             return

@@ -79,14 +79,14 @@ class LeaderChecker:
         for name in sorted(gone):
             del self._states[name]
         for name, components in up.items():
-            seen, turns = self._states.get(name), self._count_turns(name)
-            if seen is None or seen.components is not components:
+            known, turns = self._states.get(name), self._count_turns(name)
+            if known is None or known.components is not components:
                 self._forget(name)
-                seen = None
-            elif seen.turns == turns:
+                known = None
+            elif known.turns == turns:
                 continue
             must_recheck = bool(components.relay.moving or components.relay.suspended)
-            if seen is None or seen.version != components.mappings.version or must_recheck or seen.must_recheck:
+            if known is None or known.version != components.mappings.version or must_recheck or known.must_recheck:
                 self._states[name] = self._inspect(name, components, turns)
                 changed = True
         if changed:

@@ -7,7 +7,7 @@ are cut in one direction or in both. Each end then notices at its own time, or o
 
     process killed     bytes already sent may still arrive; then the other end sees the close
     power lost         the other end sees nothing: its bytes wait, and are answered by a reset once the host is back
-    link cut           bytes wait until it is mended; the sender gives up after a while, the other end never hears of it
+    link cut           bytes wait until it is mended; the sender gives up after a while, the other end is never notified
     connection delayed its bytes arrive much later, after bytes sent later on other connections
     connection broken  one end sees a reset, the other one too, or not until it sends
 """

@@ -1,8 +1,8 @@
 """One simulated process: runs a machine, performs its effects in the virtual world, and feeds it events.
 
-This is the twin of `runtime.server`. It decides nothing either, and takes the same liberties: reads deliver frames
-split and merged anywhere, and disk work completes later and in any order. A sync may reach the disk long before its
-completion is reported, or only then.
+This is the counterpart of `runtime.server`. It decides nothing either, and takes the same liberties: reads deliver
+frames split and merged anywhere, and disk work completes later and in any order. A sync may reach the disk long before
+its completion is reported, or only then.
 
 A process ends in one of three ways: `stop` in order, `kill` at once, `power_off` together with its host. Its remaining
 actions on the agenda then have no effect.
@@ -147,7 +147,7 @@ class Shell:
         wait()
 
     def feed(self, event: events.Event, lent_buffer: bytearray | None = None) -> None:
-        """Pass *event* to the machine and perform its effects. The machine must not keep views of the *lent* bytes."""
+        """Pass *event* to the machine and perform its effects. The machine must not keep views of *lent_buffer*."""
         self.turns += 1
         emitted = self.machine.handle(event)
         if lent_buffer is not None:

@@ -70,7 +70,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
 
 
 def uid_of(body: bytes) -> str:
-    """Return the uid in a message body. The body of any other message yields a uid that no job has."""
+    """Return the uid in a message body. The body of any other message yields a uid that no planned message has."""
     return body.partition(_SEPARATOR)[0].decode(errors="replace")
 
 
@@ -96,7 +96,7 @@ class SendSequence:
         return planned
 
     def finish(self, planned: PlannedMessage) -> None:
-        """Record that *job* was acknowledged."""
+        """Record that *planned* was acknowledged."""
         self._in_flight.pop(planned.uid, None)
 
     def requeue_in_flight(self) -> None:
@@ -162,7 +162,7 @@ class Workload:
         return all(sequence.is_done for sequences in self.sequences.values() for sequence in sequences)
 
     def add(self, planned: PlannedMessage) -> PlannedMessage:
-        """Register *job* and return it."""
+        """Register *planned* and return it."""
         self.messages[planned.uid] = planned
         return planned
 

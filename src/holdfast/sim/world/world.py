@@ -46,7 +46,7 @@ class World:
         return self.now_ms - EPOCH_MS
 
     def chance(self, name: str) -> Random:
-        """Return a random number generator for *of*. Each has its own sequence, so that other draws do not shift it."""
+        """Return a random number generator for *name*. Each has a separate sequence: other draws do not shift it."""
         return Random(f"{self.seed}/{name}")
 
     def schedule(self, action: Action, *, delay_ms: int) -> None:

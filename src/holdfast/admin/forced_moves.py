@@ -189,7 +189,7 @@ class ForcedMoveOperations:
         await self._access.invoke(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
 
     async def _find_replica_end(self, topic: str, segment: Segment) -> int | None:
-        """Return where *home* ends at a replica of its broker; None if no replica answers."""
+        """Return where *segment* ends at a replica of its broker; None if no replica answers."""
         header = {"topic": topic, "queueId": str(segment.queue_id), "lo": "false"}
         for broker in await self._access.brokers():
             if broker.name == segment.broker and broker.id != MASTER_ID:
@@ -201,7 +201,7 @@ class ForcedMoveOperations:
     async def _find_consumed_end(
         self, topic: str, queue: int, address: str, segment: Segment, next_segment: Segment | None
     ) -> int:
-        """Return the highest offset inside *home* up to which any group has consumed."""
+        """Return the highest offset inside *segment* up to which any group has consumed."""
         answer = await self._access.invoke(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
         candidates = [segment.first]
         for group in body_of(answer, GroupNames).group_list:
