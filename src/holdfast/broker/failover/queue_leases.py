@@ -106,7 +106,7 @@ class LeaseRenewal:
         self._lapse_ms = _NEVER
         self._requested: dict[QueueKey, int] = {}
         self._extra_claims: dict[QueueKey, Claim] = {}
-        self._is_forcing = False
+        self._is_force_running = False
         if self.is_enabled:
             relay.find_lapse = self.find_lapse
 
@@ -246,12 +246,12 @@ class LeaseRenewal:
 
     def _force_lapsed(self) -> None:
         """Take over queues that a majority reports as lapsed, unless this broker is draining."""
-        if self._is_forcing or self._mappings.is_draining:
+        if self._is_force_running or self._mappings.is_draining:
             return
         for topic in self._mappings.topics():
             lapsed = self._find_lapsed(topic)
             if lapsed:
-                self._is_forcing = True
+                self._is_force_running = True
                 self._turn.procedures.append(self._force(topic, lapsed))
                 return
 
@@ -295,7 +295,7 @@ class LeaseRenewal:
             self._log("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
         finally:
             self._extra_claims.clear()
-            self._is_forcing = False
+            self._is_force_running = False
         self._recompute_leases()
 
     def _fetch_route(self, topic: str) -> Procedure[tuple[Route, MergedTopic] | None]:
