@@ -4,7 +4,7 @@ Each is a small and plausible mistake: one line moved, one case forgotten. `plan
 monkeypatch lives.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -212,9 +212,8 @@ def transaction_committed_after_rollback(patch: pytest.MonkeyPatch) -> None:
 def transaction_never_asked_about(patch: pytest.MonkeyPatch) -> None:
     """A half message whose sender fell silent stays half for ever."""
 
-    def idle(_self: Any, *_arguments: Any) -> Iterator[None]:
-        return
-        yield
+    async def idle(_self: Any, *_arguments: Any) -> None:
+        """Do nothing."""
 
     patch.setattr(transactions.TransactionHandler, "_check_due", idle)
 
@@ -229,9 +228,8 @@ def delayed_message_delivered_at_once(patch: pytest.MonkeyPatch) -> None:
 def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> None:
     """After a crash nobody looks whether a message was delivered before."""
 
-    def trusting(_self: Any, *_arguments: Any) -> Generator[None, None, bool]:
+    async def trusting(_self: Any, *_arguments: Any) -> bool:
         return False
-        yield
 
     patch.setattr(scheduled_messages._UncertainDeliveries, "was_delivered", trusting)
 

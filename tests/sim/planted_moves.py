@@ -120,8 +120,8 @@ def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
     """A target that was prepared takes silence for consent."""
     ask = move_target.MoveTarget._query_source
 
-    def eager(self: Any, move: Any) -> Any:
-        verdict = yield from ask(self, move)
+    async def eager(self: Any, move: Any) -> Any:
+        verdict = await ask(self, move)
         mapping = self._mappings.find(move.topic)
         queues = [mapping.queues[number] for number in move.queues if number in mapping.queues]
         if verdict is not None or not all(queue.prepared and queue.leader.is_open for queue in queues):
@@ -184,11 +184,11 @@ def topic_that_grows_forgets_its_groups(patch: pytest.MonkeyPatch) -> None:
     """As if it were made anew, also where the queues stay with the brokers that lead them."""
     put = static_admin.StaticAdmin.put
 
-    def forget(self: Any, request: Any) -> Any:
+    async def forget(self: Any, request: Any) -> Any:
         topic = request.command.fields["topic"]
         if self._mappings.is_static(topic):
             self._offsets.forget_topic(topic)
-        return (yield from put(self, request))
+        return await put(self, request)
 
     patch.setattr(static_admin.StaticAdmin, "put", forget)
 

@@ -1,6 +1,5 @@
 """The mistakes that the stories of moves are told against, made again: each takes back what was done about one."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -103,9 +102,8 @@ def a_torn_grant_is_believed(patch: pytest.MonkeyPatch) -> None:
 def a_late_grant_is_opened_unasked(patch: pytest.MonkeyPatch) -> None:
     """Whoever was prepared opens when the old leader says so, however long that was away."""
 
-    def ask_nobody(_self: Any, _opening: Any) -> Iterator[None]:
-        return
-        yield
+    async def ask_nobody(_self: Any, _opening: Any) -> None:
+        """Ask nobody."""
 
     patch.setattr(move_target.MoveTarget, "_require_newest", ask_nobody)
     patch.setattr(move_target.MoveTarget, "cancel_superseded", lambda _self, _topic: None)
@@ -160,7 +158,7 @@ def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
         steps = show(self, request)
         while True:
             try:
-                next(steps)
+                steps.send(None)
             except StopIteration as end:
                 return end.value
 

@@ -120,7 +120,7 @@ def finish(
 ) -> _Result:
     """Give *steps* every byte that they ask for, by *read* if given, and return their result."""
     try:
-        needed = next(steps)
+        needed = steps.send(None)
         while True:
             needed = steps.send(read(needed) if read is not None else _read(store, needed))
     except StopIteration as stop:
@@ -139,7 +139,7 @@ def finish_without_reads(store: MessageStore, disk: SimDisk, steps: Steps[_Resul
     try:
         while True:
             disk.before = forbid
-            read = next(steps) if data is None else steps.send(data)
+            read = steps.send(data)
             disk.before = None
             data = _read(store, read)
             read_count += 1

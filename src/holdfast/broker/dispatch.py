@@ -323,7 +323,7 @@ class Dispatcher:
             self._answer(request, not_supported(request.command.code), answers)
             return
         result = handler(request)
-        if not isinstance(result, types.GeneratorType):
+        if not isinstance(result, types.CoroutineType):
             self._answer(request, cast("Answer", result), answers)
             return
 

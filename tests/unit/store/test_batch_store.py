@@ -291,7 +291,7 @@ def test_a_queue_that_is_erased_while_it_is_read_ends_there(added: int):
     store = open_store(disk)
     many(store, added)
     steps = store.queue("orders", 0).fetch_range(3, 9, ahead=5)
-    wanted = next(steps)
+    wanted = steps.send(None)
     assert isinstance(wanted, FileRange)
     data = wanted.file.read(wanted.start, wanted.end)
 

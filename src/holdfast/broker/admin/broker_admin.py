@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.broker.deferred.scheduled_messages import DelayedDelivery
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.replication.replica_report import ReplicaReport
@@ -89,10 +89,10 @@ class BrokerAdmin:
 
     # Statistics.
 
-    def get_figures(self, request: Request) -> Steps[Answer]:
+    async def get_figures(self, request: Request) -> Answer:
         """Answer 28: return the runtime statistics. A Holdfast replica reports its progress in the request."""
         self.note_report(request.command.fields)
-        earliest_ms = yield from self._earliest_ms()
+        earliest_ms = await self._earliest_ms()
         figures = self._figures(request.now_ms) | {"earliestMessageTimeStamp": str(earliest_ms)}
         return request.answer(body=java_json.encode(Table(figures)))
 
@@ -212,10 +212,10 @@ class BrokerAdmin:
             "remainHowManyDataToFlush": f"{store.unconfirmed_bytes} B",
         }
 
-    def _earliest_ms(self) -> Steps[int]:
+    async def _earliest_ms(self) -> int:
         """Return the store time of the oldest record; -1, as in RocketMQ, if there is none."""
         try:
-            record = yield from read_record(self._store.start)
+            record = await read_record(self._store.start)
         except CorruptRecord:
             return -1
         return record.store_ms if record is not None else -1

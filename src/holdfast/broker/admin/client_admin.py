@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.record_lookup import read_bytes
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.client_calls import ClientCalls
@@ -135,7 +135,7 @@ class ClientAdmin:
             return client
         return self._call_client(request, client, Command(code=request.command.code, fields=to_fields(fields)))
 
-    def consume_directly(self, request: Request) -> Steps[Answer]:
+    async def consume_directly(self, request: Request) -> Answer:
         """Answer 309: let a client consume a stored message immediately."""
         fields = from_fields(ClientRequestFields, request.command.fields)
         client = self._find_member(fields)
@@ -143,7 +143,7 @@ class ClientAdmin:
             return client
         record = b""
         if fields.msg_id:
-            record = yield from read_bytes(parse_message_id(fields.msg_id).position)
+            record = await read_bytes(parse_message_id(fields.msg_id).position)
             if not record:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {fields.msg_id}")
             if is_inner_batch(decode_record(record, check_body=False).sys_flag):

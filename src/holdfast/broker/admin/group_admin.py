@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.consume.lag import LagCalculator, QueueLag
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.clients import ClientTable
 from holdfast.broker.tables.groups import GroupTable
@@ -169,7 +169,7 @@ class GroupAdmin:
 
     # Lag.
 
-    def get_stats(self, request: Request) -> Steps[Answer]:
+    async def get_stats(self, request: Request) -> Answer:
         """Answer 208: return the lag of a group, by queue."""
         fields = from_fields(ConsumeStatsFields, request.command.fields)
         group = fields.consumer_group
@@ -186,12 +186,12 @@ class GroupAdmin:
         tps = 0.0
         for topic in topics:
             if self._lags.is_consumed(group, topic):
-                rows += yield from self._lag_rows(group, topic, style)
+                rows += await self._lag_rows(group, topic, style)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
         return request.answer(body=java_json.encode(body))
 
-    def get_all_stats(self, request: Request) -> Steps[Answer]:
+    async def get_all_stats(self, request: Request) -> Answer:
         """Answer 317: return the lag of every group in every topic."""
         only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
         stats: list[dict[str, list[ConsumeStats]]] = []
@@ -202,7 +202,7 @@ class GroupAdmin:
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = yield from self._lag_rows(group, topic, "old")
+                rows = await self._lag_rows(group, topic, "old")
                 lag += sum(max(0, row.broker_offset - row.consumer_offset) for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
@@ -216,7 +216,7 @@ class GroupAdmin:
         )
         return request.answer(body=java_json.encode(body))
 
-    def get_time_spans(self, request: Request) -> Steps[Answer]:
+    async def get_time_spans(self, request: Request) -> Answer:
         """Answer 303: return the store times of the oldest, the newest and a group's next message, by queue."""
         fields = from_fields(GroupFields, request.command.fields)
         config = self._topics.find(fields.topic)
@@ -229,20 +229,20 @@ class GroupAdmin:
                 message_queue = MessageQueue(fields.topic, self._options.name, queue_id)
                 committed = self._offsets.find(fields.group, fields.topic, queue_id) or 0
                 log = self._store.find_queue(fields.topic, queue_id)
-                span = yield from self._span(message_queue, log, committed, request.now_ms)
+                span = await self._span(message_queue, log, committed, request.now_ms)
                 spans.append(span)
         for number in () if mapping is None else self._mappings.led_queues(fields.topic):
             assert mapping is not None
             leader = mapping.queues[number].leader
             message_queue = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
             committed = max(0, (self._offsets.find(fields.group, fields.topic, number) or 0) - leader.delta)
-            span = yield from self._span(
+            span = await self._span(
                 message_queue, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
             )
             spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
-    def _lag_rows(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
+    async def _lag_rows(self, group: str, topic: str, style: _Style) -> _Rows:
         """Return a row for each queue of *topic* that this broker serves."""
         mapping = self._mappings.find(topic)
         rows: _Rows = []
@@ -253,7 +253,7 @@ class GroupAdmin:
             if queue_lag.index is not None and last >= (
                 0 if leader is None else leader.start
             ):  # otherwise in a segment on another broker
-                consumed_ms = yield from self._store.store_time(queue_lag.index, last)
+                consumed_ms = await self._store.store_time(queue_lag.index, last)
             shown_queue = (self._options.name if mapping is None else mock_broker(mapping.scope), queue_lag.number)
             if leader is not None and style == "java 5":
                 shown_queue = (self._options.name, leader.queue_id)
@@ -263,18 +263,18 @@ class GroupAdmin:
             rows.append((MessageQueue(topic, *shown_queue), row))
         return rows
 
-    def _span(
+    async def _span(
         self, message_queue: MessageQueue, queue: QueueIndex | None, committed: int, now_ms: int
-    ) -> Steps[TimeSpan]:
+    ) -> TimeSpan:
         first_ms = last_ms = consumed_ms = next_ms = None
         if queue is not None:
             store = self._store
-            first_ms = yield from store.store_time(queue, queue.offset_min)
-            last_ms = yield from store.store_time(queue, queue.offset_max - 1)
+            first_ms = await store.store_time(queue, queue.offset_min)
+            last_ms = await store.store_time(queue, queue.offset_max - 1)
             consumed_ms = first_ms
             if committed:
-                consumed_ms = yield from store.store_time(queue, committed - 1)
-            next_ms = yield from store.store_time(queue, committed)
+                consumed_ms = await store.store_time(queue, committed - 1)
+            next_ms = await store.store_time(queue, committed)
         return TimeSpan(
             message_queue=message_queue,
             min_time_stamp=first_ms or 0,

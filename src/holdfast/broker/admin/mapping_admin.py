@@ -75,7 +75,7 @@ class MappingAdmin:
             RequestCode.SET_DRAINING: refuse_on_error(self._set_draining),
         }
 
-    def get_mappings(self, request: Request) -> Procedure[Answer]:
+    async def get_mappings(self, request: Request) -> Answer:
         """Answer 7007 once the mappings are synced: a broker that learns of a newer leader gives up its own lead."""
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
@@ -83,10 +83,10 @@ class MappingAdmin:
         body = MappingsAnswer(topics=topics, moves=moves, draining=self._mappings.is_draining)
         answer = request.answer(body=encode_body(body))
         if self._mappings.announced() != self._mappings.topics():
-            yield Synced(self._mappings.log_end)
+            await Synced(self._mappings.log_end)
         return answer
 
-    def get_snapshot(self, request: Request) -> Procedure[Answer]:
+    async def get_snapshot(self, request: Request) -> Answer:
         """Answer 7033: return the synced state of all mappings to a replica."""
         mappings = self._mappings
         snapshot = MappingSnapshot(
@@ -96,7 +96,7 @@ class MappingAdmin:
             draining=mappings.is_draining,
         )
         answer = request.answer(body=encode_body(snapshot))
-        yield Synced(mappings.log_end)
+        await Synced(mappings.log_end)
         return answer
 
     def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
@@ -104,7 +104,7 @@ class MappingAdmin:
         hosted = {} if config is None else {name: getattr(config, name) for name in config.__struct_fields__}
         return MappedTopic(**({"name": mapping.topic} | hosted | {"mapping": to_detail(mapping)}))
 
-    def _delete(self, request: Request) -> Procedure[Answer]:
+    async def _delete(self, request: Request) -> Answer:
         """Answer 7009: delete the mapping of a logical queue, or the whole topic.
 
         The topic is deleted with its mapping: otherwise it would be a normal topic and accept the sends of stale
@@ -119,11 +119,11 @@ class MappingAdmin:
                 "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
             )
         if fields.queue >= 0:
-            yield Synced(self._forget_queue(mapping, fields.queue))
+            await Synced(self._forget_queue(mapping, fields.queue))
             self._turn.procedures.append(self._move_source.announce_epoch(fields.topic))
             return request.answer()
         if mapping.floors:
-            yield from self._view.refresh(fields.topic)
+            await self._view.refresh(fields.topic)
         if needed := list(self._find_needed_floors(mapping)):
             raise MappingRefused(
                 "never twice",
@@ -137,7 +137,7 @@ class MappingAdmin:
                 f"{self._mappings.broker} holds messages of logical queue {occupied[0]} of {fields.topic}: move the"
                 " queue and let them expire, or delete the topic everywhere",
             )
-        return (yield from self._delete_topic(request, fields.topic))
+        return await self._delete_topic(request, fields.topic)
 
     def _forget_queue(self, mapping: TopicMapping, number: int) -> int:
         """Delete the mapping of one queue and record its floor. Return the position to wait for with `Synced`.
@@ -160,7 +160,7 @@ class MappingAdmin:
     def _has_messages(self, queue: LogicalQueue) -> bool:
         return any(segment.broker == self._mappings.broker for segment in queue.readable)
 
-    def _discard(self, request: Request) -> Procedure[Answer]:
+    async def _discard(self, request: Request) -> Answer:
         """Answer 7014: expire a closed segment of a queue although its records still exist.
 
         Its broker is notified after the leader and drops the records: they are not read any more.
@@ -174,20 +174,20 @@ class MappingAdmin:
             )
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
-            yield Synced(self._change(mapping.with_queues(expired)))
+            await Synced(self._change(mapping.with_queues(expired)))
             self._turn.procedures.append(self._move_source.announce_epoch(order.topic))
         if segment.broker == self._mappings.broker:
             self._store.erase_queue(order.topic, segment.queue_id)
         return request.answer()
 
-    def _set_draining(self, request: Request) -> Procedure[Answer]:
+    async def _set_draining(self, request: Request) -> Answer:
         """Answer 7016 once it is synced: set whether this broker gets more queues."""
         draining = decode_body(request.command.body, DrainRequest).draining
         if draining != self._mappings.is_draining:
-            yield Synced(self._mappings.set_draining(draining, self._turn.now_ms))
+            await Synced(self._mappings.set_draining(draining, self._turn.now_ms))
         return request.answer()
 
-    def _forget_broker(self, request: Request) -> Procedure[Answer]:
+    async def _forget_broker(self, request: Request) -> Answer:
         """Answer 7015: remove the expired segments of a removed broker from the mappings."""
         removed = {decode_body(request.command.body, ForgetBrokerRequest).broker}
         pruned: list[TopicMapping] = []
@@ -202,7 +202,7 @@ class MappingAdmin:
                 pruned.append(forgotten.with_queues(*changed).without_queues(*dropped))
         for mapping in pruned:  # Only after all topics have been validated.
             self._change(mapping)
-        yield Synced(self._mappings.log_end)
+        await Synced(self._mappings.log_end)
         self._turn.procedures += [self._move_source.announce_epoch(mapping.topic) for mapping in pruned]
         self._view.forget_broker(*removed)
         return request.answer()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.options import BrokerOptions
@@ -57,7 +56,7 @@ class OffsetResetHandler:
         """Return the handlers of this component, by request code."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
-    def reset(self, request: Request) -> Procedure[Answer]:
+    async def reset(self, request: Request) -> Answer:
         """Answer 222: reset a group, and return the new offsets."""
         fields = from_fields(ResetOffsetFields, request.command.fields)
         config = self._topics.find(fields.topic)
@@ -72,7 +71,7 @@ class OffsetResetHandler:
         name = self._options.name if mapping is None else mock_broker(mapping.scope)
         targets: dict[MessageQueue, int] = {}
         for queue_id in known if fields.queue_id < 0 else (fields.queue_id,):
-            target = yield from self._find_target(fields, queue_id)
+            target = await self._find_target(fields, queue_id)
             if isinstance(target, Refusal):
                 return target
             targets[MessageQueue(fields.topic, name, queue_id)] = target
@@ -94,12 +93,12 @@ class OffsetResetHandler:
         """Return whether a logical queue is open here, so that no next leader has received the groups' offsets."""
         return self._segment_queries.mappings.placement(queue.topic, queue.queue_id).state == "open"
 
-    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
+    async def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> int | Refusal:
         """Return the group's new offset in one queue."""
         logical = self._segment_queries.find_led(fields.topic, queue_id)
         queue = self._store.find_queue(fields.topic, queue_id) if logical is None else None
         if logical is not None:
-            offset_min = yield from self._segment_queries.fetch_minimum(fields.topic, logical)
+            offset_min = await self._segment_queries.fetch_minimum(fields.topic, logical)
             offset_max = self._segment_queries.maximum(fields.topic, logical)
         else:
             offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
@@ -112,9 +111,9 @@ class OffsetResetHandler:
             return fields.offset
         target = offset_max
         if fields.timestamp >= 0 and logical is not None:
-            target = yield from self._segment_queries.search(fields.topic, logical, fields.timestamp)
+            target = await self._segment_queries.search(fields.topic, logical, fields.timestamp)
         elif fields.timestamp >= 0 and queue is not None:
-            target = yield from self._store.offset_at_time(queue, fields.timestamp)
+            target = await self._store.offset_at_time(queue, fields.timestamp)
         current = self._offsets.find(fields.group, fields.topic, queue_id)
         if fields.is_force or current is None:
             return target

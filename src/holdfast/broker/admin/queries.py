@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.broker.consume.logical_pull import not_leader_to_read
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.offset_rewrite import read_queue_id, rewrite_offsets
 from holdfast.broker.mapping.segment_queries import REMOTE_TIMEOUT_MS, SegmentQueries
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
@@ -83,17 +83,17 @@ class QueryHandler:
 
     # Messages.
 
-    def query_message(self, request: Request) -> Procedure[Answer]:
+    async def query_message(self, request: Request) -> Answer:
         """Answer 12: return the newest messages with a key.
 
         A client without mapping support knows only one broker of a static topic, which then asks the others on its
         behalf.
         """
         fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
-        found = yield from self._find_by_key(fields)
+        found = await self._find_by_key(fields)
         is_aware = fields.reads_mappings or is_mapping_aware(command.language, command.version)
         if not is_aware and self._segment_queries.mappings.is_static(fields.topic):
-            found += yield from self._find_elsewhere(fields)
+            found += await self._find_elsewhere(fields)
             found.sort(key=lambda data: decode_record(data, check_body=False).store_ms, reverse=True)
         answer = to_fields(
             QueryMessageAnswer(
@@ -106,9 +106,9 @@ class QueryHandler:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields=answer)
         return request.answer(fields=answer, body=_join(found[: _result_limit(fields)]))
 
-    def _find_by_key(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
+    async def _find_by_key(self, fields: QueryMessageFields) -> list[bytes]:
         """Return the records on this broker, newest first, up to a size limit; the first whatever its size."""
-        positions = yield from self._store.find_by_key(
+        positions = await self._store.find_by_key(
             fields.topic, fields.key, _result_limit(fields), fields.begin_timestamp, fields.end_timestamp
         )
         found: list[bytes] = []
@@ -116,8 +116,8 @@ class QueryHandler:
         for position in positions:
             if unpacked > _OPENED_AT_ONCE:
                 unpacked = 0
-                yield Pause(1)  # yield to other events: unpacking batches is the slowest work here
-            data = yield from read_bytes(position)
+                await Pause(1)  # yield to other events: unpacking batches is the slowest work here
+            data = await read_bytes(position)
             singles, unpacked_size = self._find_inside(data, fields.key) if data else ([], 0)
             for single in singles:
                 size += len(single)
@@ -142,16 +142,16 @@ class QueryHandler:
         indexes = range(len(batch)) if is_batch_id else batch.find_keyed(key)
         return [batch.data(index) for index in indexes], batch.size
 
-    def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
+    async def _find_elsewhere(self, fields: QueryMessageFields) -> list[bytes]:
         """Return the records of the other brokers that answer."""
         request_fields = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
         found: list[bytes] = []
-        for answer in (yield from self._segment_queries.request_others(RequestCode.QUERY_MESSAGE, request_fields)):
+        for answer in await self._segment_queries.request_others(RequestCode.QUERY_MESSAGE, request_fields):
             with contextlib.suppress(CorruptRecord):
                 found += _split(answer.body)
         return found
 
-    def view_message(self, request: Request) -> Procedure[Answer]:
+    async def view_message(self, request: Request) -> Answer:
         """Answer 33: return the message at a position, or all messages of a batch; whole to clients that can unpack it.
 
         Clients connect to the address in the message id, so the position usually belongs to this broker's log. If no
@@ -159,9 +159,9 @@ class QueryHandler:
         broker.
         """
         fields = from_fields(ViewMessageFields, request.command.fields)
-        data = yield from read_bytes(fields.offset)
+        data = await read_bytes(fields.offset)
         if not data:
-            return (yield from self._view_elsewhere(request, fields))
+            return await self._view_elsewhere(request, fields)
         record = decode_record(data, check_body=False)
         if is_inner_batch(record.sys_flag) and fields.batch_support != BatchSupport.REQUESTED.value:
             batch = self._opened.unpack_cached(record, UnpackReason.QUERY)
@@ -170,13 +170,13 @@ class QueryHandler:
             data = batch.data(0, max(1, batch.count_fitting(0, FOUND_SIZE_MAX)))
         return request.answer(body=self._to_logical(record.topic, data))
 
-    def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Procedure[Answer]:
+    async def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Answer:
         """Answer with the message of another broker at a position."""
         try:
-            found = yield from self._record_locator.find_delivered(request.channel, fields.offset)
+            found = await self._record_locator.find_delivered(request.channel, fields.offset)
             if len(found) == 1 and found[0].address is not None:
                 command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=request.command.fields)
-                answer: Command = yield PeerCall(found[0].address, command, REMOTE_TIMEOUT_MS)
+                answer: Command = await PeerCall(found[0].address, command, REMOTE_TIMEOUT_MS)
                 return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset: {error}")
@@ -207,11 +207,11 @@ class QueryHandler:
             )
         return self._search(request, fields, upper=is_upper)
 
-    def _search(self, request: Request, fields: SearchOffsetFields, *, upper: bool) -> Steps[Answer]:
+    async def _search(self, request: Request, fields: SearchOffsetFields, *, upper: bool) -> Answer:
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         offset = 0
         if queue is not None:
-            offset = yield from self._store.offset_at_time(queue, fields.timestamp, upper=upper)
+            offset = await self._store.offset_at_time(queue, fields.timestamp, upper=upper)
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def get_max_offset(self, request: Request) -> Answer:
@@ -235,17 +235,17 @@ class QueryHandler:
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
 
-    def get_earliest_time(self, request: Request) -> Procedure[Answer]:
+    async def get_earliest_time(self, request: Request) -> Answer:
         """Answer 32: return the store time of a queue's oldest message."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
             found = self._segment_queries.find_led(fields.topic, fields.queue_id)
             if found is None:
                 return self._not_leader(fields)
-            time_ms: int | None = yield from self._segment_queries.earliest_time(fields.topic, found)
+            time_ms: int | None = await self._segment_queries.earliest_time(fields.topic, found)
         else:
             queue = self._store.find_queue(fields.topic, fields.queue_id)
-            time_ms = None if queue is None else (yield from self._store.store_time(queue, queue.offset_min))
+            time_ms = None if queue is None else (await self._store.store_time(queue, queue.offset_min))
         return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
 
     def _is_logical(self, fields: QueueFields | SearchOffsetFields) -> bool:
@@ -254,30 +254,30 @@ class QueryHandler:
     def _not_leader(self, fields: QueueFields | SearchOffsetFields) -> Refusal:
         return not_leader_to_read(fields.topic, fields.queue_id, self._segment_queries.mappings.broker)
 
-    def _answer_logical(
+    async def _answer_logical(
         self,
         request: Request,
         fields: QueueFields | SearchOffsetFields,
         find: Callable[[LogicalQueue], Procedure[int]],
-    ) -> Procedure[Answer]:
+    ) -> Answer:
         """Answer with an offset of a logical queue; finding it may involve other brokers."""
         queue = self._segment_queries.find_led(fields.topic, fields.queue_id)
         if queue is None:
             return self._not_leader(fields)
         try:
-            offset = yield from find(queue)
+            offset = await find(queue)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
-    def query_queue(self, request: Request) -> Steps[Answer]:
+    async def query_queue(self, request: Request) -> Answer:
         """Answer 321: return index entries of a physical queue."""
         fields = from_fields(QueueEntriesFields, request.command.fields)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         if queue is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")
         start = max(fields.index, queue.offset_min)
-        raw, _ = yield from queue.fetch_range(start, max(0, min(fields.count, ENTRIES_MAX)))
+        raw, _ = await queue.fetch_range(start, max(0, min(fields.count, ENTRIES_MAX)))
         body = QueueEntries(
             queue_data=[
                 QueueEntry(physic_offset=position, physic_size=size, tags_code=code)

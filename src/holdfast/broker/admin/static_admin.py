@@ -72,11 +72,11 @@ class StaticAdmin:
         """Return the handlers of this component, by request code."""
         return {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
 
-    def put(self, request: Request) -> Procedure[Answer]:
+    async def put(self, request: Request) -> Answer:
         """Answer 513 once the mapping is synced, queues that leave are handed over, and name servers know it."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         if self._topics.find(fields.topic) is None:
-            yield from self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
+            await self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
         new_queues: list[int] = []
         try:
             proposed = from_detail(decode(request.command.body, MappingDetail))
@@ -84,7 +84,7 @@ class StaticAdmin:
             self._configure(fields, accepted)  # Fail before other brokers are asked.
             new_queues = self._find_new(accepted)
             self._floors.claim(fields.topic, new_queues)
-            findings = (yield from self._floors.find(proposed, new_queues)) if new_queues else {}
+            findings = (await self._floors.find(proposed, new_queues)) if new_queues else {}
             if (before := self._mappings.find(fields.topic)) is not None and _is_repetition(before, proposed):
                 return request.answer()
             position = self._record(fields, proposed, findings, request.now_ms)
@@ -93,9 +93,9 @@ class StaticAdmin:
             return Refusal(_REFUSED, str(error))
         finally:
             self._floors.withdraw_claim(fields.topic, new_queues)
-        yield Synced(position)
+        await Synced(position)
         for target, queues in self._leaving(fields.topic).items():
-            yield from self._move_away(MoveRequest(topic=fields.topic, queues=queues, target=target), request.now_ms)
+            await self._move_away(MoveRequest(topic=fields.topic, queues=queues, target=target), request.now_ms)
         return self._registrar.answer_registered(request, request.answer())
 
     def _accept(self, topic: str, proposed: TopicMapping) -> TopicMapping:
@@ -192,8 +192,8 @@ class StaticAdmin:
                 leaving.setdefault(prepared.broker, []).append(number)
         return leaving
 
-    def _move_away(self, order: MoveRequest, now_ms: int) -> Procedure[None]:
-        is_moved = self.move_queues is not None and (yield from self.move_queues(order))
+    async def _move_away(self, order: MoveRequest, now_ms: int) -> None:
+        is_moved = self.move_queues is not None and (await self.move_queues(order))
         unmoved = self._leaving(order.topic).get(order.target, [])
         mapping = self._mappings.find(order.topic)
         if is_moved or not unmoved or mapping is None:
@@ -201,7 +201,7 @@ class StaticAdmin:
         # RocketMQ's procedure: the tool reads the end, and sends the start offset to the other broker.
         ends = self._mappings.seal(order.topic, unmoved)
         sealed = mapping.with_queues(*(mapping.queues[number].seal(*ends[number]) for number in unmoved))
-        yield Synced(self._mappings.change(sealed, now_ms=now_ms))
+        await Synced(self._mappings.change(sealed, now_ms=now_ms))
 
 
 def _is_repetition(known: TopicMapping, proposed: TopicMapping) -> bool:

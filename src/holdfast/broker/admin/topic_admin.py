@@ -20,7 +20,7 @@ import msgspec
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.failover.offset_backup import OffsetBackup
 from holdfast.broker.flow.awaitables import Procedure, Synced
-from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.segment_queries import SegmentQueries
 from holdfast.broker.naming.registration import Registrar
@@ -137,11 +137,11 @@ class TopicAdmin:
             return self.delete_static(request, name)
         return self._forget(request, name)
 
-    def delete_static(self, request: Request, name: str) -> Procedure[Answer]:
+    async def delete_static(self, request: Request, name: str) -> Answer:
         """Delete a static topic and its mapping, offsets and messages on this broker."""
         # Delete the mapping first, so that the topic is no longer static. If a crash follows, the topic remains without
         # its mapping, which is harmless.
-        yield Synced(self._mappings.delete(name, request.now_ms))
+        await Synced(self._mappings.delete(name, request.now_ms))
         self._segment_queries.forget_topic(name)
         return self._forget(request, name)
 
@@ -185,7 +185,7 @@ class TopicAdmin:
         body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
         return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
 
-    def get_stats(self, request: Request) -> Procedure[Answer]:
+    async def get_stats(self, request: Request) -> Answer:
         """Answer 202: return the lowest and highest offset of every queue, and when it last grew."""
         name = from_fields(TopicFields, request.command.fields).topic
         config = self._topics.find(name)
@@ -196,24 +196,24 @@ class TopicAdmin:
         logical_flag = command.fields.get("lo", "").lower()
         is_aware = logical_flag != "" or is_mapping_aware(command.language, command.version)
         if mapping is not None and (logical_flag == "true" or not is_aware):
-            rows = yield from self._logical_ends(mapping)
+            rows = await self._logical_ends(mapping)
             if not is_aware:
-                rows += yield from self._ends_elsewhere(name)
+                rows += await self._ends_elsewhere(name)
             body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
             return request.answer(body=java_json.encode(body))
         count = max(config.read_queues, config.write_queues)
         rows = []
         for queue_id in range(count):
-            ends = yield from self._queue_ends(name, queue_id)
+            ends = await self._queue_ends(name, queue_id)
             rows.append((MessageQueue(name, self._mappings.broker, queue_id), ends))
         body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
         return request.answer(body=java_json.encode(body))
 
-    def _logical_ends(self, mapping: TopicMapping) -> Steps[list[tuple[MessageQueue, TopicOffset]]]:
+    async def _logical_ends(self, mapping: TopicMapping) -> list[tuple[MessageQueue, TopicOffset]]:
         rows = []
         for number in self._mappings.led_queues(mapping.topic):
             queue = mapping.queues[number]
-            physical_ends = yield from self._queue_ends(mapping.topic, queue.leader.queue_id)
+            physical_ends = await self._queue_ends(mapping.topic, queue.leader.queue_id)
             ends = TopicOffset(
                 min_offset=self._segment_queries.minimum(mapping.topic, queue),
                 max_offset=self._segment_queries.maximum(mapping.topic, queue),
@@ -222,13 +222,11 @@ class TopicAdmin:
             rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
         return rows
 
-    def _ends_elsewhere(self, topic: str) -> Procedure[list[tuple[MessageQueue, TopicOffset]]]:
+    async def _ends_elsewhere(self, topic: str) -> list[tuple[MessageQueue, TopicOffset]]:
         """Return the offsets of logical queues led by other brokers. Brokers that do not answer are missing."""
         rows = []
         request_fields = {"topic": topic, "lo": "true"}
-        for answer in (
-            yield from self._segment_queries.request_others(RequestCode.GET_TOPIC_STATS_INFO, request_fields)
-        ):
+        for answer in await self._segment_queries.request_others(RequestCode.GET_TOPIC_STATS_INFO, request_fields):
             with contextlib.suppress(RemoteProtocolError):
                 rows += java_json.decode(answer.body, TopicOffsetTable).rows()
         return rows
@@ -237,19 +235,19 @@ class TopicAdmin:
         """Answer 305: return the names of the system topics."""
         return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
 
-    def _queue_ends(self, topic: str, queue_id: int) -> Steps[TopicOffset]:
+    async def _queue_ends(self, topic: str, queue_id: int) -> TopicOffset:
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return TopicOffset(min_offset=0, max_offset=0, last_update_timestamp=0)
-        grown_ms = yield from self._store.store_time(queue, queue.offset_max - 1)
+        grown_ms = await self._store.store_time(queue, queue.offset_max - 1)
         return TopicOffset(
             min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
         )
 
-    def _put_all(self, configs: list[TopicConfig], request: Request) -> Procedure[Answer]:
+    async def _put_all(self, configs: list[TopicConfig], request: Request) -> Answer:
         names = [config.name for config in configs if find_topic_fault(config) is None]
         # The answers also contain deletion markers. If no name server answers, the create is allowed.
-        yield from self._view.refresh_topics([name for name in names if self._topics.find(name) is None])
+        await self._view.refresh_topics([name for name in names if self._topics.find(name) is None])
         for config in configs:
             fault = find_topic_fault(config) or self._find_conflict(config)
             if fault is not None:

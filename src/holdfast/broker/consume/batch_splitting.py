@@ -16,7 +16,6 @@ import msgspec
 from holdfast.broker.consume.index_scan import may_match
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackedBatch, UnpackReason
 from holdfast.machine.effects import Piece
-from holdfast.store.base.cold_reads import Steps
 from holdfast.store.queues.queue_log import ENTRY, QueueIndex
 
 _READ_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
@@ -90,15 +89,15 @@ class SingleMessages:
         return fitting == count
 
 
-def read_single_messages(
+async def read_single_messages(
     batch_cache: BatchCache, queue: QueueIndex, start: int, limits: ReadLimits
-) -> Steps[SingleMessages]:
+) -> SingleMessages:
     """Return single messages of *queue* from offset *start* on."""
     messages = SingleMessages(batch_cache, start, limits)
     stop = min(limits.end, start + limits.inspected)
     unpacked_size = records = 0
     while messages.next_offset < min(stop, queue.offset_max):
-        raw, spans = yield from queue.fetch_range(messages.next_offset, limits.inspected, ahead=_READ_AHEAD)
+        raw, spans = await queue.fetch_range(messages.next_offset, limits.inspected, ahead=_READ_AHEAD)
         if not raw or spans is None:
             break  # Retention deleted the entries while they were fetched.
         for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
@@ -110,7 +109,7 @@ def read_single_messages(
             messages.next_offset = max(messages.next_offset, first)
             batch = None
             if may_match(tag, size, limits.codes):
-                batch = yield from batch_cache.fetch(position, size, UnpackReason.SPLIT)
+                batch = await batch_cache.fetch(position, size, UnpackReason.SPLIT)
                 records += 1
             if batch is None or (batch.first, len(batch)) != (first, end - first):
                 messages.next_offset = end

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
@@ -96,14 +96,14 @@ class ConsumedTopics:
             self._turn.procedures.append(self._report())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
-    def _report(self) -> Procedure[None]:
+    async def _report(self) -> None:
         """Report to every other broker of the cluster. A broker that does not answer gets the next repetition."""
-        yield from self._view.refresh()
+        await self._view.refresh()
         body = encode_body(ConsumedTopicList(broker=self._name, groups=self._reported))
         for broker in self._view.brokers():
             if self._view.cluster_of(broker) == self._cluster:
                 try:
-                    address = yield from self._view.find_address(broker)
-                    yield PeerCall(address, Command(code=RequestCode.SHARE_CONSUMED_TOPICS, body=body))
+                    address = await self._view.find_address(broker)
+                    await PeerCall(address, Command(code=RequestCode.SHARE_CONSUMED_TOPICS, body=body))
                 except PeerFailed:
                     continue

@@ -396,14 +396,14 @@ class OffsetRequests:
             offset = first_logical_offset_if_hot(self._store, topic, queue)
         return _answer_offset(request, offset)
 
-    def _fetch_from_old_leaders(
+    async def _fetch_from_old_leaders(
         self, request: Request, fields: QueryOffsetFields, segments: list[Segment]
-    ) -> Procedure[Answer]:
+    ) -> Answer:
         """Return the offset kept by the newest Java broker that led the queue before, and commit it here."""
         for segment in reversed(segments):
             query = msgspec.structs.replace(fields, queue_id=segment.queue_id, set_zero_if_not_found=False)
             try:
-                answer = yield from self._segment_queries.request(
+                answer = await self._segment_queries.request(
                     segment, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(query)
                 )
             except PeerFailed as error:

@@ -249,16 +249,14 @@ class LogicalPullReader:
 
     # Segments on other brokers.
 
-    def _pull_remote(
-        self, pull: PullContext, queue: LogicalQueue, segment: Segment, offset: int
-    ) -> Procedure[list[Piece]]:
+    async def _pull_remote(self, pull: PullContext, queue: LogicalQueue, segment: Segment, offset: int) -> list[Piece]:
         """Answer with the records of an older segment that another broker holds."""
         fields, lens = pull.header.fields, pull.lens
         assert lens is not None
         physical = segment.to_physical(offset)
         count = fields.max_msg_nums if lens.end is None else max(1, min(fields.max_msg_nums, lens.end - physical))
         try:
-            answer = yield from self._segment_queries.pull(
+            answer = await self._segment_queries.pull(
                 fields.topic, segment, self._with_subscription(pull.header), physical, count
             )
         except PeerFailed as error:
@@ -279,13 +277,11 @@ class LogicalPullReader:
             body = self._reader.rewrite_for_reader(pull, [answer.body] if answer.body else [])
             return [logical_head(pull, lens, answer.code, remark, next_offset, len(answer.body)), *body]
         self._stats.count_miss()
-        return (
-            yield from self._answer_remote_miss(pull, queue, segment, physical, (lowest, _number(answer, "maxOffset")))
-        )
+        return await self._answer_remote_miss(pull, queue, segment, physical, (lowest, _number(answer, "maxOffset")))
 
-    def _answer_remote_miss(
+    async def _answer_remote_miss(
         self, pull: PullContext, queue: LogicalQueue, segment: Segment, physical: int, bounds: tuple[int, int]
-    ) -> Procedure[list[Piece]]:
+    ) -> list[Piece]:
         """Answer a pull for which the broker of an older segment has no messages."""
         lens, (lowest, highest) = pull.lens, bounds
         assert lens is not None
@@ -294,7 +290,7 @@ class LogicalPullReader:
             return [logical_head(pull, lens, code, "OFFSET_TOO_SMALL", lowest + lens.delta)]
         if lens.end is not None and physical < lens.end and lowest < lens.end:
             # That broker has not confirmed the sealed messages yet, or lost them: no reader may skip them.
-            yield Pause(_UNCONFIRMED_PAUSE_MS)
+            await Pause(_UNCONFIRMED_PAUSE_MS)
             return [logical_head(pull, lens, ResponseCode.PULL_NOT_FOUND, "NOT_YET_THERE", physical + lens.delta)]
         following = self._find_following(queue, segment)
         if isinstance(following, Refusal):

@@ -167,16 +167,16 @@ class PhysicalPullReader:
         """Answer a pull whose index entries are cold."""
         return answer_failure(self._read_cold(pull, queue, offset, codes), pull)
 
-    def _read_cold(
+    async def _read_cold(
         self, pull: PullContext, queue: QueueIndex, offset: int, codes: frozenset[int] | None
-    ) -> Steps[list[Piece]]:
-        entries = yield from queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
+    ) -> list[Piece]:
+        entries = await queue.fetch_range(offset, self._count_entries(pull, offset, codes), ahead=_READ_AHEAD)
         if not entries[0]:
             scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
             self._stats.count_miss()
             return [self.head(pull, queue, scan)]
         answer = self.respond(pull, queue, self._choose(entries, pull.header.fields, offset, codes))
-        return answer if isinstance(answer, list) else (yield from answer)
+        return answer if isinstance(answer, list) else (await answer)
 
     def _count_entries(self, pull: PullContext, offset: int, codes: frozenset[int] | None) -> int:
         """Return how many messages to scan in the index."""
@@ -239,15 +239,15 @@ class PhysicalPullReader:
         first = scan.positions[0]
         return self._store.hot_view(first, scan.positions[-1] + scan.sizes[-1] - first)
 
-    def _fetch(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> Steps[list[Piece]]:
+    async def _fetch(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> list[Piece]:
         """Answer a pull whose records are cold: read them in a few large pieces, off the loop."""
         parts: list[Piece] = []
         missing = "MESSAGE_IS_DAMAGED"
         for read, ranges in _plan_reads(scan, self._store.log_file_size):
             try:
-                data = yield read
+                data = await read
             except CorruptRecord:
-                parts += yield from _fetch_separately(ranges)
+                parts += await _fetch_separately(ranges)
                 continue
             for position, size in ranges:
                 part = data[position - read.position : position - read.position + size]
@@ -263,7 +263,7 @@ class PhysicalPullReader:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
         return [self.head(pull, queue, scan), *self.rewrite_for_reader(pull, parts)]
 
-    def _respond_split(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> Steps[list[Piece]]:
+    async def _respond_split(self, pull: PullContext, queue: QueueIndex, scan: Scan) -> list[Piece]:
         """Answer with single messages. A reader that opens batches gets the rest of one, and whole ones after it."""
         fields, lens = pull.header.fields, pull.lens
         is_rest = pull.header.batch_support is not BatchSupport.NONE
@@ -275,7 +275,7 @@ class PhysicalPullReader:
             inspected=COUNT_MAX if is_rest else self._count_entries(pull, scan.start, scan.codes),
             records=1 if is_rest else COUNT_MAX,
         )
-        messages = yield from read_single_messages(self._batch_cache, queue, scan.start, limits)
+        messages = await read_single_messages(self._batch_cache, queue, scan.start, limits)
         next_offset = min(messages.next_offset, queue.offset_max)
         found = Scan(ResponseCode.SUCCESS, "FOUND", next_offset, size=messages.size, count=messages.count)
         self.on_answered(pull, found.next_offset if lens is None else found.next_offset + lens.delta)
@@ -335,7 +335,7 @@ def logical_head(pull: PullContext, lens: Lens, code: int, remark: str, next_off
     return pull_answer_head(pull.serializer, pull.header.opaque, code, remark, offsets, size, delta)
 
 
-def _fetch_separately(ranges: list[Range]) -> Steps[list[Piece]]:
+async def _fetch_separately(ranges: list[Range]) -> list[Piece]:
     """Return the undamaged records of a read that hit a damaged one.
 
     The damaged record may belong to another queue. Damaged records are logged, as in recovery, and skipped, because a
@@ -344,7 +344,7 @@ def _fetch_separately(ranges: list[Range]) -> Steps[list[Piece]]:
     undamaged: list[Piece] = []
     for position, size in ranges:
         try:
-            data = yield LogRange(position, size)
+            data = await LogRange(position, size)
         except CorruptRecord:
             continue
         if len(data) == size:
@@ -367,10 +367,10 @@ def _plan_reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]
     return reads
 
 
-def answer_failure(steps: Steps[list[Piece]], pull: PullContext) -> Steps[list[Piece]]:
+async def answer_failure(steps: Steps[list[Piece]], pull: PullContext) -> list[Piece]:
     """Run *steps*; if they fail, answer with an error, so that the reader retries instead of waiting forever."""
     try:
-        return (yield from steps)
+        return await steps
     except (CorruptRecord, DiskFailed) as error:
         return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), pull.header.opaque, pull.serializer)]
 

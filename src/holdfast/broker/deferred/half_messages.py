@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.broker.flow.request import Refusal, Steps
+from holdfast.broker.flow.request import Refusal
 from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
 from holdfast.broker.messages.writer import REAL_QUEUE, REAL_TOPIC, TAGS, Draft
 from holdfast.model.errors import CorruptRecord
@@ -39,7 +39,7 @@ def check_delay_ms(properties: dict[str, str], timeout_ms: int) -> int:
     return limit_s * 1000 if limit_s >= 0 else timeout_ms
 
 
-def has_successor(op: StoredRecord) -> Steps[bool]:
+async def has_successor(op: StoredRecord) -> bool:
     """Return whether the successor that an op record names exists, or whether the op needs none.
 
     Rollbacks and the ops of Java brokers name no successor. The result is False if a power failure tore the properties
@@ -51,7 +51,7 @@ def has_successor(op: StoredRecord) -> Steps[bool]:
     if not text.isdecimal():
         return True
     try:
-        successor = yield from read_record(int(text))
+        successor = await read_record(int(text))
     except CorruptRecord:
         return False
     # A repaired range of the log holds a filler record, marked as rolled back, in place of the lost bytes.

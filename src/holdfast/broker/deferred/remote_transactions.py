@@ -92,17 +92,17 @@ class RemoteTransactions:
         known = self._delivered.find(request.channel, fields.commit_log_offset)
         return next((message_id for topic, message_id in known if topic == HALF_TOPIC), None)
 
-    def relay_decision(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
+    async def relay_decision(self, request: Request, fields: EndTransactionFields) -> Answer:
         """Relay a decision to the broker of the half message; None if no other has it, or it was relayed before."""
         message_id = fields.transaction_id or fields.msg_id or self._find_delivered_id(request, fields)
         if not message_id or fields.is_logical is False:
             return None
-        found = yield from self._record_locator.find(fields.commit_log_offset, message_id)
+        found = await self._record_locator.find(fields.commit_log_offset, message_id)
         if found is None or found.address is None or found.record.topic != HALF_TOPIC:
             return None
         relayed = Command(code=RequestCode.END_TRANSACTION, fields=request.command.fields | {"lo": "false"})
         try:
-            answer: Command = yield PeerCall(found.address, relayed)
+            answer: Command = await PeerCall(found.address, relayed)
         except PeerFailed as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the broker of the half message does not answer: {error}")
         return request.answer(answer.code, answer.remark)
@@ -117,10 +117,10 @@ class RemoteTransactions:
         """Send a check to a broker that has producers. If that fails, the check is repeated when it is due again."""
         self._turn.procedures.append(self._send_check(broker, msgspec.structs.replace(check, flag=0)))
 
-    def _send_check(self, broker: str, check: Command) -> Procedure[None]:
+    async def _send_check(self, broker: str, check: Command) -> None:
         try:
-            address = yield from self._view.find_address(broker)
-            yield PeerCall(address, check)
+            address = await self._view.find_address(broker)
+            await PeerCall(address, check)
         except PeerFailed:
             return
 

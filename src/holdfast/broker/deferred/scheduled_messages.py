@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.broker.flow.awaitables import Procedure
-from holdfast.broker.flow.request import Refusal, Steps
+from holdfast.broker.flow.request import Refusal
 from holdfast.broker.messages.record_lookup import properties_of, read_entries, to_draft, try_read_record
 from holdfast.broker.messages.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.broker.options import BrokerOptions
@@ -177,7 +177,7 @@ class DelayedDelivery:
 
     # Delivery.
 
-    def _run(self, now_ms: int) -> Procedure[list[Effect]]:
+    async def _run(self, now_ms: int) -> list[Effect]:
         """Deliver due messages, level by level, and set the timer for the next run."""
         effects: list[Effect] = []
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
@@ -192,33 +192,33 @@ class DelayedDelivery:
                 if queue is None or end <= self._offsets.get(level, 0):
                     continue
                 before = self._offsets.get(level, 0)
-                due_ms = yield from self._run_level(level, queue, (remaining, end), now_ms, effects)
+                due_ms = await self._run_level(level, queue, (remaining, end), now_ms, effects)
                 remaining -= self._offsets.get(level, 0) - before
                 next_ms = min(next_ms, due_ms)
         finally:
             self._is_busy = False
         return [*effects, SetTimer(TIMER, next_ms)]
 
-    def _run_level(
+    async def _run_level(
         self, level: int, queue: QueueIndex, limits: tuple[int, int], now_ms: int, effects: list[Effect]
-    ) -> Procedure[int]:
+    ) -> int:
         """Deliver due messages of one level up to *limits* (count, end offset); return when the next one is due."""
         remaining, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
         while remaining > 0 and offset < end:
-            entries = yield from read_entries(queue, offset, min(remaining, _BATCH, end - offset))
+            entries = await read_entries(queue, offset, min(remaining, _BATCH, end - offset))
             if not entries:
                 break
             for position, size, due_ms in entries:
                 # A delivery time beyond the delay of the level means that a clock was wrong: deliver at once, as
                 # RocketMQ does.
                 is_waiting = now_ms < due_ms <= latest_ms
-                if is_waiting and not (yield from self._was_delivered_early(level, offset, position, size)):
+                if is_waiting and not (await self._was_delivered_early(level, offset, position, size)):
                     self._uncertain.resolve(level)  # Delivery is in order: no later message was delivered.
                     return due_ms
                 if not is_waiting and size != BLANK_ENTRY_SIZE:
-                    is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
+                    is_done = await self._deliver(level, offset, position, size, now_ms, effects)
                     if not is_done:
                         return now_ms + _FORWARD_RETRY_MS
                 offset += 1
@@ -229,11 +229,11 @@ class DelayedDelivery:
             self._uncertain.resolve(level)
         return now_ms if offset < queue.offset_max else latest_ms
 
-    def _deliver(
+    async def _deliver(
         self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
-    ) -> Procedure[bool]:
+    ) -> bool:
         """Deliver one message to its real queue; return False if no leader accepts it now."""
-        record = yield from try_read_record(position, size)
+        record = await try_read_record(position, size)
         real_queue = _real_queue(record) if record is not None else None
         if record is None or real_queue is None:
             effects.append(
@@ -242,7 +242,7 @@ class DelayedDelivery:
             return True
         topic, queue_id = real_queue
         origin = self._find_origin(level, position)
-        was_delivered = yield from self._uncertain.was_delivered(
+        was_delivered = await self._uncertain.was_delivered(
             level, offset, record, topic, self._writer.physical_queues(*real_queue)
         )
         if was_delivered or (self.forwarder is not None and self.forwarder.is_stored(origin)):
@@ -255,25 +255,23 @@ class DelayedDelivery:
         stored = self._writer.append(draft, now_ms)
         if isinstance(stored, Refusal):
             if stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                is_forwarded = self.forwarder is not None and (yield from self.forwarder.send(draft, origin))
+                is_forwarded = self.forwarder is not None and (await self.forwarder.send(draft, origin))
                 if is_forwarded:
                     self._forwarded.setdefault(level, deque()).append((offset, position))
                 return is_forwarded
             effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
         return True
 
-    def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> Steps[bool]:
+    async def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> bool:
         """Return whether a message that is not due was delivered before a crash, if the clock has gone back since."""
         if not self._uncertain.is_uncertain(level):
             return False
-        record = yield from try_read_record(position, size)
+        record = await try_read_record(position, size)
         real_queue = _real_queue(record) if record is not None else None
         if record is None or real_queue is None:
             return False
-        return (
-            yield from self._uncertain.was_delivered(
-                level, offset, record, real_queue[0], self._writer.physical_queues(*real_queue)
-            )
+        return await self._uncertain.was_delivered(
+            level, offset, record, real_queue[0], self._writer.physical_queues(*real_queue)
         )
 
     def _find_origin(self, level: int, position: int) -> Origin:
@@ -317,22 +315,22 @@ class _UncertainDeliveries:
         """Note that the offset of a level counts everything that was delivered before the crash."""
         self._levels.discard(level)
 
-    def was_delivered(
+    async def was_delivered(
         self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
-    ) -> Steps[bool]:
+    ) -> bool:
         """Return whether *record* was delivered to one of these queues after the checkpoint of the last save."""
         if offset >= self._ends.get(level, 0):
             return False
         for queue_id in queue_ids:
             delivered = self._delivered.get((topic, queue_id))
             if delivered is None:
-                delivered = yield from self._read_after_save(topic, queue_id)
+                delivered = await self._read_after_save(topic, queue_id)
                 self._delivered[topic, queue_id] = delivered
             if record.position in delivered:
                 return True
         return False
 
-    def _read_after_save(self, topic: str, queue_id: int) -> Steps[set[int]]:
+    async def _read_after_save(self, topic: str, queue_id: int) -> set[int]:
         """Return the scheduled positions of all delivered records in a queue after the checkpoint."""
         found: set[int] = set()
         queue = self._store.find_queue(topic, queue_id)
@@ -341,13 +339,13 @@ class _UncertainDeliveries:
         end = queue.offset_max
         while end > queue.offset_min:
             start = max(queue.offset_min, end - _BATCH)
-            entries = yield from read_entries(queue, start, end - start)
+            entries = await read_entries(queue, start, end - start)
             for at, size, _ in reversed(entries):
                 if size == BLANK_ENTRY_SIZE:
                     continue
                 if at < self.position:
                     return found
-                record = yield from try_read_record(at, size)
+                record = await try_read_record(at, size)
                 if record is None or record.sys_flag & TRANSACTION_MASK:
                     continue
                 # The first record of a log has position 0, as have records that were never delayed: check its property.

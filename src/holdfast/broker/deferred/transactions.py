@@ -36,7 +36,7 @@ from holdfast.broker.deferred.half_messages import (
     to_message,
 )
 from holdfast.broker.deferred.remote_transactions import RemoteTransactions
-from holdfast.broker.flow.awaitables import Pause, Procedure
+from holdfast.broker.flow.awaitables import Pause
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, to_draft, try_read_record
 from holdfast.broker.messages.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
@@ -161,7 +161,7 @@ class TransactionHandler:
             half.properties["__transactionId__"] = half.properties[_UNIQUE_KEY]
         return self._writer.append(half, now_ms)
 
-    def end_transaction(self, request: Request) -> Procedure[Answer]:
+    async def end_transaction(self, request: Request) -> Answer:
         """Commit or roll back a half message (37). This request is nearly always one-way."""
         fields = from_fields(EndTransactionFields, request.command.fields)
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
@@ -172,14 +172,12 @@ class TransactionHandler:
         if (
             remote is not None and not fields.has_id
         ):  # The record at that position here may be a different half message.
-            relayed = yield from remote.relay_decision(request, fields)
+            relayed = await remote.relay_decision(request, fields)
             if relayed is not None:
                 return relayed
-        record = yield from self._find_half(fields)
+        record = await self._find_half(fields)
         if isinstance(record, Refusal):
-            relayed = (
-                (yield from remote.relay_decision(request, fields)) if remote is not None and fields.has_id else None
-            )
+            relayed = (await remote.relay_decision(request, fields)) if remote is not None and fields.has_id else None
             return relayed or record
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
@@ -187,16 +185,16 @@ class TransactionHandler:
         properties = properties_of(record)
         successor: Stored | None = None
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
-            delivered = yield from self._deliver(half_offset, record, properties, request.now_ms)
+            delivered = await self._deliver(half_offset, record, properties, request.now_ms)
             if isinstance(delivered, Refusal):
                 return delivered  # The half message stays undecided, and will be checked.
             successor = delivered
         self._decide(half_offset, successor, request.now_ms)
         return request.answer()
 
-    def _find_half(self, fields: EndTransactionFields) -> Steps[StoredRecord | Refusal]:
+    async def _find_half(self, fields: EndTransactionFields) -> StoredRecord | Refusal:
         """Return the half message of a decision, or the reason why it is not in this log."""
-        record = yield from read_record(fields.commit_log_offset)
+        record = await read_record(fields.commit_log_offset)
         if record is None or record.topic != HALF_TOPIC:
             return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if properties_of(record).get(PRODUCER_GROUP) != fields.producer_group:
@@ -221,9 +219,9 @@ class TransactionHandler:
         )
         return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if is_decided else None
 
-    def _deliver(
+    async def _deliver(
         self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
-    ) -> Procedure[Stored | Refusal | None]:
+    ) -> Stored | Refusal | None:
         """Store a committed message in its real queue; return None if another broker stored it."""
         first = first_position(record, properties)
         draft = to_message(record, properties)
@@ -236,19 +234,19 @@ class TransactionHandler:
             return stored
         self._forwarding.add(half_offset)
         try:
-            return (yield from self._forward(draft, first, self.remote))
+            return await self._forward(draft, first, self.remote)
         finally:
             self._forwarding.discard(half_offset)
 
-    def _forward(self, draft: Draft, first: int, remote: RemoteTransactions) -> Procedure[Stored | Refusal | None]:
+    async def _forward(self, draft: Draft, first: int, remote: RemoteTransactions) -> Stored | Refusal | None:
         """Forward a committed message to the leader of its queue, or store it here if the queue moves here.
 
         The producer does not repeat its decision, so retry while the queue moves or its leader restarts.
         """
         for pause_ms in _FORWARD_PAUSES_MS:
-            if (yield from remote.forward(draft, first)):
+            if await remote.forward(draft, first):
                 return None
-            yield Pause(pause_ms)
+            await Pause(pause_ms)
             if remote.is_forwarded(first):
                 return None
             stored = self._writer.append(draft, remote.now_ms)
@@ -302,24 +300,24 @@ class TransactionHandler:
         halves = self._store.find_queue(HALF_TOPIC, 0)
         return halves is not None and halves.offset_max > self._read_end
 
-    def _run(self, now_ms: int) -> Steps[list[Effect]]:
+    async def _run(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         self._is_busy = True
         try:
-            has_all = self._is_ready or (yield from self._read_decisions())
-            remaining = (yield from self._note_halves(now_ms, effects)) if has_all else 0
+            has_all = self._is_ready or (await self._read_decisions())
+            remaining = (await self._note_halves(now_ms, effects)) if has_all else 0
             if remaining and not self._is_ready:
                 self._is_ready = True
                 effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
             if self._is_ready and self._store.reserve_space() and self._store.is_writable:
-                yield from self._check_due(remaining, now_ms, effects)
+                await self._check_due(remaining, now_ms, effects)
         finally:
             self._is_busy = False
         self._commit_progress()
         wait_ms = 0 if not remaining else _SOON_MS if self._to_check else TICK_MS
         return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
 
-    def _read_decisions(self) -> Steps[bool]:
+    async def _read_decisions(self) -> bool:
         """Read the next op records after a restart; return whether these were the last."""
         queue = self._store.find_queue(OP_HALF_TOPIC, 0)
         if queue is None:
@@ -327,14 +325,14 @@ class TransactionHandler:
         self._op_read_end = min(max(self._op_read_end, queue.offset_min), queue.offset_max)
         end = min(queue.offset_max, self._op_read_end + RUN_MAX)
         while self._op_read_end < end:
-            entries = yield from read_entries(queue, self._op_read_end, min(_BATCH, end - self._op_read_end))
+            entries = await read_entries(queue, self._op_read_end, min(_BATCH, end - self._op_read_end))
             if not entries:
                 return False  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
-                    record = yield from try_read_record(position, size)
-                if record is not None and not (yield from has_successor(record)):
+                    record = await try_read_record(position, size)
+                if record is not None and not (await has_successor(record)):
                     record = None
                 for half_offset in named_offsets(record):
                     if half_offset >= self._read_end:
@@ -343,7 +341,7 @@ class TransactionHandler:
                 self._op_read_end += 1
         return end == queue.offset_max
 
-    def _note_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
+    async def _note_halves(self, now_ms: int, effects: list[Effect]) -> int:
         """Note half messages that have become readable; return how many more this run may read."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
         remaining = RUN_MAX
@@ -351,7 +349,7 @@ class TransactionHandler:
             return remaining
         self._read_end = min(max(self._read_end, queue.offset_min), queue.offset_max)
         while remaining and self._read_end < queue.offset_max:
-            entries = yield from read_entries(queue, self._read_end, min(remaining, _BATCH))
+            entries = await read_entries(queue, self._read_end, min(remaining, _BATCH))
             if not entries:
                 return 0  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
@@ -359,14 +357,14 @@ class TransactionHandler:
                 if offset in self._decided_ahead:
                     self._decided_ahead.discard(offset)
                 elif size != BLANK_ENTRY_SIZE:
-                    yield from self._note_half(offset, position, size, now_ms, effects)
+                    await self._note_half(offset, position, size, now_ms, effects)
                     remaining -= 1
                 self._read_end = offset + 1
         return remaining
 
-    def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+    async def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> None:
         """Note one undecided half message, and check it if it is a copy made for a check."""
-        record = yield from try_read_record(position, size)
+        record = await try_read_record(position, size)
         if record is None:
             return  # Retention deleted it: there is nothing left to decide.
         if offset in self._decided_ahead:
@@ -383,11 +381,11 @@ class TransactionHandler:
 
     # Checks.
 
-    def _check_due(self, remaining: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+    async def _check_due(self, remaining: int, now_ms: int, effects: list[Effect]) -> None:
         """Prepare the check of every half message that is due."""
         due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
         for offset, half in due[:remaining]:
-            record = yield from try_read_record(half.position, half.size)
+            record = await try_read_record(half.position, half.size)
             if offset not in self._undecided or offset in self._forwarding:
                 continue  # Decided while the bytes were fetched, or being forwarded to its leader.
             if record is None:

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.failover.offset_backup import OffsetBackup, choose_backups
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, call_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Synced, call_all
 from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.flow.turn import Turn
@@ -100,24 +100,24 @@ class ForcedMoves:
 
     # The new leader.
 
-    def _force(self, request: Request) -> Procedure[Answer]:
+    async def _force(self, request: Request) -> Answer:
         """Answer 7005 once the queues are open here."""
         order = decode_body(request.command.body, ForceRequest)
-        yield from self.refresh_leaders(order.topic.name)
+        await self.refresh_leaders(order.topic.name)
         for queue in map(to_queue, order.queues):
             # A late or outdated order: two leaders of the same generation could not be distinguished.
             self._view.require_newest(order.topic.name, queue)
-        copied = yield from self.open_forced(order)
+        copied = await self.open_forced(order)
         return request.answer(fields=to_fields(OpenAnswer(copied=copied)))
 
-    def open_forced(self, order: ForceRequest) -> Procedure[int]:
+    async def open_forced(self, order: ForceRequest) -> int:
         """Open queues of an unreachable leader. Return how many bytes of messages their new segments hold already.
 
         Raises:
             MappingRefused: they cannot be opened here.
             DiskFailed, RecordRefused: the change could not be written.
         """
-        backups = yield from self._backup.collect(order.topic.name, {queue.queue for queue in order.queues})
+        backups = await self._backup.collect(order.topic.name, {queue.queue for queue in order.queues})
         now_ms = self._turn.now_ms
         mapping = self._move_target.ensure_mapping(order.topic, order.scope, order.epoch, order.total)
         received = [to_queue(segments) for segments in order.queues]
@@ -141,7 +141,7 @@ class ForcedMoves:
             self._end_incoming(order.topic.name, queue.queue)
         self._relay.release(order.topic.name, [queue.queue for queue in forced])
         ends = self._mappings.find_ends(order.topic.name, opened)
-        yield Synced(position)
+        await Synced(position)
         restored = len(backups.keys() & {queue.queue for queue in forced})
         self._log("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=restored)
         self._turn.procedures.append(self._move_source.announce_epoch(order.topic.name))
@@ -193,7 +193,7 @@ class ForcedMoves:
             ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
             self._mappings.put_move(MoveState(move=ended), self._turn.now_ms)
 
-    def _fix_end(self, request: Request) -> Procedure[Answer]:
+    async def _fix_end(self, request: Request) -> Answer:
         """Answer 7006: fix the end of a force-closed segment, as reported by its broker or set by an operator."""
         order = decode_body(request.command.body, AbandonRequest)
         mapping = self._mappings.find(order.topic)
@@ -209,30 +209,30 @@ class ForcedMoves:
                 "known ends",
                 f"logical queue {order.queue} of {order.topic} has no segment of generation {order.generation}",
             )
-        yield from self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
+        await self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
         return request.answer()
 
-    def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, segment: Segment, end: int) -> Procedure[None]:
+    async def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, segment: Segment, end: int) -> None:
         fixed = queue.fix_end(end, generation=segment.generation)
         if fixed != queue:
             epoch = next_epoch(mapping.epoch, self._turn.now_ms)
-            yield Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch), now_ms=self._turn.now_ms))
+            await Synced(self._mappings.change(mapping.with_queues(fixed, epoch=epoch), now_ms=self._turn.now_ms))
 
-    def _fetch_ends(self, topic: str) -> Procedure[None]:
+    async def _fetch_ends(self, topic: str) -> None:
         """Ask brokers for the ends of their segments. They had reported them to an earlier leader, which died."""
         mapping = self._mappings.find(topic)
         for number in () if mapping is None else mapping.led_queues:
             segment = mapping.queues[number].unresolved if mapping is not None else None
             if segment is None:
                 continue
-            received = yield from self._fetch_mapping(segment.broker, topic)
+            received = await self._fetch_mapping(segment.broker, topic)
             end = None if received is None else _find_end(received, number, segment)
             mapping = self._mappings.find(topic)
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != segment or end is None:
                 continue
             self._log("warning", "end of a segment found", topic=topic, queue=number, broker=segment.broker, end=end)
-            yield from self._record_end(mapping, queue, segment, end)
+            await self._record_end(mapping, queue, segment, end)
 
     # The old leader.
 
@@ -265,60 +265,60 @@ class ForcedMoves:
             self._checking.add(topic)
             self._turn.procedures.append(self._check(topic))
 
-    def _confirm_leadership(self, topic: str, led: list[int]) -> Procedure[None]:
+    async def _confirm_leadership(self, topic: str, led: list[int]) -> None:
         """Open the queues of a topic after a restart, once name servers and other brokers have answered."""
         pause_ms, is_quiet = _CONFIRM_PAUSE_MIN_MS, True
-        yield from self._view.refresh(topic)
+        await self._view.refresh(topic)
         while not self._view.has_answer(topic) and self._mappings.is_static(topic):
             if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_quiet:
                 is_quiet = False
                 self._log("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
-            yield Pause(pause_ms)
+            await Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _CONFIRM_PAUSE_MAX_MS)
-            yield from self._view.refresh(topic)
+            await self._view.refresh(topic)
         while not self._are_peers_queried and self._mappings.is_static(topic):
-            yield Pause(_PEERS_PAUSE_MS)
+            await Pause(_PEERS_PAUSE_MS)
         if not is_quiet:
             self._log("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
         # The queues that were lost are held again before any send is accepted.
         self._relay.resume_sends(topic, led)
-        yield from self._fence_all(topic)
+        await self._fence_all(topic)
 
     def _describe_wait(self) -> str:
         return f"a name server confirms that {self._name} still leads it ({', '.join(self._namesrv)} asked)"
 
-    def _query_peers(self) -> Procedure[None]:
+    async def _query_peers(self) -> None:
         """Learn what other brokers lead: name servers withhold a topic while its registered mappings contradict."""
         try:
-            yield from self._view.refresh()
+            await self._view.refresh()
             while not self._view.has_answer():
-                yield Pause(_CONFIRM_PAUSE_MAX_MS)
-                yield from self._view.refresh()
-            yield from self._refresh_from_peers()
+                await Pause(_CONFIRM_PAUSE_MAX_MS)
+                await self._view.refresh()
+            await self._refresh_from_peers()
         finally:
             self._are_peers_queried = True
 
-    def _refresh_from_peers(self) -> Procedure[None]:
+    async def _refresh_from_peers(self) -> None:
         calls = []
         for broker in self._view.brokers():
             with suppress(PeerFailed):
-                address = yield from self._view.find_address(broker)
+                address = await self._view.find_address(broker)
                 calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), QUERY_TIMEOUT_MS))
-        answers = yield from call_all(calls)
+        answers = await call_all(calls)
         for record in itertools.chain.from_iterable(map(_read_records, answers)):
             self._view.record_mappings(record.topic, [record])
 
-    def refresh_leaders(self, topic: str) -> Procedure[None]:
+    async def refresh_leaders(self, topic: str) -> None:
         """Ask name servers and all brokers who leads *topic*: this broker may have been replaced before it leads."""
-        yield from self._view.refresh(topic)
-        yield from self._refresh_from_peers()
+        await self._view.refresh(topic)
+        await self._refresh_from_peers()
 
-    def _check(self, topic: str) -> Procedure[None]:
+    async def _check(self, topic: str) -> None:
         try:
-            yield from self._view.refresh(topic)
+            await self._view.refresh(topic)
             self._move_target.cancel_superseded(topic)
-            yield from self._fence_all(topic)
-            yield from self._fetch_ends(topic)
+            await self._fence_all(topic)
+            await self._fetch_ends(topic)
         finally:
             self._checking.discard(topic)
 
@@ -332,7 +332,7 @@ class ForcedMoves:
                 lost[number] = newer
         return lost
 
-    def _fence_all(self, topic: str) -> Procedure[None]:
+    async def _fence_all(self, topic: str) -> None:
         """Give up every queue of *topic* that has a newer leader. Hold its sends meanwhile.
 
         Only the new leader knows how it recorded our segment. While it is unreachable the queue waits.
@@ -341,15 +341,15 @@ class ForcedMoves:
         while lost := self._find_lost(topic):
             self._relay.hold(topic, lost)
             for leader in sorted(set(lost.values())):
-                received = yield from self._fetch_mapping(leader, topic)
+                received = await self._fetch_mapping(leader, topic)
                 for number in [number for number, newer in lost.items() if newer == leader]:
                     if received is not None and number in received.queues:
-                        yield from self._fence(topic, received.queues[number])
-            yield from self._report_ends(topic)
+                        await self._fence(topic, received.queues[number])
+            await self._report_ends(topic)
             if self._find_lost(topic):
-                yield Pause(pause_ms)
+                await Pause(pause_ms)
                 pause_ms = min(2 * pause_ms, CHECK_MS)
-                yield from self._view.refresh(topic)
+                await self._view.refresh(topic)
             self._relay.release(topic, [number for number in lost if number not in self._find_lost(topic)])
 
     def _is_own_move(self, topic: str, number: int, leader: str) -> bool:
@@ -361,21 +361,21 @@ class ForcedMoves:
         is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or by another move.
         return state.move.target == leader and state.move.source == self._name and not is_later
 
-    def _fetch_mapping(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
+    async def _fetch_mapping(self, broker: str, topic: str) -> TopicMapping | None:
         """Return the mapping of *topic* on *broker*; None if it does not answer."""
         try:
-            address = yield from self._view.find_address(broker)
-            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _FETCH_TIMEOUT_MS)
+            address = await self._view.find_address(broker)
+            answer = await PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _FETCH_TIMEOUT_MS)
         except PeerFailed:
             return None
         return next((record for record in _read_records(answer) if record.topic == topic), None)
 
-    def _fence(self, topic: str, received: LogicalQueue) -> Procedure[None]:
+    async def _fence(self, topic: str, received: LogicalQueue) -> None:
         """Close a queue that has a newer leader and whose sends are held. Durable before the end is reported.
 
         Its messages are synced before its end is written, so that a power failure cannot change the end.
         """
-        yield Synced(self._mappings.log_end)
+        await Synced(self._mappings.log_end)
         mapping, now_ms = self._mappings.find(topic), self._turn.now_ms
         own = None if mapping is None else mapping.queues.get(received.queue)
         if mapping is None or own is None or received.generation <= own.generation:
@@ -392,11 +392,11 @@ class ForcedMoves:
         self._relay.release(topic, [received.queue])
         self._move_source.wake_pulls([] if log is None else [log])
         self._log("warning", "queue fenced", topic=topic, queue=received.queue, leader=received.leader.broker)
-        yield Synced(position)
+        await Synced(position)
 
-    def step_down(self, topic: str, number: int, leader: str) -> Procedure[None]:
+    async def step_down(self, topic: str, number: int, leader: str) -> None:
         """Give up an empty queue that was opened here when another broker was confirmed in the same generation."""
-        received = yield from self._fetch_mapping(leader, topic)
+        received = await self._fetch_mapping(leader, topic)
         mapping = self._mappings.find(topic)
         own = None if mapping is None else mapping.queues.get(number)
         confirmed = None if received is None else received.queues.get(number)
@@ -414,9 +414,9 @@ class ForcedMoves:
         self._relay.release(topic, [number])
         self._move_source.wake_pulls([log])
         self._log("warning", "queue given up", topic=topic, queue=number, leader=leader)
-        yield Synced(position)
+        await Synced(position)
 
-    def _report_ends(self, topic: str) -> Procedure[None]:
+    async def _report_ends(self, topic: str) -> None:
         """Report the ends of our force-closed segments to their new leaders, until each has answered."""
         mapping = self._mappings.find(topic)
         queues = [] if mapping is None else list(mapping.queues.values())
@@ -426,23 +426,23 @@ class ForcedMoves:
                     order = AbandonRequest(
                         topic=topic, queue=queue.queue, generation=segment.generation, end=segment.logical_end
                     )
-                    yield from self._report_end(queue.leader.broker, order)
+                    await self._report_end(queue.leader.broker, order)
 
-    def _report_end(self, leader: str, order: AbandonRequest) -> Procedure[None]:
+    async def _report_end(self, leader: str, order: AbandonRequest) -> None:
         for _ in range(_REPORT_TRIES):
             try:
-                address = yield from self._view.find_address(leader)
-                answer = yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
+                address = await self._view.find_address(leader)
+                answer = await PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
             except PeerFailed:
                 self._view.suspect_addresses()
-                yield Pause(_REPORT_PAUSE_MS)
+                await Pause(_REPORT_PAUSE_MS)
                 continue
             except DiskFailed:
                 return
             if answer.code == ResponseCode.SUCCESS:
                 return
             # The queue may have moved again: report to its current leader.
-            yield from self._view.refresh(order.topic)
+            await self._view.refresh(order.topic)
             newer = self._view.leader(order.topic, order.queue)
             if newer is None or newer in {leader, self._name}:
                 return

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.flow.awaitables import PeerCall, Procedure, call_all
+from holdfast.broker.flow.awaitables import PeerCall, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
@@ -175,16 +175,16 @@ class OffsetBackup:
             self._forget_topics({topic})
             save_config(self._disk, NAME, OffsetBackupList(backups=list(self._stored.values())))
 
-    def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, QueueOffsetBackup]]:
+    async def collect(self, topic: str, queues: Iterable[int]) -> dict[int, QueueOffsetBackup]:
         """Return the newest backups of these queues that any broker has; wait for answers only briefly."""
         numbers = sorted(queues)
-        yield from self._view.refresh()
+        await self._view.refresh()
         mapping = self._mappings.find(topic)
         brokers = self._view.brokers(GLOBAL if mapping is None else mapping.scope)
         addresses = [address for name in brokers if (address := self._view.address(name)) is not None]
         addresses += self._view.replicas()
         body = encode_body(OffsetBackupQuery(topic=topic, queues=numbers))
-        answers = yield from call_all(
+        answers = await call_all(
             PeerCall(address, Command(code=RequestCode.GET_OFFSET_BACKUPS, body=body), _FIND_TIMEOUT_MS)
             for address in addresses
         )
@@ -217,24 +217,24 @@ class OffsetBackup:
             }
             self._is_dirty = True
 
-    def _update_peer(self) -> Procedure[None]:
+    async def _update_peer(self) -> None:
         """Send one message to the peer, if there is a peer and the message is due."""
         self._is_sending = True
         try:
-            peer = yield from self._find_peer()
+            peer = await self._find_peer()
             self._collect_changes()
             backups = [] if peer is None else self._pop_unsent(peer)
             is_overdue = self._turn.now_ms >= self._sent_ms + _SEARCH_MS
             if peer is not None and (backups or is_overdue):
-                yield from self._send(peer, backups)
+                await self._send(peer, backups)
         finally:
             self._is_sending = False
 
-    def _send(self, peer: str, backups: list[QueueOffsetBackup]) -> Procedure[None]:
+    async def _send(self, peer: str, backups: list[QueueOffsetBackup]) -> None:
         try:
-            address = yield from self._view.find_address(peer)
+            address = await self._view.find_address(peer)
             command = Command(code=RequestCode.BACKUP_OFFSETS, body=encode_body(OffsetBackupList(backups=backups)))
-            answer = yield PeerCall(address, command, _CALL_MS)
+            answer = await PeerCall(address, command, _CALL_MS)
             received = decode_body(answer.body, OffsetBackupAnswer) if answer.code == ResponseCode.SUCCESS else None
         except (PeerFailed, RemoteProtocolError):
             self._choose_peer(peer)
@@ -245,11 +245,11 @@ class OffsetBackup:
         else:
             self._handle_answer(received, backups)
 
-    def _find_peer(self) -> Procedure[str | None]:
+    async def _find_peer(self) -> str | None:
         """Return the broker that keeps our backups: the current one, or the next by name; None if we are alone."""
         if not self._view.brokers() and self._turn.now_ms >= self._search_ms:
             self._search_ms = self._turn.now_ms + _SEARCH_MS
-            yield from self._view.refresh()
+            await self._view.refresh()
         if self.peer not in self._find_candidates():
             self._choose_peer(self._name)
         return self.peer

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
 from holdfast.broker.failover.offset_backup import OffsetBackup
-from holdfast.broker.flow.awaitables import PeerCall, Procedure, call_all
+from holdfast.broker.flow.awaitables import PeerCall, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS, ClusterView, Survey
 from holdfast.broker.mapping.mapping_table import Mappings
@@ -142,10 +142,10 @@ class OffsetFloors:
 
     # Known to other brokers.
 
-    def find(self, proposed: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, FloorFinding]]:
+    async def find(self, proposed: TopicMapping, numbers: Sequence[int]) -> dict[int, FloorFinding]:
         """Return what the cluster knows about the queues *numbers* that *proposed* lets this broker open."""
-        survey = yield from self._view.survey(proposed.topic, proposed.scope)
-        answers = yield from _fetch_floors(survey.brokers, proposed.topic, numbers)
+        survey = await self._view.survey(proposed.topic, proposed.scope)
+        answers = await _fetch_floors(survey.brokers, proposed.topic, numbers)
         answered = {name: answer for name, answer in answers.items() if answer is not None}
         silent = {name for name, answer in answers.items() if answer is None}
         silent |= set() if survey.is_answered else {_NAME_SERVERS}
@@ -265,12 +265,12 @@ def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Fl
     return highest_floor([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
 
 
-def _fetch_floors(
+async def _fetch_floors(
     addresses: Mapping[str, str], topic: str, numbers: Sequence[int]
-) -> Procedure[dict[str, QueueFloors | None]]:
+) -> dict[str, QueueFloors | None]:
     """Return each broker's answer about these queues; None for a broker that did not answer."""
     body = encode_body(FloorQuery(topic=topic, queues=list(numbers)))
-    answers = yield from call_all(
+    answers = await call_all(
         PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), QUERY_TIMEOUT_MS)
         for address in addresses.values()
     )

@@ -29,7 +29,7 @@ import msgspec
 
 from holdfast.broker.failover.forced_open import ForcedMoves
 from holdfast.broker.failover.incarnation import start_incarnation
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.options import BrokerOptions
@@ -191,7 +191,7 @@ class LeaseRenewal:
         self._requested = {queue_key: queue.generation for queue_key, queue in self._led_queues()}
         self._turn.procedures += [self._renew(address) for address in self._servers]
 
-    def _renew(self, address: str) -> Procedure[None]:
+    async def _renew(self, address: str) -> None:
         """Send a request to one name server, and apply its answer."""
         requested_ms = self._elapsed_ms
         claims = {queue_key: _to_claim(queue) for queue_key, queue in self._led_queues()} | self._extra_claims
@@ -200,7 +200,7 @@ class LeaseRenewal:
         self._number += 1
         number = self._number
         try:
-            answer = yield PeerCall(address, self._to_request(claims, number), _CALL_MS)
+            answer = await PeerCall(address, self._to_request(claims, number), _CALL_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return
             decoded = decode_body(answer.body, LeaseAnswer)
@@ -268,10 +268,10 @@ class LeaseRenewal:
             if lease.broker != self._name and count >= self._majority
         }
 
-    def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> Procedure[None]:
+    async def _force(self, topic: str, lapsed: dict[int, QueueLease]) -> None:
         """Claim this broker's share of *lapsed*, and open the queues that a majority confirms."""
         try:
-            found = yield from self._fetch_route(topic)
+            found = await self._fetch_route(topic)
             if found is None:
                 return
             route, merged = found
@@ -279,7 +279,7 @@ class LeaseRenewal:
             claims = {(topic, queue.queue): Claim(queue.forced_generation) for queue in own}
             self._extra_claims |= claims
             for address in self._servers if claims else ():
-                yield from self._renew(address)
+                await self._renew(address)
             now = self._elapsed_ms
             granted = [
                 queue
@@ -290,7 +290,7 @@ class LeaseRenewal:
                 self._log(
                     "warning", "leader is silent", topic=topic, leader=granted[0].leader.broker, queues=len(granted)
                 )
-                yield from self._open(topic, merged, granted)
+                await self._open(topic, merged, granted)
         except (MappingRefused, RecordRefused, DiskFailed) as error:
             self._log("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
         finally:
@@ -298,11 +298,11 @@ class LeaseRenewal:
             self._is_force_running = False
         self._recompute_leases()
 
-    def _fetch_route(self, topic: str) -> Procedure[tuple[Route, MergedTopic] | None]:
+    async def _fetch_route(self, topic: str) -> tuple[Route, MergedTopic] | None:
         command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
         for address in self._servers:
             try:
-                answer = yield PeerCall(address, command, _CALL_MS)
+                answer = await PeerCall(address, command, _CALL_MS)
                 if answer.code == ResponseCode.SUCCESS:
                     route = decode_route(answer.body)
                     records = {
@@ -337,7 +337,7 @@ class LeaseRenewal:
         turn = brokers.index(self._name) + self._elapsed_ms // self._lease_ms
         return candidates[turn % len(brokers) :: len(brokers)]
 
-    def _open(self, topic: str, merged: MergedTopic, queues: list[LogicalQueue]) -> Procedure[None]:
+    async def _open(self, topic: str, merged: MergedTopic, queues: list[LogicalQueue]) -> None:
         config = self._topics.find(topic)
         if config is None:
             return
@@ -351,7 +351,7 @@ class LeaseRenewal:
                 for queue in queues
             ],
         )
-        yield from self._forced_moves.open_forced(order)
+        await self._forced_moves.open_forced(order)
 
     def _log(self, level: str, event: str, **fields: object) -> None:
         self._turn.effects.append(Log(level, event, fields))

@@ -1,6 +1,6 @@
 """How the broker processes one event: requests, suspended procedures, and the effects that leave when the event ends.
 
-A procedure is a generator that can wait in the middle, for log bytes, a sync, another server or time. A handler answers
+A procedure is a coroutine that can wait in the middle, for log bytes, a sync, another server or time. A handler answers
 one request code and may be a procedure. An effect is an action that the shell performs.
 
     awaitables    the conditions that a procedure can wait for

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Coroutine, Generator, Iterable
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -21,11 +21,18 @@ class PeerCall(msgspec.Struct, frozen=True):
     command: Command
     timeout_ms: int = _CALL_TIMEOUT_MS
 
+    def __await__(self) -> Generator[Self, Command, Command]:
+        """Raise `PeerFailed` if there is no response."""
+        return (yield self)
+
 
 class ParallelCalls(msgspec.Struct, frozen=True):
     """Send requests to several servers at once and wait for all outcomes; used by `call_all`."""
 
     calls: tuple[PeerCall, ...]
+
+    def __await__(self) -> Generator[Self, list[Command | PeerFailed], list[Command | PeerFailed]]:
+        return (yield self)
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -33,21 +40,27 @@ class Synced(msgspec.Struct, frozen=True):
 
     position: int
 
+    def __await__(self) -> Generator[Self, object, None]:
+        yield self
+
 
 class Pause(msgspec.Struct, frozen=True):
     """Wait for *ms* milliseconds."""
 
     ms: int
 
+    def __await__(self) -> Generator[Self, object, None]:
+        yield self
+
 
 Wait = LogRange | FileRange | PeerCall | ParallelCalls | Synced | Pause
 
 _Result = TypeVar("_Result")
-Procedure = Generator[Wait, Any, _Result]
-"""A generator that yields conditions, is sent their results, and returns its own result."""
+Procedure = Coroutine[Any, Any, _Result]
+"""A coroutine that awaits conditions and returns its result. The scheduler drives it, not asyncio."""
 
 
-def call_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]:
+async def call_all(calls: Iterable[PeerCall]) -> list[Command | PeerFailed]:
     """Make all *calls* at once and return their responses or failures, in order.
 
     The calls run in parallel: several that time out take no longer than one.
@@ -55,4 +68,4 @@ def call_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]
     batch = tuple(calls)
     if not batch:
         return []
-    return (yield ParallelCalls(batch))  # type: ignore[no-any-return]
+    return await ParallelCalls(batch)

@@ -16,9 +16,9 @@ ProcedureHandler = Callable[[Request], Procedure[Answer]]
 def refuse_on_error(handler: ProcedureHandler) -> ProcedureHandler:
     """Wrap *handler* so that a rule violation, a bad request or a disk failure becomes a `Refusal` with its reason."""
 
-    def handle(request: Request) -> Procedure[Answer]:
+    async def handle(request: Request) -> Answer:
         try:
-            return (yield from handler(request))
+            return await handler(request)
         except MappingRefused as error:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, str(error))
         except (RemoteProtocolError, BadField) as error:

@@ -1,8 +1,8 @@
 """Requests, answers, and the type of a handler.
 
 A component offers handlers by request code. A handler gets one `Request` and returns the answer, a `Refusal`, or None
-if it answers later or never. A handler that has to wait (for log bytes, for another server) is a procedure: a generator
-that yields a condition, is sent the result, and returns its answer (`scheduler.py`).
+if it answers later or never. A handler that has to wait (for log bytes, for another server) is a procedure: a coroutine
+that awaits conditions and returns its answer (`scheduler.py`).
 """
 
 from __future__ import annotations

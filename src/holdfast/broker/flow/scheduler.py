@@ -1,13 +1,15 @@
 """Runs procedures: work that waits in the middle for cold bytes, the disk, another server, or time.
 
-A procedure is a generator. It yields a condition and is sent the result. So a procedure of many steps reads from top to
-bottom, while the event loop serves other events:
+A procedure is a coroutine that awaits conditions. So one of many steps reads from top to bottom, while the event loop
+serves other events:
 
-    answer = yield PeerCall(address, command)      -> Command; raises PeerFailed if there is no response
-    answers = yield from call_all(calls)           -> Command or PeerFailed of each, when all have ended
-    bytes = yield LogRange(position, size)         -> bytes; raises CorruptRecord if they are damaged
-    yield Synced(store.staged_end)                 -> continues when everything before is on disk
-    yield Pause(1_000)                             -> continues when that time has passed
+    answer = await PeerCall(address, command)      -> Command; raises PeerFailed if there is no response
+    answers = await call_all(calls)                -> Command or PeerFailed of each, when all have ended
+    data = await LogRange(position, size)          -> bytes; raises CorruptRecord if they are damaged
+    await Synced(store.staged_end)                 -> continues when everything before is on disk
+    await Pause(1_000)                             -> continues when that time has passed
+
+There is no asyncio in a role: the scheduler alone drives procedures, with `send` and `throw`.
 
 Records staged by a procedure are written before it waits. When a procedure ends, its `finish` receives the result.
 """
@@ -213,7 +215,7 @@ class Scheduler:
         if isinstance(result, HoldfastError):
             wait = suspended.procedure.throw(result)
         else:
-            wait = next(suspended.procedure) if result is None else suspended.procedure.send(result)
+            wait = suspended.procedure.send(result)
         remaining = _HOT_READS_MAX
         while isinstance(wait, LogRange | FileRange):
             found = self._read_or_locate(wait, is_hot_allowed=remaining > 0)

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, call_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, call_all
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader, find_leaders, update_leaders
@@ -196,7 +196,7 @@ class ClusterView:
 
     # Requests to name servers.
 
-    def refresh(self, topic: str | None = None) -> Procedure[None]:
+    async def refresh(self, topic: str | None = None) -> None:
         """Ask all name servers at once for addresses and for the leaders of *topic*.
 
         Concurrent calls for the same topic share one request. If no name server answers, the known entries stay.
@@ -204,12 +204,12 @@ class ClusterView:
         key = topic or ""
         if key in self._refreshing:
             while key in self._refreshing:
-                yield Pause(_WAIT_MS)
+                await Pause(_WAIT_MS)
             return
         self._refreshing.add(key)
         try:
             calls = [call for server in self._namesrv for call in self._build_queries(server, topic)]
-            answers = yield from call_all(calls)
+            answers = await call_all(calls)
             kinds: set[bool | None] = set()
             for call, answer in zip(calls, answers, strict=True):
                 if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -222,22 +222,22 @@ class ClusterView:
             self._refreshing.discard(key)
             self._is_suspect = False
 
-    def refresh_topics(self, topics: Sequence[str]) -> Procedure[None]:
+    async def refresh_topics(self, topics: Sequence[str]) -> None:
         """Ask the name servers about *topics*, many at a time. If none answers, the known entries stay."""
         for at in range(0, len(topics), _TOPICS_AT_ONCE):
             chunk = topics[at : at + _TOPICS_AT_ONCE]
             queries = [(topic, self._leader_query(server, topic)) for topic in chunk for server in self._namesrv]
-            answers = yield from call_all(call for _, call in queries)
+            answers = await call_all(call for _, call in queries)
             kinds: dict[str, set[bool | None]] = {}
             for (topic, _), answer in zip(queries, answers, strict=True):
                 kinds.setdefault(topic, set()).add(self._record_leaders(answer, topic))
             for topic, found in kinds.items():
                 self._record_kind(topic, found)
 
-    def survey(self, topic: str, scope: str) -> Procedure[Survey]:
+    async def survey(self, topic: str, scope: str) -> Survey:
         """Ask all name servers at once about *topic* and the brokers in *scope*."""
         calls = [call for server in self._namesrv for call in self._build_queries(server, topic)]
-        answers = yield from call_all(calls)
+        answers = await call_all(calls)
         brokers: dict[str, str] = {}
         records: list[TopicMapping] = []
         is_answered = not calls
@@ -256,7 +256,7 @@ class ClusterView:
         }
         return Survey(is_answered=is_answered, brokers=in_scope, records=records)
 
-    def find_address(self, broker: str) -> Procedure[str]:
+    async def find_address(self, broker: str) -> str:
         """Return the address of *broker*; ask the name servers if it is unknown.
 
         Raises:
@@ -264,7 +264,7 @@ class ClusterView:
         """
         found = self.address(broker)
         if found is None:
-            yield from self.refresh()
+            await self.refresh()
             found = self.address(broker)
         if found is None:
             raise PeerFailed(

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.model.errors import PeerFailed
@@ -96,7 +96,7 @@ class SegmentQueries:
             self._minimums[key] = offset
             self.minimums_version += 1
 
-    def is_expired(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
+    async def is_expired(self, topic: str, number: int, segment: Segment) -> bool:
         """Return whether all messages of a closed segment have expired.
 
         Raises:
@@ -106,23 +106,23 @@ class SegmentQueries:
             index = self.index_of(topic, segment)
             lowest, highest = (segment.start, segment.end) if index is None else (index.offset_min, index.offset_max)
         else:
-            lowest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            lowest = await self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
             self.record_minimum(topic, number, segment, lowest)
             highest = segment.end
             if not segment.is_sealed:  # Java's tools leave such segments.
-                highest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                highest = await self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         return lowest >= (segment.end if segment.is_sealed else highest)
 
     def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
         """Drop the cached offset of an expired segment."""
         self._minimums.pop((topic, number, segment.generation), None)
 
-    def fetch_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
+    async def fetch_minimum(self, topic: str, queue: LogicalQueue) -> int:
         """Return the lowest offset, after asking every other broker with a segment that can be reached."""
         for segment in queue.readable:
             if segment.is_decided and segment.broker != self.mappings.broker:
                 try:
-                    reported = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+                    reported = await self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
                 except PeerFailed:
                     continue
                 self.record_minimum(topic, queue.queue, segment, reported)
@@ -130,83 +130,81 @@ class SegmentQueries:
 
     # Times.
 
-    def earliest_time(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
+    async def earliest_time(self, topic: str, queue: LogicalQueue) -> int:
         """Return the store time of the oldest message; -1 if there is none."""
         for segment in queue.readable:
             if not segment.is_decided:
                 continue
             if segment.broker == self.mappings.broker:
                 index = self.index_of(topic, segment)
-                found = None if index is None else (yield from self._store.store_time(index, index.offset_min))
+                found = None if index is None else (await self._store.store_time(index, index.offset_min))
             else:
                 fields = QueueFields(topic=topic, queue_id=segment.queue_id)
-                answer = yield from self.request(segment, RequestCode.GET_EARLIEST_MSG_STORETIME, to_fields(fields))
+                answer = await self.request(segment, RequestCode.GET_EARLIEST_MSG_STORETIME, to_fields(fields))
                 found = _number(answer, "timestamp")
             if found is not None and found >= 0:
                 return found
         return -1
 
-    def search(self, topic: str, queue: LogicalQueue, time_ms: int, *, upper: bool = False) -> Procedure[int]:
+    async def search(self, topic: str, queue: LogicalQueue, time_ms: int, *, upper: bool = False) -> int:
         """Return the first offset stored at or after *time_ms*, or the queue's end.
 
         With *upper*, return the last offset stored at or before it, or the queue's lowest.
         """
         if upper:
-            return (yield from self._search_back(topic, queue, time_ms))
+            return await self._search_back(topic, queue, time_ms)
         for segment in queue.readable:
             if segment.is_decided and not 0 <= segment.last_ms < time_ms:
-                first = yield from self._first_at(topic, segment, time_ms)
+                first = await self._first_at(topic, segment, time_ms)
                 if first is not None:
                     return segment.to_logical(first)
         return self.maximum(topic, queue)
 
-    def _search_back(self, topic: str, queue: LogicalQueue, time_ms: int) -> Procedure[int]:
+    async def _search_back(self, topic: str, queue: LogicalQueue, time_ms: int) -> int:
         for segment in reversed(queue.readable):
             if not segment.is_decided:
                 continue
-            first = yield from self._first_at(topic, segment, time_ms + 1)
-            end, lowest = yield from self._bounds(topic, segment)
+            first = await self._first_at(topic, segment, time_ms + 1)
+            end, lowest = await self._bounds(topic, segment)
             last = (end if first is None else first) - 1
             if last >= max(lowest, segment.start):
                 return segment.to_logical(last)
         return self.minimum(topic, queue)
 
-    def _first_at(self, topic: str, segment: Segment, time_ms: int) -> Procedure[int | None]:
+    async def _first_at(self, topic: str, segment: Segment, time_ms: int) -> int | None:
         """Return the first physical offset of a segment stored at or after *time_ms*, or None if there is none."""
         if segment.broker == self.mappings.broker:
             index = self.index_of(topic, segment)
             if index is None:
                 return None
-            found = yield from self._store.offset_at_time(index, time_ms)
+            found = await self._store.offset_at_time(index, time_ms)
             end = index.offset_max
         else:
             fields = SearchOffsetFields(topic=topic, queue_id=segment.queue_id, timestamp=time_ms)
-            answer = yield from self.request(segment, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, to_fields(fields))
+            answer = await self.request(segment, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, to_fields(fields))
             found = _number(answer, "offset")
             end = segment.end
             if not segment.is_sealed:
-                end = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                end = await self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         if segment.is_sealed:
             end = min(end, segment.end)
         return max(found, segment.start) if 0 <= found < end else None
 
-    def _bounds(self, topic: str, segment: Segment) -> Procedure[tuple[int, int]]:
+    async def _bounds(self, topic: str, segment: Segment) -> tuple[int, int]:
         """Return the physical end and the lowest physical offset of a segment."""
         if segment.broker == self.mappings.broker:
             index = self.index_of(topic, segment)
             end, lowest = (segment.start, segment.start) if index is None else (index.offset_max, index.offset_min)
         else:
-            lowest = yield from self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            lowest = await self._fetch_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
             end = segment.end
             if not segment.is_sealed:
-                end = yield from self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+                end = await self._fetch_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         return (min(end, segment.end) if segment.is_sealed else end), lowest
 
     # Other brokers.
 
-    def pull(
-        self, topic: str, segment: Segment, client_fields: PullFields, physical: int, count: int
-    ) -> Procedure[Command]:
+    async def pull(self, topic: str, segment: Segment, client_fields: PullFields, physical: int, count: int) -> Command:
         """Pull from the broker of a segment, from a physical offset on, without long polling and without committing.
 
         Raises:
@@ -222,9 +220,9 @@ class SegmentQueries:
             commit_offset=0,
             suspend_timeout_millis=0,
         )
-        return (yield from self.request(segment, RequestCode.PULL_MESSAGE, to_fields(fields)))
+        return await self.request(segment, RequestCode.PULL_MESSAGE, to_fields(fields))
 
-    def request(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Procedure[Command]:
+    async def request(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Command:
         """Send a request with physical offsets to the broker of a segment, or to its replica if the broker is down.
 
         Raises:
@@ -234,13 +232,13 @@ class SegmentQueries:
         address = None
         command = Command(code=code, fields=fields | {"lo": "false", "bname": broker})
         try:
-            address = yield from self._view.find_address(broker)
-            answer: Command = yield PeerCall(address, command, REMOTE_TIMEOUT_MS)
+            address = await self._view.find_address(broker)
+            answer: Command = await PeerCall(address, command, REMOTE_TIMEOUT_MS)
         except PeerFailed as error:
             if address is not None:
                 self._view.forget_address(address)
-                yield from self._view.refresh()
-            replica_answer = yield from self._request_replica(broker, command)
+                await self._view.refresh()
+            replica_answer = await self._request_replica(broker, command)
             if replica_answer is None:
                 raise PeerFailed(
                     f"broker {broker}, which holds this part of the queue, does not answer: {error}"
@@ -252,35 +250,35 @@ class SegmentQueries:
             )
         return answer
 
-    def _request_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
+    async def _request_replica(self, broker: str, command: Command) -> Command | None:
         """Send a request to a replica of a broker that is down; return None if no replica answers."""
         replica = self._view.replica(broker)
         if replica is None:
             return None
         try:
-            answer: Command = yield PeerCall(replica, command, REMOTE_TIMEOUT_MS)
+            answer: Command = await PeerCall(replica, command, REMOTE_TIMEOUT_MS)
         except PeerFailed:
             return None
         return answer
 
-    def request_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
+    async def request_others(self, code: RequestCode, fields: dict[str, str]) -> list[Command]:
         """Send a request about a static topic to every other broker of it; return the successful answers."""
         if not self._view.has_answer():
-            yield from self._view.refresh()
+            await self._view.refresh()
         answers = []
         mapping = self.mappings.find(fields["topic"])
         for broker in self._view.brokers(GLOBAL if mapping is None else mapping.scope):
             try:
-                address = yield from self._view.find_address(broker)
-                answer: Command = yield PeerCall(address, Command(code=code, fields=fields), REMOTE_TIMEOUT_MS)
+                address = await self._view.find_address(broker)
+                answer: Command = await PeerCall(address, Command(code=code, fields=fields), REMOTE_TIMEOUT_MS)
             except PeerFailed:
                 continue
             if answer.code == ResponseCode.SUCCESS:
                 answers.append(answer)
         return answers
 
-    def _fetch_offset(self, topic: str, segment: Segment, code: RequestCode) -> Procedure[int]:
-        answer = yield from self.request(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
+    async def _fetch_offset(self, topic: str, segment: Segment, code: RequestCode) -> int:
+        answer = await self.request(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
         return _number(answer, "offset")
 
 

@@ -25,7 +25,7 @@ import msgspec
 from holdfast.model import property_names as names
 from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
-from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.store.base.cold_reads import LogRange
 from holdfast.store.log.record_reader import decode_at
 from holdfast.wire.records.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
 from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED
@@ -171,13 +171,13 @@ class BatchCache:
             self._last_request, self._last_data = request, batch.data(index, count)
         return self._last_data
 
-    def fetch(self, position: int, size: int, reason: UnpackReason) -> Steps[UnpackedBatch | None]:
+    async def fetch(self, position: int, size: int, reason: UnpackReason) -> UnpackedBatch | None:
         """Return the messages of the record at *position*, batch or not; None if it is gone or unreadable."""
         cached = self._find(position)
         if cached is not None:
             return cached or None
         try:
-            data = yield LogRange(position, size)
+            data = await LogRange(position, size)
         except CorruptRecord:
             return None
         record = decode_at(data, position)

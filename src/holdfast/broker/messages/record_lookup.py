@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.broker.messages.writer import Draft
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.store.base.cold_reads import LogRange
 from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
 from holdfast.store.queues.queue_log import ENTRY, Entry, QueueIndex
 from holdfast.wire.records.properties import parse_properties
@@ -20,22 +20,22 @@ __all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "to_dra
 _READ_AHEAD: Final = 6400  # cold index entries to read ahead: as many as the kernel would
 
 
-def read_entries(queue: QueueIndex, start: int, count: int) -> Steps[list[Entry]]:
+async def read_entries(queue: QueueIndex, start: int, count: int) -> list[Entry]:
     """Return the index entries of up to *count* messages of *queue*, from *start* on.
 
     Waits for cold entries. Returns an empty list if *start* has expired meanwhile.
     """
-    raw, _ = yield from queue.fetch_range(start, count, ahead=_READ_AHEAD)
+    raw, _ = await queue.fetch_range(start, count, ahead=_READ_AHEAD)
     return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY.size * ENTRY.size]))
 
 
-def try_read_record(position: int, size: int) -> Steps[StoredRecord | None]:
+async def try_read_record(position: int, size: int) -> StoredRecord | None:
     """Return the record that an index entry points to, or None if it is gone or damaged.
 
     For background work, which must not stop at one bad record.
     """
     try:
-        data = yield LogRange(position, size)
+        data = await LogRange(position, size)
     except CorruptRecord:
         return None
     return decode_at(data, position)

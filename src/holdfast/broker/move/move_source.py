@@ -110,23 +110,23 @@ class MoveSource:
 
     # Operators.
 
-    def move(self, request: Request) -> Procedure[Answer]:
+    async def move(self, request: Request) -> Answer:
         """Answer 7001 once the order is on disk. The move then runs in the background."""
         order = decode_body(request.command.body, MoveRequest)
-        planned = yield from self._plan_order(order)
+        planned = await self._plan_order(order)
         return planned if isinstance(planned, Refusal) else request.answer(body=encode_body(planned))
 
-    def move_and_wait(self, order: MoveRequest) -> Procedure[bool]:
+    async def move_and_wait(self, order: MoveRequest) -> bool:
         """Move queues and wait for completion. Return False if the move is refused or does not complete."""
-        planned = yield from self._plan_order(order)
+        planned = await self._plan_order(order)
         if isinstance(planned, Refusal):
             return False
         self._tool_moves.add(planned.id)  # The tool publishes its own epoch to all brokers; it must stay the newest.
         while self._state(planned.id) not in FINISHED:
-            yield Pause(_PAUSE_MIN_MS)
+            await Pause(_PAUSE_MIN_MS)
         return self._state(planned.id) == "done"
 
-    def _plan_order(self, order: MoveRequest) -> Procedure[Move | Refusal]:
+    async def _plan_order(self, order: MoveRequest) -> Move | Refusal:
         """Validate and persist an order, and start the move."""
         refusal = self._find_refusal(order)
         if refusal is not None:
@@ -142,7 +142,7 @@ class MoveSource:
             started_ms=now_ms,
             changed_ms=now_ms,
         )
-        yield Synced(self._mappings.put_move(MoveState(move=move), now_ms))
+        await Synced(self._mappings.put_move(MoveState(move=move), now_ms))
         self._begin(move.id)
         return move
 
@@ -163,9 +163,9 @@ class MoveSource:
             )
         return self._cancel(request, state)
 
-    def _cancel(self, request: Request, state: MoveState) -> Procedure[Answer]:
+    async def _cancel(self, request: Request, state: MoveState) -> Answer:
         if state.move.state not in FINISHED:
-            yield Synced(self._set_state(state, "cancelled", "by an operator"))
+            await Synced(self._set_state(state, "cancelled", "by an operator"))
             self._turn.procedures.append(self._abort(state.move))
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
 
@@ -181,9 +181,9 @@ class MoveSource:
                 return refusal
         return self._resume(request, state)
 
-    def _resume(self, request: Request, state: MoveState) -> Procedure[Answer]:
+    async def _resume(self, request: Request, state: MoveState) -> Answer:
         if state.move.state in {"failed", "cancelled"}:
-            yield Synced(self._set_state(state, "planned"))
+            await Synced(self._set_state(state, "planned"))
         if state.move.state != "done":
             self._begin(state.move.id)
         return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
@@ -248,9 +248,9 @@ class MoveSource:
             return request.answer(body=encode_body(MoveQueryAnswer(state="going on")))
         return self._answer_granted(request, state.move.id)
 
-    def _answer_granted(self, request: Request, move_id: str) -> Procedure[Answer]:
+    async def _answer_granted(self, request: Request, move_id: str) -> Answer:
         """Answer the target with its grant, but not before the grant is on disk."""
-        yield Synced(self._mappings.log_end)
+        await Synced(self._mappings.log_end)
         verdict = MoveQueryAnswer(state="granted", opening=self._to_open_order(self._mappings.moves()[move_id]))
         return request.answer(body=encode_body(verdict))
 
@@ -261,13 +261,13 @@ class MoveSource:
             self._driven.add(move_id)
             self._turn.procedures.append(self._drive(move_id))
 
-    def _drive(self, move_id: str) -> Procedure[None]:
+    async def _drive(self, move_id: str) -> None:
         """Advance a move until it is finished."""
         try:
             if self._state(move_id) == "planned":
-                yield from self._prepare(move_id)
+                await self._prepare(move_id)
             if self._state(move_id) == "granted":
-                yield from self._open_at_target(move_id)
+                await self._open_at_target(move_id)
         except DiskFailed:
             return  # The disk fails all writes. The log decides at the next start.
         except MappingRefused as error:  # The topic was deleted meanwhile.
@@ -275,33 +275,33 @@ class MoveSource:
         finally:
             self._driven.discard(move_id)
         if self._state(move_id) == "done" and move_id not in self._tool_moves:
-            yield from self.announce_epoch(self._mappings.moves()[move_id].move.topic)
+            await self.announce_epoch(self._mappings.moves()[move_id].move.topic)
 
     def _state(self, move_id: str) -> str:
         return self._mappings.moves()[move_id].move.state
 
-    def _prepare(self, move_id: str) -> Procedure[None]:
+    async def _prepare(self, move_id: str) -> None:
         """Let the target prepare, then seal and grant in one event. Nothing changes here before that."""
         state = self._mappings.moves()[move_id]
         deadline_ms = self._turn.now_ms + PREPARE_TIMEOUT_MS
         while True:
             try:
-                answer = yield from self._call(state.move.target, RequestCode.PREPARE_QUEUES, self._plan(state.move))
+                answer = await self._call(state.move.target, RequestCode.PREPARE_QUEUES, self._plan(state.move))
             except PeerFailed as error:
                 if self._state(move_id) != "planned":
                     return
                 if self._turn.now_ms >= deadline_ms:
                     self._fail(state, str(error))
                     return
-                yield Pause(_PAUSE_MAX_MS // 4)
+                await Pause(_PAUSE_MAX_MS // 4)
                 continue
             break
         if self.announce_members is not None and answer.code == ResponseCode.SUCCESS:
-            yield from self.announce_members(state.move.target)
+            await self.announce_members(state.move.target)
         while self._state(move_id) == "planned" and not self._relay.may_accept_sends(
             state.move.topic, state.move.queues
         ):
-            yield Pause(_PAUSE_MIN_MS)  # Do not hand over a queue that another broker may lead by now.
+            await Pause(_PAUSE_MIN_MS)  # Do not hand over a queue that another broker may lead by now.
         if self._state(move_id) != "planned":
             return  # Cancelled meanwhile; the cancellation has notified the target.
         if answer.code != ResponseCode.SUCCESS:
@@ -313,7 +313,7 @@ class MoveSource:
         except (MappingRefused, RemoteProtocolError, RecordRefused) as error:
             self._fail(state, str(error))
             return
-        yield Synced(position)
+        await Synced(position)
 
     def _plan(self, move: Move) -> PrepareQueues:
         mapping = self._mapping(move.topic)
@@ -363,7 +363,7 @@ class MoveSource:
             self._relay.release(move.topic, move.queues)
             raise
 
-    def _open_at_target(self, move_id: str) -> Procedure[None]:
+    async def _open_at_target(self, move_id: str) -> None:
         """Retry the open until the target confirms it, then relay the held sends."""
         pause_ms = _PAUSE_MIN_MS
         copied: int | None = None
@@ -372,7 +372,7 @@ class MoveSource:
             if not self._find_unopened(state):
                 break  # The target had opened them, its answer was lost, and they have moved again since.
             try:
-                answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._to_open_order(state))
+                answer = await self._call(state.move.target, RequestCode.OPEN_QUEUES, self._to_open_order(state))
             except PeerFailed as error:
                 reason = str(error)
             else:
@@ -383,7 +383,7 @@ class MoveSource:
                 self._relay.on_suspect(state.move.topic)  # A forced move may have made another broker the leader.
             if self._state(move_id) == "granted":
                 self._record_wait(state, reason)
-            yield Pause(pause_ms)
+            await Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         if self._state(move_id) != "granted":
             return  # A forced move ended this move.
@@ -459,11 +459,11 @@ class MoveSource:
         self._log("warning", "move failed", state.move, reason=reason)
         self._turn.procedures.append(self._abort(state.move))
 
-    def _abort(self, move: Move) -> Procedure[None]:
+    async def _abort(self, move: Move) -> None:
         """Notify the target so that it forgets the prepared queues. If that fails, the target will ask later."""
         question = MoveQuery(move=move.id, topic=move.topic, queues=move.queues)
         with suppress(PeerFailed):
-            yield from self._call(move.target, RequestCode.ABORT_MOVE, question)
+            await self._call(move.target, RequestCode.ABORT_MOVE, question)
 
     def _set_state(self, state: MoveState, new_state: str, reason: str = "") -> int:
         move = msgspec.structs.replace(state.move, state=new_state, reason=reason, changed_ms=self._turn.now_ms)
@@ -481,20 +481,20 @@ class MoveSource:
 
     # Calls to other brokers.
 
-    def _call(self, broker: str, code: RequestCode, body: msgspec.Struct) -> Procedure[Command]:
+    async def _call(self, broker: str, code: RequestCode, body: msgspec.Struct) -> Command:
         """Return the answer of *broker*.
 
         Raises:
             PeerFailed: it did not answer.
         """
-        address = yield from self._view.find_address(broker)
+        address = await self._view.find_address(broker)
         try:
-            return (yield PeerCall(address, Command(code=code, body=encode_body(body)), _CALL_MS))  # type: ignore[no-any-return]
+            return await PeerCall(address, Command(code=code, body=encode_body(body)), _CALL_MS)
         except PeerFailed:
             self._view.suspect_addresses()  # Its address may have changed.
             raise
 
-    def announce_epoch(self, topic: str) -> Procedure[None]:
+    async def announce_epoch(self, topic: str) -> None:
         """Announce the topic's new epoch to every other broker. One that misses it learns it with the next epoch."""
         mapping, config = self._mappings.find(topic), self._topics.find(topic)
         if mapping is None or config is None:
@@ -502,7 +502,7 @@ class MoveSource:
         announced = QueueTotal(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
         for broker in self._view.brokers(mapping.scope):
             with suppress(PeerFailed):
-                yield from self._call(broker, RequestCode.PUT_QUEUE_TOTAL, announced)
+                await self._call(broker, RequestCode.PUT_QUEUE_TOTAL, announced)
 
     def _mapping(self, topic: str) -> TopicMapping:
         mapping = self._mappings.find(topic)

@@ -105,13 +105,13 @@ class MoveTarget:
 
     # Preparing.
 
-    def _prepare(self, request: Request) -> Procedure[Answer]:
+    async def _prepare(self, request: Request) -> Answer:
         """Answer 7010 once the undecided segments are on disk."""
         order = decode_body(request.command.body, PrepareQueues)
         if order.address:
             self._view.record_address(order.source, order.address)
         if not self._view.has_answer(order.topic.name):
-            yield from self._view.refresh(order.topic.name)  # Now, while no client waits for the queue.
+            await self._view.refresh(order.topic.name)  # Now, while no client waits for the queue.
         known = self._mappings.moves().get(order.move)
         if known is not None and known.move.state == "done":
             raise MappingRefused(
@@ -149,7 +149,7 @@ class MoveTarget:
         if known is None or known.move.state in FINISHED:
             self._just_prepared.add(move.id)
             self._turn.procedures.append(self._await_verdict(move.id, QUERY_AFTER_MS))
-        yield Synced(position)
+        await Synced(position)
         return request.answer(body=encode_body(PreparedQueues(physical=physical)))
 
     def ensure_mapping(self, config: TopicConfig, scope: str, epoch: int, total: int) -> TopicMapping:
@@ -183,15 +183,15 @@ class MoveTarget:
 
     # Opening.
 
-    def _open(self, request: Request) -> Procedure[Answer]:
+    async def _open(self, request: Request) -> Answer:
         """Answer 7011 once the open segments are on disk. Segments that are open already stay unchanged."""
         open_order = decode_body(request.command.body, OpenQueues)
         self._require_segments(open_order)
-        yield from self._require_newest(open_order)
+        await self._require_newest(open_order)
         opened = self._find_unopened(open_order)
         position = self._apply(open_order)
         ends = self._mappings.find_ends(open_order.topic, opened)  # In the same event, so before any send.
-        yield Synced(position)
+        await Synced(position)
         copied = self._mappings.count_bytes(open_order.topic, ends) if len(opened) == len(open_order.queues) else None
         return request.answer(fields=to_fields(OpenAnswer(copied=copied)))
 
@@ -219,7 +219,7 @@ class MoveTarget:
                     f" {open_order.topic}, which is at generation {own.generation}: read the mapping again",
                 )
 
-    def _require_newest(self, open_order: OpenQueues) -> Procedure[None]:
+    async def _require_newest(self, open_order: OpenQueues) -> None:
         """Check that no other broker became leader since the queues were granted.
 
         Raises:
@@ -228,7 +228,7 @@ class MoveTarget:
         unopened = [queue for queue in map(to_queue, open_order.queues) if not self._is_opened(open_order.topic, queue)]
         if unopened and open_order.move not in self._just_prepared:
             known = self._mappings.moves().get(open_order.move)
-            yield from self.refresh_leaders(open_order.topic)
+            await self.refresh_leaders(open_order.topic)
             if self._namesrv and not self._view.has_answer(open_order.topic):
                 raise MappingRefused(
                     "newest leader",
@@ -335,46 +335,46 @@ class MoveTarget:
             if state.move.target == self._name and state.move.state not in FINISHED
         ]
 
-    def _await_verdict(self, move_id: str, delay_ms: int) -> Procedure[None]:
+    async def _await_verdict(self, move_id: str, delay_ms: int) -> None:
         """Ask the old leader about a prepared move until the move is decided."""
-        yield Pause(delay_ms)
+        await Pause(delay_ms)
         self._just_prepared.discard(move_id)
         while (state := self._find_undecided(move_id)) is not None:
-            verdict = yield from self._query_source(state.move)
+            verdict = await self._query_source(state.move)
             open_order = verdict.opening if verdict is not None and verdict.state == "granted" else None
-            is_newest = open_order is not None and (yield from self._is_newest(open_order))
+            is_newest = open_order is not None and (await self._is_newest(open_order))
             state = self._find_undecided(move_id)
             if state is None:
                 return
             try:
                 if open_order is not None and is_newest:
-                    yield Synced(self._apply(open_order))
+                    await Synced(self._apply(open_order))
                     return
                 if verdict is not None and verdict.state == "unknown":
-                    yield Synced(self.cancel_move(state, "the old leader has no such move"))
+                    await Synced(self.cancel_move(state, "the old leader has no such move"))
                     return
             except (MappingRefused, DiskFailed, RecordRefused) as error:
                 self._log("error", "prepared queues cannot be decided", move=move_id, reason=str(error))
                 return
-            yield Pause(_QUERY_PAUSE_MS)
+            await Pause(_QUERY_PAUSE_MS)
 
     def _find_undecided(self, move_id: str) -> MoveState | None:
         state = self._mappings.moves().get(move_id)
         return None if state is None or state.move.state in FINISHED else state
 
-    def _is_newest(self, open_order: OpenQueues) -> Procedure[bool]:
+    async def _is_newest(self, open_order: OpenQueues) -> bool:
         try:
-            yield from self._require_newest(open_order)
+            await self._require_newest(open_order)
         except MappingRefused:
             return False
         return True
 
-    def _query_source(self, move: Move) -> Procedure[MoveQueryAnswer | None]:
+    async def _query_source(self, move: Move) -> MoveQueryAnswer | None:
         question = MoveQuery(move=move.id, topic=move.topic, queues=move.queues)
         command = Command(code=RequestCode.QUERY_MOVE, body=encode_body(question))
         try:
-            address = yield from self._view.find_address(move.source)
-            answer = yield PeerCall(address, command)
+            address = await self._view.find_address(move.source)
+            answer = await PeerCall(address, command)
             return decode_body(answer.body, MoveQueryAnswer) if answer.code == ResponseCode.SUCCESS else None
         except PeerFailed:
             self._view.suspect_addresses()
@@ -382,12 +382,12 @@ class MoveTarget:
         except RemoteProtocolError:
             return None
 
-    def _abort(self, request: Request) -> Procedure[Answer]:
+    async def _abort(self, request: Request) -> Answer:
         """Answer 7013: forget the queues prepared for a move, unless they are open."""
         question = decode_body(request.command.body, MoveQuery)
         state = self._mappings.moves().get(question.move)
         if state is not None and state.move.target == self._name and state.move.state not in FINISHED:
-            yield Synced(self.cancel_move(state, "aborted by the old leader"))
+            await Synced(self.cancel_move(state, "aborted by the old leader"))
         return request.answer()
 
     def is_awaiting(self, topic: str) -> bool:
@@ -433,7 +433,7 @@ class MoveTarget:
 
     # Epochs.
 
-    def _record_epoch(self, request: Request) -> Procedure[Answer]:
+    async def _record_epoch(self, request: Request) -> Answer:
         """Answer 7008: record a topic's epoch and queue count."""
         announced = decode_body(request.command.body, QueueTotal)
         name = announced.topic.name
@@ -444,7 +444,7 @@ class MoveTarget:
             )
         updated = self.ensure_mapping(announced.topic, announced.scope, announced.epoch, announced.total)
         if updated != mapping:
-            yield Synced(self._mappings.change(updated, now_ms=self._turn.now_ms))
+            await Synced(self._mappings.change(updated, now_ms=self._turn.now_ms))
             self.on_epoch(name)
         return request.answer()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.broker.flow.awaitables import Procedure, Synced
+from holdfast.broker.flow.awaitables import Synced
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
 from holdfast.broker.mapping.segment_queries import SegmentQueries
@@ -74,12 +74,12 @@ class SegmentExpiry:
             self._turn.procedures.append(self._check())
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
-    def _check(self) -> Procedure[None]:
+    async def _check(self) -> None:
         silent: set[str] = set()
         try:
             for topic in list(self._mappings.topics()):
-                expired = yield from self._find_expired(topic, silent)
-                yield from self._expire(topic, expired)
+                expired = await self._find_expired(topic, silent)
+                await self._expire(topic, expired)
                 self._expire_local_segments(topic)
             self._begin_file()
         except (DiskFailed, RecordRefused) as error:
@@ -89,7 +89,7 @@ class SegmentExpiry:
 
     # At the leader.
 
-    def _find_expired(self, topic: str, silent: set[str]) -> Procedure[list[tuple[int, Segment]]]:
+    async def _find_expired(self, topic: str, silent: set[str]) -> list[tuple[int, Segment]]:
         """Return the closed segments of queues led here that hold no more records; asks their brokers."""
         expired: list[tuple[int, Segment]] = []
         mapping = self._mappings.find(topic)
@@ -99,7 +99,7 @@ class SegmentExpiry:
                 if segment.broker in silent:
                     continue
                 try:
-                    is_empty = yield from self._segment_queries.is_expired(topic, number, segment)
+                    is_empty = await self._segment_queries.is_expired(topic, number, segment)
                 except PeerFailed:
                     silent.add(segment.broker)
                     continue
@@ -107,7 +107,7 @@ class SegmentExpiry:
                     expired.append((number, segment))
         return expired
 
-    def _expire(self, topic: str, segments: Iterable[tuple[int, Segment]]) -> Procedure[None]:
+    async def _expire(self, topic: str, segments: Iterable[tuple[int, Segment]]) -> None:
         """Record expired segments. Skip queues that this broker stopped leading while it waited for answers."""
         mapping = self._mappings.find(topic)
         changed: dict[int, LogicalQueue] = {}
@@ -124,7 +124,7 @@ class SegmentExpiry:
         expired = mapping.with_queues(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
         position = self._mappings.change(expired, now_ms=now_ms)
         self._log("info", "segments expired", topic=topic, queues=len(changed))
-        yield Synced(position)
+        await Synced(position)
         self._turn.procedures.append(self._move_source.announce_epoch(topic))
 
     # At the broker that held the records.

@@ -19,7 +19,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
 from holdfast.broker.messages.writer import DELAY, Draft, LogWriter
@@ -81,7 +80,7 @@ class SendBackHandler:
         """Return the request handlers of this component."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle_send_back}
 
-    def handle_send_back(self, request: Request) -> Procedure[Answer]:
+    async def handle_send_back(self, request: Request) -> Answer:
         """Store a returned message in the retry or dead-letter topic of its group (36)."""
         fields = from_fields(SendBackFields, request.command.fields)
         group = self._groups.ensure(fields.group, request.now_ms)
@@ -92,7 +91,7 @@ class SendBackHandler:
         retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
         if not retry.permission & Permission.WRITE:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
-        returned = yield from self._find(request, fields)
+        returned = await self._find(request, fields)
         if isinstance(returned, Refusal):
             return returned
         draft = self._to_retry_draft(returned, fields, group, request)
@@ -102,16 +101,16 @@ class SendBackHandler:
         self._stats.count(SEND_BACK_NUMS, f"{draft.properties[RETRY_TOPIC]}@{fields.group}")
         return request.answer()
 
-    def _find(self, request: Request, fields: SendBackFields) -> Procedure[LocatedRecord | Refusal]:
+    async def _find(self, request: Request, fields: SendBackFields) -> LocatedRecord | Refusal:
         """Find the message that the client returns, or return why it is not found."""
         message_id, has_static = fields.origin_msg_id or "", bool(self._mappings.topics())
         if has_static and message_id:
-            found = yield from self._record_locator.find(fields.offset, message_id)
+            found = await self._record_locator.find(fields.offset, message_id)
             if found is not None:
                 return found
-        record = yield from read_record(fields.offset)
+        record = await read_record(fields.offset)
         if has_static and not message_id:
-            return (yield from self._find_by_position(request, fields, record))
+            return await self._find_by_position(request, fields, record)
         if record is not None and is_inner_batch(record.sys_flag):
             item = self._record_locator.find_in_batch(record, message_id)
             return _not_inside(fields) if item is None else LocatedRecord(item, is_in_batch=True)
@@ -119,14 +118,14 @@ class SendBackHandler:
             return _not_found(fields)
         return LocatedRecord(record)
 
-    def _find_by_position(
+    async def _find_by_position(
         self, request: Request, fields: SendBackFields, own: StoredRecord | None
-    ) -> Procedure[LocatedRecord | Refusal]:
+    ) -> LocatedRecord | Refusal:
         """Find the message at a position without an id; *own* is the record at that position in this log, if any."""
         found: list[LocatedRecord] = []
         if request.command.language != _DIALS_STORE_HOST:
             try:
-                found = yield from self._record_locator.find_delivered(request.channel, fields.offset, fields.group)
+                found = await self._record_locator.find_delivered(request.channel, fields.offset, fields.group)
             except PeerFailed as error:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed: {error}; {_ID_HINT}")
             if own is not None and not self._is_served(own.topic, fields.group):

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, call_all
+from holdfast.broker.flow.awaitables import Pause, PeerCall, call_all
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
@@ -111,10 +111,10 @@ class AutoCreateGuard:
             self._turn.procedures.append(self._query(topic))
         self._held.setdefault(topic, []).append((channel, data))
 
-    def _query(self, topic: str) -> Procedure[None]:
+    async def _query(self, topic: str) -> None:
         """Query the name servers about a topic, then replay the sends held for it, in order."""
-        yield from self._view.refresh(topic)
-        yield Pause(1)  # Replay in a separate event, so that frames read in this one do not overtake the held sends.
+        await self._view.refresh(topic)
+        await Pause(1)  # Replay in a separate event, so that frames read in this one do not overtake the held sends.
         self._lookups[topic] = _Lookup(self._view.is_static(topic), self._turn.now_ms + LOOKUP_VALID_MS)
         self._lookups.move_to_end(topic)
         if len(self._lookups) > _LOOKUPS_MAX:
@@ -125,12 +125,12 @@ class AutoCreateGuard:
 
     # Creation on the other brokers.
 
-    def create(self, request: Request) -> Procedure[Answer]:
+    async def create(self, request: Request) -> Answer:
         """Create a topic that a send created at another broker (7022), unless this broker does not create topics."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         if self._mappings.is_draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return request.answer()
-        yield from self._view.refresh(fields.topic)
+        await self._view.refresh(fields.topic)
         if self._view.is_static(fields.topic) or self._topics.find(fields.topic) is not None:
             return request.answer()
         created = self._topics.create_from_template(
@@ -145,12 +145,12 @@ class AutoCreateGuard:
             self._turn.procedures.append(self._request_creation())
         self._created.append(CreateTopicFields(topic=topic, default_topic=template, write_queue_nums=queues))
 
-    def _request_creation(self) -> Procedure[None]:
+    async def _request_creation(self) -> None:
         """Ask the other brokers of the cluster to create topics that sends created here. Skip brokers that are down."""
         while self._created:
             fields = to_fields(self._created[0])
             peers = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
             addresses = [address for name in peers if (address := self._view.address(name)) is not None]
             command = Command(code=RequestCode.CREATE_FROM_TEMPLATE, fields=fields)
-            yield from call_all(PeerCall(address, command) for address in addresses)
+            await call_all(PeerCall(address, command) for address in addresses)
             self._created.popleft()

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.flow.peer_calls import PeerCalls
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.flow.turn import Turn
@@ -183,8 +183,8 @@ class GroupMembers:
             self._version += 1
             self._report_all()
 
-    def _refresh_and_report(self) -> Procedure[None]:
-        yield from self._view.refresh()
+    async def _refresh_and_report(self) -> None:
+        await self._view.refresh()
         self._report_all()
 
     def _report_all(self) -> None:
@@ -193,15 +193,15 @@ class GroupMembers:
                 self._reporting.add(broker)
                 self._turn.procedures.append(self.report_to(broker))
 
-    def report_to(self, broker: str) -> Procedure[None]:
+    async def report_to(self, broker: str) -> None:
         """Report to one broker until it has the newest version. A broker that fails gets the next round's report."""
         try:
             while self._acknowledged.get(broker) != self._version:
                 version = self._version
-                address = yield from self._view.find_address(broker)
+                address = await self._view.find_address(broker)
                 members = self._to_wire(self._view.cluster_of(broker))
                 command = Command(code=RequestCode.SHARE_MEMBERS, body=encode_body(members))
-                yield PeerCall(address, command)
+                await PeerCall(address, command)
                 self._acknowledged[broker] = version
         except PeerFailed:
             return

@@ -10,7 +10,6 @@ missed a move learns of it with the first request that it relays, and queries a 
 
 from __future__ import annotations
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.relay.relay_client import QueueKey, Target
@@ -62,11 +61,11 @@ class LeaderLookup:
         """Return the address of a leader, or an empty string if it is unknown."""
         return self._view.address(leader.broker) or ""
 
-    def find_target(self, queue_key: QueueKey) -> Procedure[Target | None]:
+    async def find_target(self, queue_key: QueueKey) -> Target | None:
         """Return the other broker that leads a queue, from local knowledge or else from the name servers."""
         target = self._to_target(queue_key)
         if target is None:
-            yield from self._view.refresh(queue_key[0])
+            await self._view.refresh(queue_key[0])
             target = self._to_target(queue_key)
         return target
 

@@ -48,11 +48,11 @@ class LockRequests:
             return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
         return self._lock_away(request, body, locked, away)
 
-    def _lock_away(
+    async def _lock_away(
         self, request: Request, body: LockBody, locked: list[MessageQueue], away: Sequence[list[MessageQueue]]
-    ) -> Procedure[Answer]:
+    ) -> Answer:
         for queues in away:
-            answer = yield from self._relay_to_leader(request, body, queues)
+            answer = await self._relay_to_leader(request, body, queues)
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 try:
                     confirmed = java_json.decode(answer.body, LockAnswer).lockOKMQSet
@@ -71,9 +71,9 @@ class LockRequests:
         self._locks.unlock(body.consumer_group, body.client_id, local)
         return self._unlock_away(request, body, away) if away else request.answer()
 
-    def _unlock_away(self, request: Request, body: LockBody, away: Sequence[list[MessageQueue]]) -> Procedure[Answer]:
+    async def _unlock_away(self, request: Request, body: LockBody, away: Sequence[list[MessageQueue]]) -> Answer:
         for queues in away:
-            yield from self._relay_to_leader(request, body, queues)
+            await self._relay_to_leader(request, body, queues)
         return request.answer()
 
     def _partition(self, queues: list[MessageQueue]) -> tuple[list[MessageQueue], list[list[MessageQueue]]]:
@@ -88,11 +88,9 @@ class LockRequests:
             away.setdefault((queue.topic, leader), []).append(queue)
         return local, list(away.values())
 
-    def _relay_to_leader(
-        self, request: Request, body: LockBody, queues: list[MessageQueue]
-    ) -> Procedure[Command | None]:
+    async def _relay_to_leader(self, request: Request, body: LockBody, queues: list[MessageQueue]) -> Command | None:
         command = Command(
             code=request.command.code, body=java_json.encode(msgspec.structs.replace(body, mq_set=queues))
         )
         queue_key = (queues[0].topic, queues[0].queue_id)
-        return (yield from self._relay.relay_to_leader(command, queue_key, request.channel, request.peer))
+        return await self._relay.relay_to_leader(command, queue_key, request.channel, request.peer)

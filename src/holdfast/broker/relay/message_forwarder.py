@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.messages.writer import Draft, LogWriter
 from holdfast.broker.relay.forward_dedup import ForwardedNames
@@ -75,7 +74,7 @@ class MessageForwarder:
         """Return whether a previous leader stored this message, and its queue has moved here since."""
         return ForwardName(source=self._broker, stream=origin.stream, position=origin.position) in self._forwarded_names
 
-    def send(self, draft: Draft, origin: Origin) -> Procedure[bool]:
+    async def send(self, draft: Draft, origin: Origin) -> bool:
         """Send *draft* to the leader of its queue; return False if it cannot be reached, or refuses."""
         fields = ForwardFields(
             source=self._broker,
@@ -92,7 +91,7 @@ class MessageForwarder:
         )
         command = Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=draft.body)
         queue_key = (draft.topic, draft.queue_id)
-        answer = yield from self._relay.relay_to_leader(command, queue_key, _NO_CHANNEL, format_host(draft.born_host))
+        answer = await self._relay.relay_to_leader(command, queue_key, _NO_CHANNEL, format_host(draft.born_host))
         return answer is not None and answer.code == ResponseCode.SUCCESS
 
     # Messages of other brokers.

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.consume.delivered_ranges import DeliveredRanges
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.messages.batch_cache import BatchCache, UnpackReason
 from holdfast.broker.messages.record_lookup import properties_of, read_record
@@ -65,18 +65,16 @@ class RecordLocator:
         self._batch_cache = batch_cache
         self._delivered_ranges = delivered_ranges
 
-    def find(self, position: int, message_id: str, silent: set[str] | None = None) -> Procedure[LocatedRecord | None]:
+    async def find(self, position: int, message_id: str, silent: set[str] | None = None) -> LocatedRecord | None:
         """Return the record with *message_id* at *position* in any broker's log, or None if no broker returns it.
 
         Adds to *silent* the names of brokers that did not answer and may have the record.
         """
-        record = yield from read_record(position)
+        record = await read_record(position)
         found = None if record is None else self._match(record, message_id)
-        return found or (yield from self._find_elsewhere(position, message_id, set() if silent is None else silent))
+        return found or (await self._find_elsewhere(position, message_id, set() if silent is None else silent))
 
-    def find_delivered(
-        self, channel: ChannelId, position: int, group: str | None = None
-    ) -> Procedure[list[LocatedRecord]]:
+    async def find_delivered(self, channel: ChannelId, position: int, group: str | None = None) -> list[LocatedRecord]:
         """Return every record at *position* of any log that a client may have received through this broker.
 
         Raises:
@@ -85,7 +83,7 @@ class RecordLocator:
         found: list[LocatedRecord] = []
         for topic, message_id in self._delivered_ranges.find(channel, position, group):
             silent: set[str] = set()
-            located = yield from self.find(position, message_id, silent)
+            located = await self.find(position, message_id, silent)
             if located is None and silent:
                 raise PeerFailed(f"position {position} may be one of {', '.join(sorted(silent))}: no answer from there")
             if located is not None and located.record.topic == topic:
@@ -105,13 +103,13 @@ class RecordLocator:
         index = None if batch is None else batch.find_id(message_id)
         return None if batch is None or index is None else batch.record(index)
 
-    def _find_elsewhere(self, position: int, message_id: str, silent: set[str]) -> Procedure[LocatedRecord | None]:
+    async def _find_elsewhere(self, position: int, message_id: str, silent: set[str]) -> LocatedRecord | None:
         queried: set[str] = set()
         unreachable: set[str] = set()
         likely_address = _address_in(message_id)
         for is_refreshed in (False, True):
             if is_refreshed:  # A broker may be new.
-                yield from self._view.refresh()
+                await self._view.refresh()
             # The id comes from an untrusted client, so only query known brokers, not the address in the id.
             brokers = sorted(self._view.brokers(), key=lambda broker: self._view.address(broker) != likely_address)
             for broker in brokers:
@@ -119,7 +117,7 @@ class RecordLocator:
                     continue
                 queried.add(broker)
                 try:
-                    found = yield from self._query_broker(broker, position, message_id)
+                    found = await self._query_broker(broker, position, message_id)
                 except PeerFailed:
                     unreachable.add(broker)
                     continue
@@ -130,7 +128,7 @@ class RecordLocator:
             silent |= unreachable
         return None
 
-    def _query_broker(self, broker: str, position: int, message_id: str) -> Procedure[LocatedRecord | None]:
+    async def _query_broker(self, broker: str, position: int, message_id: str) -> LocatedRecord | None:
         """Return the record of another broker, or None.
 
         Raises:
@@ -138,8 +136,8 @@ class RecordLocator:
         """
         fields = to_fields(ViewMessageFields(offset=position, batch_support=BatchSupport.REQUESTED.value))
         command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=fields)
-        address = yield from self._view.find_address(broker)
-        answer: Command = yield PeerCall(address, command, _QUERY_TIMEOUT_MS)
+        address = await self._view.find_address(broker)
+        answer: Command = await PeerCall(address, command, _QUERY_TIMEOUT_MS)
         record = decode_at(answer.body, position) if answer.code == ResponseCode.SUCCESS else None
         return None if record is None else self._match(record, message_id, address)
 

@@ -30,7 +30,7 @@ import msgspec
 
 from holdfast.broker.consume.delivered_ranges import DeliveredRanges
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
-from holdfast.broker.flow.awaitables import Pause, Procedure
+from holdfast.broker.flow.awaitables import Pause
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.cluster_view import ClusterView
 from holdfast.broker.mapping.mapping_table import Mappings
@@ -272,21 +272,21 @@ class Relay:
 
     # Sends: one line per queue.
 
-    def _relay_line(self, queue_key: QueueKey) -> Procedure[None]:
+    async def _relay_line(self, queue_key: QueueKey) -> None:
         """Relay the sends of one queue until none waits."""
         line, pause_ms = self._lines[queue_key], _PAUSE_MIN_MS
         while line.waiting:
-            target = yield from self._find_target(queue_key)
+            target = await self._find_target(queue_key)
             self._refuse_unrelayable(line, queue_key)
             if self._is_local(queue_key):
                 self._replay_locally(queue_key)
                 return
             if not line.waiting:
                 break
-            if target is not None and (yield from self._send_envelope(line, target)):
+            if target is not None and (await self._send_envelope(line, target)):
                 pause_ms = _PAUSE_MIN_MS
                 continue
-            yield Pause(pause_ms)
+            await Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         del self._lines[queue_key]
         self._mappings.version += 1  # Sends accepted here need no longer wait for this line.
@@ -315,12 +315,12 @@ class Relay:
             self._held_size -= len(waiting.frame)
             self._turn.frames.append((waiting.channel, waiting.frame))
 
-    def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
+    async def _send_envelope(self, line: _Line, target: Target) -> bool:
         """Relay the first sends of a line. Each gets its answer or stays first. Return whether to continue at once."""
         batch = choose_batch(line.waiting)
         line.in_flight = len(batch)
         try:
-            answer = yield from self._relay_client.send_reliably(batch, target)
+            answer = await self._relay_client.send_reliably(batch, target)
         except PeerFailed as error:
             self._leader_lookup.suspect_addresses()
             if not error.is_unsent:
@@ -370,11 +370,11 @@ class Relay:
 
     # Other requests, one per envelope.
 
-    def _relay_request(self, waiting: WaitingRequest, queue_key: QueueKey) -> Procedure[None]:
+    async def _relay_request(self, waiting: WaitingRequest, queue_key: QueueKey) -> None:
         """Relay one idempotent request."""
         timeout_ms = LEADER_WAIT_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
         try:
-            answer = yield from self._request_leader(waiting, queue_key, timeout_ms)
+            answer = await self._request_leader(waiting, queue_key, timeout_ms)
         except PeerFailed as error:
             if self._is_unknown(queue_key) or self._leader_lookup.is_leaderless(
                 queue_key, needs_answer=not waiting.hops
@@ -391,9 +391,9 @@ class Relay:
             self._delivered_ranges.add_pull_answer(waiting.channel, waiting.command, answer)
             self._turn.effects.append(SendBytes(waiting.channel, [data]))
 
-    def relay_to_leader(
+    async def relay_to_leader(
         self, command: Command, queue_key: QueueKey, channel: ChannelId, peer: str
-    ) -> Procedure[Command | None]:
+    ) -> Command | None:
         """Relay a request of a client to the leader of a queue; return its answer, or None if none came."""
         hops = self._relayed_clients.hops(channel)
         deadline_ms = self._turn.now_ms + LEADER_WAIT_MS - hops * _HOP_MS
@@ -401,14 +401,14 @@ class Relay:
             return None
         waiting = WaitingRequest(channel, peer, encode_command(command), command, hops, deadline_ms)
         while self._is_moving(queue_key) and self._turn.now_ms < deadline_ms:
-            yield Pause(_PAUSE_MIN_MS)
+            await Pause(_PAUSE_MIN_MS)
         try:
-            answer = yield from self._request_leader(waiting, queue_key, LEADER_WAIT_MS)
+            answer = await self._request_leader(waiting, queue_key, LEADER_WAIT_MS)
         except PeerFailed:
             return None
         return next((reply for reply, _ in answers_in(answer or b"").values()), None)
 
-    def _request_leader(self, waiting: WaitingRequest, queue_key: QueueKey, timeout_ms: int) -> Procedure[bytes | None]:
+    async def _request_leader(self, waiting: WaitingRequest, queue_key: QueueKey, timeout_ms: int) -> bytes | None:
         """Return the frames that the leader of a queue answers, or None if this broker leads it or it is moving.
 
         Raises:
@@ -416,18 +416,18 @@ class Relay:
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
         while self._turn.now_ms < waiting.deadline_ms:
-            target = (yield from self._find_target(queue_key)) or self._leader_lookup.find_replica(queue_key)
+            target = (await self._find_target(queue_key)) or self._leader_lookup.find_replica(queue_key)
             if self._is_local(queue_key):
                 return None
             if self._is_unknown(queue_key):
                 break
             if target is not None:
                 try:
-                    answer = yield from self._relay_client.request(waiting, target, timeout_ms)
+                    answer = await self._relay_client.request(waiting, target, timeout_ms)
                 except PeerFailed as error:
                     reason = str(error)
                     replica = self._leader_lookup.find_replica(queue_key)
-                    if replied := (yield from self._relay_client.request_replica(waiting, replica, timeout_ms)):
+                    if replied := (await self._relay_client.request_replica(waiting, replica, timeout_ms)):
                         return replied
                 else:
                     is_new_leader = self._leader_lookup.update_from_answer(queue_key, answer)
@@ -437,7 +437,7 @@ class Relay:
                     if is_new_leader:
                         continue
                 self._leader_lookup.suspect_addresses()
-            yield Pause(pause_ms)
+            await Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         leader = self.find_leader_name(queue_key) or "an unknown broker"
         raise PeerFailed(
@@ -481,9 +481,9 @@ class Relay:
         self.on_suspect(topic)
         return True
 
-    def _find_target(self, queue_key: QueueKey) -> Procedure[Target | None]:
+    async def _find_target(self, queue_key: QueueKey) -> Target | None:
         """Return the leader to relay to, or None while a move is being decided or the leader is unknown."""
-        return None if self._is_local(queue_key) else (yield from self._leader_lookup.find_target(queue_key))
+        return None if self._is_local(queue_key) else (await self._leader_lookup.find_target(queue_key))
 
     def _wants_leader(self, waiting: WaitingRequest, queue_key: QueueKey) -> bool:
         """Return whether to name the leader to a client: it has mapping support, and is connected to this broker."""

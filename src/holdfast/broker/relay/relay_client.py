@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
+from holdfast.broker.flow.awaitables import Pause, PeerCall
 from holdfast.broker.flow.turn import Turn
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
@@ -83,29 +83,29 @@ class RelayClient:
         self._unanswered: set[int] = set()
         self._boots: dict[str, int] = {}  # address to the process that answered there
 
-    def request(self, waiting: WaitingRequest, target: Target, timeout_ms: int) -> Procedure[Command]:
+    async def request(self, waiting: WaitingRequest, target: Target, timeout_ms: int) -> Command:
         """Return the answer to an envelope with one idempotent request.
 
         Raises:
             PeerFailed: No answer came.
         """
         self._number += 1
-        answer: Command = yield PeerCall(
+        answer: Command = await PeerCall(
             target.address, self._build_envelope([waiting], self._number, target, None), timeout_ms
         )
         self._record_boot(target.address, answer)
         return answer
 
-    def request_replica(self, waiting: WaitingRequest, replica: Target | None, timeout_ms: int) -> Procedure[bytes]:
+    async def request_replica(self, waiting: WaitingRequest, replica: Target | None, timeout_ms: int) -> bytes:
         """Return the answer of a replica whose leader is down; empty if there is no replica or it does not answer."""
         if replica is not None:
             with suppress(PeerFailed):
-                answer = yield from self.request(waiting, replica, timeout_ms)
+                answer = await self.request(waiting, replica, timeout_ms)
                 if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                     return answer.body
         return b""
 
-    def send_reliably(self, batch: list[WaitingRequest], target: Target) -> Procedure[Command]:
+    async def send_reliably(self, batch: list[WaitingRequest], target: Target) -> Command:
         """Return the answer to an envelope with sends; repeat it while the same process may answer.
 
         The answer may say that nothing was stored, because the receiver does not lead the queue.
@@ -117,17 +117,17 @@ class RelayClient:
         number = self._number
         self._unanswered.add(number)
         try:
-            return (yield from self._send_until_answered(batch, number, target))
+            return await self._send_until_answered(batch, number, target)
         finally:
             self._unanswered.discard(number)
 
-    def _send_until_answered(self, batch: list[WaitingRequest], number: int, target: Target) -> Procedure[Command]:
+    async def _send_until_answered(self, batch: list[WaitingRequest], number: int, target: Target) -> Command:
         to_boot: int | None = None
         address = target.address
         while True:
             remaining_ms = max(batch[0].deadline_ms - self._turn.now_ms, 0) + _SLACK_MS
             try:
-                answer: Command = yield PeerCall(
+                answer: Command = await PeerCall(
                     address, self._build_envelope(batch, number, target, to_boot), remaining_ms
                 )
             except PeerFailed as error:
@@ -136,7 +136,7 @@ class RelayClient:
                 to_boot = self._boots.get(address)
                 if to_boot is None or batch[0].deadline_ms <= self._turn.now_ms:
                     raise PeerFailed(str(error)) from error
-                yield Pause(_REPEAT_MS)
+                await Pause(_REPEAT_MS)
                 continue
             if answer.code not in _ANSWERED:
                 raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_has_stored_nothing(answer))

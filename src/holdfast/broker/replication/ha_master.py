@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer, WriteFile
@@ -198,14 +197,14 @@ class HaMaster:
             replica.sent_ms = now_ms
             effects.append(SendBytes(replica.channel, pieces))
 
-    def _read_cold(self, replica: ReplicaConnection, position: int, size: int) -> Procedure[None]:
+    async def _read_cold(self, replica: ReplicaConnection, position: int, size: int) -> None:
         """Send a range that may not be in memory, then continue after it."""
         file_range = self._store.cold_read(position, position + size)
         if file_range is None:
             self._turn.effects += self._disconnect_slow(replica, self._turn.now_ms)
             return
         try:
-            data = yield FileRange(*file_range)
+            data = await FileRange(*file_range)
         finally:
             replica.is_reading = False  # After a failed read, too: the next report of the replica repeats it.
         if replica.channel not in self.replicas:

@@ -21,7 +21,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.replication.ha_master import HEARTBEAT_MS, PURPOSE, SILENCE_MAX_MS
@@ -122,7 +121,7 @@ class HaReplica:
             self.master = address
             self._retry_ms = 0
 
-    def _dial(self, address: str) -> Procedure[None]:
+    async def _dial(self, address: str) -> None:
         """Read the data to compare, so that it is in memory, then connect."""
         log = self._store.log
         size, start, end = self._store.log_file_size, int(self._store.start), log.written
@@ -136,7 +135,7 @@ class HaReplica:
                 found = log.files.find(at)
                 assert found is not None, "the log has no gaps"
                 until = min(end, found.start + size, at + _WARM_SIZE)
-                yield FileRange(found.file, at - found.start, until - found.start)
+                await FileRange(found.file, at - found.start, until - found.start)
                 at = until
         except DiskFailed as error:
             self._is_dialing = False

@@ -150,10 +150,8 @@ class LocalReads:
             return self._suggest(header, serializer, pulled)
         return self._suggest_later(header, serializer, pulled)
 
-    def _suggest_later(
-        self, header: PullHeader, serializer: int, pulled: Procedure[list[Piece]]
-    ) -> Procedure[list[Piece]]:
-        return self._suggest(header, serializer, (yield from pulled))
+    async def _suggest_later(self, header: PullHeader, serializer: int, pulled: Procedure[list[Piece]]) -> list[Piece]:
+        return self._suggest(header, serializer, (await pulled))
 
     def _suggest(self, header: PullHeader, serializer: int, pieces: list[Piece]) -> list[Piece]:
         head = bytes(pieces[0])
@@ -163,8 +161,8 @@ class LocalReads:
         number = self._choose_broker(header)
         return pieces if number == MASTER_ID else [suggest_broker(head, serializer, number), *pieces[1:]]
 
-    def _redirect_to_master(self, header: PullHeader, serializer: int) -> Procedure[list[Piece]]:
-        yield Pause(_REDIRECT_DELAY_MS)
+    async def _redirect_to_master(self, header: PullHeader, serializer: int) -> list[Piece]:
+        await Pause(_REDIRECT_DELAY_MS)
         return [retry_answer(header, serializer, "ASK_THE_MASTER")]
 
     def _choose_broker(self, header: PullHeader) -> int:

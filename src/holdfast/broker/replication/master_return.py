@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.broker.consume.consumer_offsets import OffsetTable
-from holdfast.broker.flow.awaitables import PeerCall, Procedure, call_all
+from holdfast.broker.flow.awaitables import PeerCall, call_all
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
@@ -59,20 +59,20 @@ class MasterReturn:
         else:
             self._registration.start(now_ms, effects)
 
-    def _fetch_then_register(self) -> Procedure[None]:
+    async def _fetch_then_register(self) -> None:
         try:
-            addresses = yield from self._find_replicas()
+            addresses = await self._find_replicas()
             command = Command(code=RequestCode.GET_REPLICA_COMMITS)
-            answers = yield from call_all(PeerCall(address, command, FETCH_TIMEOUT_MS) for address in addresses)
+            answers = await call_all(PeerCall(address, command, FETCH_TIMEOUT_MS) for address in addresses)
             count = sum(map(self._apply_commits, answers))
             if count:
                 self._turn.effects.append(Log("info", "offsets adopted from replicas", {"queues": count}))
         finally:
             self._registration.start(self._turn.now_ms, self._turn.effects)
 
-    def _find_replicas(self) -> Procedure[list[str]]:
+    async def _find_replicas(self) -> list[str]:
         command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
-        answers = yield from call_all(PeerCall(server, command, FETCH_TIMEOUT_MS) for server in self._options.namesrv)
+        answers = await call_all(PeerCall(server, command, FETCH_TIMEOUT_MS) for server in self._options.namesrv)
         found: set[str] = set()
         for answer in answers:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:

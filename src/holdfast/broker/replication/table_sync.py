@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.broker.consume.consumer_offsets import Offsets, OffsetTable
 from holdfast.broker.deferred.scheduled_messages import DelayedDelivery, DelayOffsets
-from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.broker.flow.request import Answer, Handlers, Request
 from holdfast.broker.flow.turn import Turn
 from holdfast.broker.mapping.mapping_journal import MappingSnapshot
@@ -191,23 +191,23 @@ class TableSync:
 
     # Syncing.
 
-    def _sync(self, address: str) -> Procedure[None]:
+    async def _sync(self, address: str) -> None:
         try:
             waited_for, end = self._store.replica.awaited_topic, int(self._store.written)
-            mapped = yield from self._copy_tables(address)
+            mapped = await self._copy_tables(address)
             if waited_for is not None and self._topics.find(waited_for) is None:
                 self._orphans.add(waited_for)
                 self._orphan_end = end
-            yield from self._fetch_mappings(address)
+            await self._fetch_mappings(address)
             if self._is_java_master:
                 self._replica_mappings.keep_only(mapped)
             # Now: if the master dies before it answers the rest, these records are readable already.
             self._ha_replica.resume_waiting(self._turn.now_ms)
             self.on_resumed(self._turn.effects, self._turn.now_ms)
-            yield from self._send_commits(address)
-            offsets = _decode_answer(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
-            delays = _decode_answer(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
-            position = yield from self._fetch_end(address)
+            await self._send_commits(address)
+            offsets = _decode_answer(Offsets, (await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
+            delays = _decode_answer(DelayOffsets, (await _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
+            position = await self._fetch_end(address)
         except (PeerFailed, ProtocolError, StoreError) as error:
             self.catch_up.master_failed()
             if not self._is_failing:
@@ -222,19 +222,19 @@ class TableSync:
         self._pending_offsets = (position, offsets, delays)
         self._apply_offsets(self._turn.effects)
 
-    def _fetch_end(self, address: str) -> Procedure[int]:
+    async def _fetch_end(self, address: str) -> int:
         """Return the end of the master's log, and report this replica's state to the master."""
         requested_ms = self._turn.now_ms
         command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
-        figures = _decode_answer(Table, (yield PeerCall(address, command)))
+        figures = _decode_answer(Table, (await PeerCall(address, command)))
         position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
         self.catch_up.master_answered(requested_ms, position)
         return position
 
-    def _copy_tables(self, address: str) -> Procedure[Container[str]]:
+    async def _copy_tables(self, address: str) -> Container[str]:
         """Apply the master's topics and groups, and delete all others. Return the topics that a Java master mapped."""
         now_ms = self._turn.now_ms
-        topics = _decode_answer(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+        topics = _decode_answer(Topics, (await _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
         configs, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
         # Mappings before topics: without its mapping a static topic would be read as a normal one.
         self._turn.effects += self._replica_mappings.adopt_java(mapped)
@@ -245,7 +245,7 @@ class TableSync:
             self._store.delete_topic(name)
             self._offsets.forget_topic(name)
             self._topics.delete(name, now_ms)
-        groups = _decode_answer(Groups, (yield _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
+        groups = _decode_answer(Groups, (await _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
         self._master_groups = set(groups.subscription_group_table)
         known = self._groups.all()
         new = [config for name, config in groups.subscription_group_table.items() if known.get(name) != config]
@@ -259,11 +259,11 @@ class TableSync:
     def _has_commits(self, group: str) -> bool:
         return any(key.partition("@")[2] == group for key in self._offsets.unsent_commits or ())
 
-    def _fetch_mappings(self, address: str) -> Procedure[None]:
+    async def _fetch_mappings(self, address: str) -> None:
         """Fetch the mappings whose records the log may no longer have, once per master."""
         if self._mapping_master == address:
             return
-        answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
+        answer = await _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
         if answer.code == ResponseCode.SUCCESS:
             self._replica_mappings.apply_snapshot(decode_body(answer.body, MappingSnapshot))
         self._is_java_master = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -271,13 +271,13 @@ class TableSync:
 
     # Offsets.
 
-    def _send_commits(self, address: str) -> Procedure[None]:
+    async def _send_commits(self, address: str) -> None:
         """Send the master the offsets that were committed here while it was away."""
         own = self._offsets.unsent_commits
         if not own:
             return
         master_offsets = _decode_answer(
-            Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
+            Offsets, (await _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
         ).offset_table
         count = 0
         for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
@@ -285,13 +285,13 @@ class TableSync:
             config = self._groups.find(group)
             if config is not None and group not in self._master_groups:  # The group was created here.
                 create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
-                yield PeerCall(address, create)
+                await PeerCall(address, create)
             for queue_id, offset in queues.items():
                 if offset > master_offsets.get(key, {}).get(queue_id, -1):
                     fields = UpdateOffsetFields(
                         consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
                     )
-                    yield PeerCall(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+                    await PeerCall(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
                     count += 1
                 if own.get(key, {}).get(queue_id) == offset:  # No newer commit arrived here meanwhile.
                     del own[key][queue_id]

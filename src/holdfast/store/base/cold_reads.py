@@ -1,16 +1,15 @@
-"""Protocol for work that reads bytes which may not be in memory: a generator that requests one range at a time.
+"""Work that reads bytes which may not be in memory: a coroutine that awaits one range at a time.
 
-    steps = store.find_by_key(...)
-    range = next(steps); range = steps.send(bytes); ...          until StopIteration has the result
+    data = await LogRange(position, size)
 
-The driver of the steps answers at once if the bytes are in memory, and otherwise reads them off the loop. So the loop
-never waits for a disk seek.
+The scheduler answers at once if the bytes are in memory, and otherwise reads them off the loop. So the loop never waits
+for a disk seek. There is no asyncio here: a coroutine can be driven by hand, with `send`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Coroutine, Generator
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -28,6 +27,9 @@ class LogRange(msgspec.Struct, frozen=True):
     size: int
     is_guess: bool = False
 
+    def __await__(self) -> Generator[Self, bytes, bytes]:
+        return (yield self)
+
 
 class FileRange(msgspec.Struct, frozen=True):
     """Bytes [start, end) of an index file that may have been evicted from the page cache."""
@@ -36,8 +38,11 @@ class FileRange(msgspec.Struct, frozen=True):
     start: int
     end: int
 
+    def __await__(self) -> Generator[Self, bytes, bytes]:
+        return (yield self)
+
 
 _Result = TypeVar("_Result")
 
-Steps = Generator[LogRange | FileRange, bytes, _Result]
-"""Yields ranges, is sent bytes, returns its result. `CorruptRecord` is thrown into it when a record is corrupt."""
+Steps = Coroutine[LogRange | FileRange, bytes, _Result]
+"""Awaits ranges and returns its result. `CorruptRecord` is thrown into it when a record is corrupt."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import Position
-from holdfast.store.base.cold_reads import FileRange, Steps
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.index_fields import INNER_BITS, has_keys, index_keys, key_hash
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.base.options import StoreOptions
@@ -125,7 +125,7 @@ class Indexer:
             record.topic, record.properties, body, record.sys_flag, record.position, record.store_ms
         )
 
-    def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
+    async def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[Position]:
         """Return the positions of records with *key*, newest first. A batch matches if one of its messages has the key.
 
         If *key* is an id, it is looked up first; only if that finds nothing, the block of the id, which finds batches.
@@ -136,27 +136,27 @@ class Indexer:
         def has_key(record: StoredRecord) -> bool:
             return key_bytes in index_keys(record.properties) or has_item_key(record, key_bytes)
 
-        found = yield from self._find(topic, key_bytes, has_key, max_count, span)
+        found = await self._find(topic, key_bytes, has_key, max_count, span)
         block = None if found else block_of(key_bytes)
         if block is not None:
-            found = yield from self._find(topic, block, lambda record: has_item_id(record, key_bytes), max_count, span)
+            found = await self._find(topic, block, lambda record: has_item_id(record, key_bytes), max_count, span)
         return found
 
-    def _find(
+    async def _find(
         self, topic: str, key: bytes, matches: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
-    ) -> Steps[list[Position]]:
+    ) -> list[Position]:
         """Return the positions of records indexed under *key* for which *matches* is true, newest first."""
         begin_ms, end_ms = span
         search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), key), begin_ms, end_ms)
         found: dict[Position, None] = {}
         hits = 0
         while len(found) < max_count and hits < HITS_MAX:
-            position = yield from search.next()
+            position = await search.next()
             if position is None:
                 break
             hits += 1
             try:
-                record = yield from read_record(position)
+                record = await read_record(position)
             except CorruptRecord:
                 continue
             if (

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from holdfast.model.errors import DiskFailed
-from holdfast.store.base.cold_reads import FileRange, Steps
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import Disk, File
 from holdfast.store.base.options import StoreOptions
 
@@ -192,7 +192,7 @@ class IndexFile:
         )
         self.file.write(0, (header,))
 
-    def find_head(self, key_hash: int) -> Steps[int]:
+    async def find_head(self, key_hash: int) -> int:
         """Return the newest item of the chain of *key_hash*, 0 if there is none."""
         slot = key_hash % self.slots
         number = self._heads[slot // REGION_SLOTS].get(slot)
@@ -201,17 +201,17 @@ class IndexFile:
             if at < self._warm_end:
                 data = self.file.read(at, at + SLOT.size)
             else:
-                data = yield FileRange(self.file, at, at + SLOT.size)
+                data = await FileRange(self.file, at, at + SLOT.size)
             (number,) = SLOT.unpack(data)
         return number if 0 < number < self.count else 0
 
-    def find_item(self, number: int) -> Steps[Item]:
+    async def find_item(self, number: int) -> Item:
         """Return one item of [1, count)."""
         at = self.items_at + ITEM.size * number
         if number >= max(self._loaded_count, self.count - HOT_ITEMS):
             data = self.file.read(at, at + ITEM.size)
         else:
-            data = yield FileRange(self.file, at, at + ITEM.size)
+            data = await FileRange(self.file, at, at + ITEM.size)
         key_hash, position, seconds, previous = ITEM.unpack(data)
         return key_hash, position, seconds, previous
 
@@ -254,15 +254,15 @@ class KeySearch:
         self._file: IndexFile | None = None
         self._number = 0
 
-    def next(self) -> Steps[int | None]:
+    async def next(self) -> int | None:
         """Return the position of the next record that may have the key; its time matches to the second."""
         while self._number or self._files:
             if not self._number:
                 self._file = self._files.pop()
-                self._number = yield from self._file.find_head(self._key_hash)
+                self._number = await self._file.find_head(self._key_hash)
                 continue
             assert self._file is not None
-            found_hash, position, seconds, previous = yield from self._file.find_item(self._number)
+            found_hash, position, seconds, previous = await self._file.find_item(self._number)
             # Chains lead to older items only: a corrupt one cannot form a cycle.
             self._number = previous if 0 < previous < self._number else 0
             time_ms = self._file.begin_ms + seconds * 1000

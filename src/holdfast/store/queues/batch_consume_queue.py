@@ -20,7 +20,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator
 
-from holdfast.store.base.cold_reads import FileRange, Steps
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.consume_queue import FLUSH_SIZE
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
@@ -136,7 +136,7 @@ class RecordIndex(QueueIndex):
             builder.close(self.offset_max)
         return builder.raw, builder.spans
 
-    def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
+    async def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> EntryRange:
         """Return the entries from *start* on, in steps that request those which may not be in memory.
 
         Raises:
@@ -147,12 +147,12 @@ class RecordIndex(QueueIndex):
             return builder.raw, builder.spans
         if not self.is_cold(start, count):
             return self.read_range(start, count)
-        number = yield from self._run_search(self._search_offset(start))
+        number = await self._run_search(self._search_offset(start))
         while number < self._entry_end and not builder.is_full:
             read_count = min(count + ahead, self._entry_end - number)
             if number < self.hot_number:
                 read_count = min(read_count, self.hot_number - number)
-            data = yield from self._fetch(number, read_count)
+            data = await self._fetch(number, read_count)
             if not data:
                 return builder.raw, builder.spans  # Erased during the read.
             builder.add(data, self.offset_max)
@@ -202,14 +202,14 @@ class RecordIndex(QueueIndex):
 
     # --- searching
 
-    def find_time(self, offset: int) -> Steps[int | None]:
+    async def find_time(self, offset: int) -> int | None:
         """Return the store time of the message at *offset*; None if it is gone, or there is none."""
         if not self.offset_min <= offset < self.offset_max:
             return None
-        unit = yield from self._fetch_entry((yield from self._run_search(self._search_offset(offset))))
+        unit = await self._fetch_entry(await self._run_search(self._search_offset(offset)))
         return unit[3] if unit is not None and unit[4] <= offset else None
 
-    def find_at_time(self, time_ms: int, *, upper: bool) -> Steps[int]:
+    async def find_at_time(self, time_ms: int, *, upper: bool) -> int:
         """Return the first offset stored at or after *time_ms*, or with *upper* the last one at or before it.
 
         If there is none, return the end of the queue, or with *upper* its beginning. The times are in the entries: no
@@ -219,11 +219,11 @@ class RecordIndex(QueueIndex):
         def is_before(entry: RecordEntry) -> bool:
             return entry[3] <= time_ms if upper else entry[3] < time_ms
 
-        number = yield from self._run_search(_search(self._entry_min, self._entry_end, is_before))
+        number = await self._run_search(_search(self._entry_min, self._entry_end, is_before))
         if upper:
-            entry = yield from self._fetch_entry(number - 1)
+            entry = await self._fetch_entry(number - 1)
             return self.offset_min if entry is None else max(self.offset_min, entry[4] + entry[5] - 1)
-        entry = yield from self._fetch_entry(number)
+        entry = await self._fetch_entry(number)
         return self.offset_max if entry is None else max(self.offset_min, entry[4])
 
     def _search_offset(self, offset: int) -> EntrySearch:
@@ -246,20 +246,20 @@ class RecordIndex(QueueIndex):
             number: int = stop.value
             return number
 
-    def _run_search(self, search: EntrySearch) -> Steps[int]:
+    async def _run_search(self, search: EntrySearch) -> int:
         """Run a search, with steps that request the entries which may not be in memory."""
         try:
             request = next(search)
             while True:
-                request = search.send((yield from self._fetch(*request)))
+                request = search.send(await self._fetch(*request))
         except StopIteration as stop:
             number: int = stop.value
             return number
 
-    def _fetch_entry(self, number: int) -> Steps[RecordEntry | None]:
+    async def _fetch_entry(self, number: int) -> RecordEntry | None:
         if not self._entry_min <= number < self._entry_end:
             return None
-        data = yield from self._fetch(number, 1)
+        data = await self._fetch(number, 1)
         return RECORD_ENTRY.unpack(data) if data else None
 
     # --- by number
@@ -274,7 +274,7 @@ class RecordIndex(QueueIndex):
         data = self.files.read(self.folder, number * RECORD_ENTRY_SIZE, written * RECORD_ENTRY_SIZE)
         return data if written == count else data + self.tail[: (count - written) * RECORD_ENTRY_SIZE]
 
-    def _fetch(self, number: int, count: int) -> Steps[bytes | bytearray]:
+    async def _fetch(self, number: int, count: int) -> bytes | bytearray:
         """Return *count* entries, cold ones by steps; empty if they have been removed meanwhile."""
         parts: list[bytes | bytearray] = []
         end, file_size = number + count, self.files.file_size
@@ -284,7 +284,7 @@ class RecordIndex(QueueIndex):
             base = number * RECORD_ENTRY_SIZE // file_size * file_size
             stop = min(end, self.hot_number, (base + file_size) // RECORD_ENTRY_SIZE)
             file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
-            parts.append((yield FileRange(file, number * RECORD_ENTRY_SIZE - base, stop * RECORD_ENTRY_SIZE - base)))
+            parts.append(await FileRange(file, number * RECORD_ENTRY_SIZE - base, stop * RECORD_ENTRY_SIZE - base))
             number = stop
         if number < end:
             parts.append(self._read(number, end - number))

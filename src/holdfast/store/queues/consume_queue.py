@@ -14,7 +14,7 @@ positions, but not the records.
 
 from __future__ import annotations
 
-from holdfast.store.base.cold_reads import FileRange, Steps
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.log_file import file_name
 from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, EntryRange, QueueIndex
@@ -97,11 +97,11 @@ class MessageIndex(QueueIndex):
         warm_start, warm_end = self.files.warm.get(self, (0, 0))
         return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
 
-    def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> Steps[EntryRange]:
+    async def fetch_range(self, start: int, count: int, *, ahead: int = 0) -> EntryRange:
         """Return the entries from *start* on, in steps that request those which may not be in memory."""
-        return (yield from self.fetch_entries(start, count, ahead=ahead)), None
+        return (await self.fetch_entries(start, count, ahead=ahead)), None
 
-    def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:
+    async def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> bytes:
         """Return up to *count* raw entries, in steps that request the entries which may not be in memory.
 
         Up to *ahead* later entries are read as well, so that a sequential reader rarely needs a request.
@@ -118,7 +118,7 @@ class MessageIndex(QueueIndex):
             base = start * ENTRY_SIZE // file_size * file_size
             stop = min(cold_end + ahead, self.hot_offset, (base + file_size) // ENTRY_SIZE)
             file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
-            data = yield FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)
+            data = await FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)
             if ahead:
                 self.files.note_warm(self, start, stop)
             stop = min(stop, cold_end)

@@ -35,16 +35,16 @@ class TimeReader:
         self._block = b""
         self._block_start = 0
 
-    def read(self, offset: int) -> Steps[int | None]:
+    async def read(self, offset: int) -> int | None:
         """Return the store time of the message at *offset*; None if it is gone, blank or corrupt."""
         if not self._queue.offset_min <= offset < self._queue.offset_max:
             return None
-        entry = yield from self._read_entry(offset)
+        entry = await self._read_entry(offset)
         if entry is None or not RECORD_SIZE_MIN <= entry[1] < BLANK_ENTRY_SIZE:
             return None
         position, size, _ = entry
         try:
-            data = yield LogRange(position, size if size <= WHOLE_SIZE_MAX else RECORD_SIZE_MIN)
+            data = await LogRange(position, size if size <= WHOLE_SIZE_MAX else RECORD_SIZE_MIN)
         except CorruptRecord:
             return None
         if len(data) < RECORD_SIZE_MIN:
@@ -55,13 +55,13 @@ class TimeReader:
         (store_ms,) = _STORE_TIME.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
         return int(store_ms)
 
-    def _read_entry(self, offset: int) -> Steps[Entry | None]:
+    async def _read_entry(self, offset: int) -> Entry | None:
         queue = self._queue
         if offset >= queue.hot_offset:
             return queue.get_entry(offset)
         if not 0 <= offset - self._block_start < len(self._block) // ENTRY_SIZE:
             self._block_start = max(queue.offset_min, offset - offset % _BLOCK)
-            self._block = yield from queue.fetch_entries(self._block_start, _BLOCK)
+            self._block = await queue.fetch_entries(self._block_start, _BLOCK)
         at = (offset - self._block_start) * ENTRY_SIZE
         if at + ENTRY_SIZE > len(self._block):
             return None  # Removed during the read.
@@ -88,12 +88,12 @@ def find_offset_at(queue: QueueIndex, time_ms: int, *, upper: bool) -> Steps[int
     return _find_by_records(queue, time_ms, upper=upper)
 
 
-def _find_by_records(queue: MessageIndex, time_ms: int, *, upper: bool) -> Steps[int]:
+async def _find_by_records(queue: MessageIndex, time_ms: int, *, upper: bool) -> int:
     times = TimeReader(queue)
     low, high = queue.offset_min, queue.offset_max
     while low < high:
         middle = (low + high) // 2
-        store_ms = yield from times.read(middle)
+        store_ms = await times.read(middle)
         is_before = store_ms is None or (store_ms <= time_ms if upper else store_ms < time_ms)
         if is_before:
             low = middle + 1

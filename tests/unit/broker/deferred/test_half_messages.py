@@ -82,7 +82,7 @@ def judge(op: StoredRecord) -> object:
     """Return whether an op counts, or what has to be read to know."""
     steps = has_successor(op)
     try:
-        return next(steps)
+        return steps.send(None)
     except StopIteration as end:
         return end.value
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.flow.awaitables import Pause, Procedure
+from holdfast.broker.flow.awaitables import Pause
 from holdfast.broker.flow.refusals import refuse_on_error
 from holdfast.broker.flow.request import Answer, Refusal, Request
 from holdfast.machine.events import ChannelId
@@ -27,12 +27,12 @@ REQUEST = Request(command=Command(code=1), channel=ChannelId(1), peer="1.2.3.4:5
 def test_a_rule_broken_in_the_middle_becomes_an_answer(error: HoldfastError, code: int) -> None:
     """Also after the work had to wait."""
 
-    def work(_request: Request) -> Procedure[Answer]:
-        yield Pause(1)
+    async def work(_request: Request) -> Answer:
+        await Pause(1)
         raise error
 
     steps = refuse_on_error(work)(REQUEST)
-    assert next(steps) == Pause(1)
+    assert steps.send(None) == Pause(1)
     with pytest.raises(StopIteration) as stop:
         steps.send(b"")
 
@@ -45,12 +45,12 @@ def test_work_that_breaks_nothing_answers_for_itself() -> None:
     """Its answer is passed on."""
     answer = Command(code=0)
 
-    def work(_request: Request) -> Procedure[Answer]:
-        yield Pause(1)
+    async def work(_request: Request) -> Answer:
+        await Pause(1)
         return answer
 
     steps = refuse_on_error(work)(REQUEST)
-    next(steps)
+    steps.send(None)
     with pytest.raises(StopIteration) as stop:
         steps.send(b"")
 

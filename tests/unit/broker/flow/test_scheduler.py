@@ -53,9 +53,9 @@ class Bench:
         self.desk.feed(FramesReceived(LINK, frames, self.desk.now_ms))
 
 
-def ask() -> Procedure[object]:
+async def ask() -> object:
     try:
-        answer = yield PeerCall(PEER, Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), 1_000)
+        answer = await PeerCall(PEER, Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), 1_000)
     except PeerFailed as error:
         return str(error), error.is_unsent
     return answer.body
@@ -104,9 +104,9 @@ def test_a_silent_peer_is_given_up_in_time(bench: Bench) -> None:
     assert bench.ended == [(f"{PEER} did not answer in time", False)]
 
 
-def ask_both() -> Procedure[object]:
+async def ask_both() -> object:
     questions = [PeerCall(peer, Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), 1_000) for peer in (OTHER, PEER)]
-    answers = yield from call_all(questions)
+    answers = await call_all(questions)
     return [str(answer) if isinstance(answer, PeerFailed) else answer.body for answer in answers]
 
 
@@ -142,8 +142,8 @@ def test_peers_for_whom_too_many_wait_are_not_waited_for(bench: Bench, monkeypat
 def test_who_asks_nobody_does_not_wait(bench: Bench) -> None:
     """There is nothing to wait for."""
 
-    def ask_nobody() -> Procedure[object]:
-        return (yield from call_all(()))
+    async def ask_nobody() -> object:
+        return await call_all(())
 
     bench.run(ask_nobody)
 
@@ -156,9 +156,9 @@ def test_waiting_for_the_disk_is_waiting_for_a_sync(flush: str) -> None:
     bench = Bench(flush)
     bench.desk.make_topic("T")
 
-    def keep() -> Procedure[object]:
+    async def keep() -> object:
         stage(bench.desk.store, b"kept", topic="T")
-        yield Synced(bench.desk.store.log.staged_end)
+        await Synced(bench.desk.store.log.staged_end)
         return "on disk"
 
     bench.run(keep)
@@ -172,8 +172,8 @@ def test_waiting_for_the_disk_is_waiting_for_a_sync(flush: str) -> None:
 def test_a_disk_that_fails_ends_the_waiting(bench: Bench) -> None:
     """With an answer that says so."""
 
-    def keep() -> Procedure[object]:
-        yield Synced(1)
+    async def keep() -> object:
+        await Synced(1)
 
     bench.run(keep)
     bench.desk.feed(DiskFault("no more", bench.desk.now_ms))
@@ -186,8 +186,8 @@ def test_a_disk_that_fails_ends_the_waiting(bench: Bench) -> None:
 def test_pauses_end_in_the_order_of_their_ends(bench: Bench) -> None:
     """Whichever began first."""
 
-    def rest(ms: int) -> Procedure[object]:
-        yield Pause(ms)
+    async def rest(ms: int) -> object:
+        await Pause(ms)
         return ms
 
     bench.run(lambda: rest(300))

@@ -1,10 +1,8 @@
 """What a room wants done besides is done before the event ends, in the order it was wanted."""
 
-from collections.abc import Generator
-
 from tests.support.broker_desk import BrokerHarness, a_send
 
-from holdfast.broker.flow.awaitables import Pause, Wait
+from holdfast.broker.flow.awaitables import Pause
 from holdfast.machine.effects import Log
 from holdfast.machine.events import ChannelId, TimerFired
 from holdfast.wire.frames.command import encode_command
@@ -29,9 +27,9 @@ def test_work_begins_at_once_and_goes_on_by_itself() -> None:
     errands = desk.components.turn
     seen: list[int] = []
 
-    def work() -> Generator[Wait, object, None]:
+    async def work() -> None:
         seen.append(errands.now_ms)
-        yield Pause(500)
+        await Pause(500)
         seen.append(errands.now_ms)
         errands.effects.append(Log("info", "done", {}))
 

@@ -47,7 +47,7 @@ def run(steps: Procedure[object], answer: Callable[[PeerCall], Command | None]) 
     """Run *steps*; return the calls they made. None means that nobody answers."""
     calls = []
     try:
-        wait = next(steps)
+        wait = steps.send(None)
         while True:
             assert isinstance(wait, ParallelCalls)
             calls += wait.calls
@@ -145,9 +145,9 @@ def test_what_several_want_at_once_is_asked_once():
     """The others wait for the first."""
     view = a_view()
     first, second = view.refresh("T"), view.refresh("T")
-    next(first)
+    first.send(None)
 
-    assert isinstance(next(second), Pause)
+    assert isinstance(second.send(None), Pause)
     first.close()
     with pytest.raises(StopIteration):
         second.send(b"")

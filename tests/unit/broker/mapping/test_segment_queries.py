@@ -149,7 +149,7 @@ def test_a_replica_answers_for_a_broker_that_is_down(desks: StaticBrokers):
     desks["a"].components.view._replicas["b"] = "10.1.0.9:10911"
     steps = reads.request(segment, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC})
 
-    to_master = next(steps)
+    to_master = steps.send(None)
     to_replica = steps.throw(PeerFailed("connection refused"))
     with pytest.raises(StopIteration) as ended:
         steps.send(Command(code=0, fields={"offset": "3"}))
@@ -166,7 +166,7 @@ def test_where_neither_answers_the_broker_is_named(desks: StaticBrokers):
     reads = desks["a"].components.segment_queries
     desks["a"].components.view._replicas["b"] = "10.1.0.9:10911"
     steps = reads.request(desks.queue(0).segments[1], RequestCode.GET_MAX_OFFSET, {"topic": TOPIC})
-    next(steps)
+    steps.send(None)
     steps.throw(PeerFailed("connection refused"))
 
     with pytest.raises(PeerFailed, match="broker b, which holds this part of the queue"):

@@ -15,7 +15,7 @@ BYTES = encode_record(RECORD)
 def test_work_that_nobody_waits_for_passes_over_a_damaged_record() -> None:
     """It gets an error where a handler would, and goes on."""
     steps = try_read_record(40, len(BYTES))
-    next(steps)
+    steps.send(None)
 
     with pytest.raises(StopIteration) as stop:
         steps.throw(CorruptRecord(40, "flipped"))

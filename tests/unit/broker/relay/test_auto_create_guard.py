@@ -287,7 +287,7 @@ def test_what_was_just_read_stands_behind_what_waited(rooms: Components) -> None
     asking.divert(frame, a_send("N"), ("N", 0), ChannelId(1), "10.0.0.1:1")
     (steps,) = errands.drain_procedures()
 
-    wait = next(steps)
+    wait = steps.send(None)
     assert isinstance(wait, ParallelCalls)
     wait = steps.send([PeerFailed("no answer")] * len(wait.calls))
     assert isinstance(wait, Pause)

@@ -57,7 +57,7 @@ def test_an_answer_teaches_who_leads_and_where(desk: StaticBroker) -> None:
 
     assert (is_news, again) == (True, False)
     with pytest.raises(StopIteration) as ended:
-        next(beliefs.find_target(PLACE))
+        beliefs.find_target(PLACE).send(None)
     assert ended.value.value == Target(PLACE, "10.9.9.9:10911", 3)
 
 
@@ -96,7 +96,7 @@ def test_a_broker_never_is_its_own_target(desk: StaticBroker) -> None:
     desk.components.view.record_leader(QUEUE, Leader("b", 9))
 
     with pytest.raises(StopIteration) as ended:
-        next(beliefs.find_target(PLACE))
+        beliefs.find_target(PLACE).send(None)
     assert ended.value.value is None
 
 

@@ -8,7 +8,6 @@ from tests.support.broker_desk import a_send
 from tests.support.static_desks import TOPIC, StaticBrokers
 from tests.unit.broker.deferred.test_remote_transactions import decide, send_half
 
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.messages.writer import Draft
 from holdfast.broker.relay.message_forwarder import Origin
 from holdfast.model.topic import FORWARD_TOPIC
@@ -192,8 +191,8 @@ def test_a_half_message_keeps_its_name_when_its_sender_is_asked(desks: StaticBro
     sent, forwards = send_half(desks, "b", "K1"), desks["b"].components.forwarder
     send = forwards.send
 
-    def send_unheard(draft: Draft, origin: Origin) -> Procedure[bool]:
-        yield from send(draft, origin)
+    async def send_unheard(draft: Draft, origin: Origin) -> bool:
+        await send(draft, origin)
         return False
 
     with monkeypatch.context() as patched:

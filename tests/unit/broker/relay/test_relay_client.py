@@ -41,7 +41,7 @@ def acquaint(envelopes: RelayClient) -> None:
 
 
 def end(steps: Procedure[Command]) -> None:
-    next(steps)
+    steps.send(None)
     with pytest.raises(StopIteration):
         steps.send(ANSWER)
 
@@ -51,14 +51,14 @@ def test_it_says_whose_request_it_is_and_numbers_rise() -> None:
     envelopes, _ = some_envelopes()
     batch = [a_request(1, hops=1), a_request(2, hops=1)]
 
-    wait = next(envelopes.send_reliably(batch, TARGET))
+    wait = envelopes.send_reliably(batch, TARGET).send(None)
 
     assert asked(wait) == RelayFields(
         source="a", boot=5, number=1, settled=1, hops=2, client="1.2.3.4:5", topic="T", queue=3, generation=7
     )
     assert isinstance(wait, PeerCall)
     assert wait.command.body == batch[0].frame + batch[1].frame
-    assert asked(next(envelopes.send_reliably([a_request()], TARGET))).number == 2
+    assert asked(envelopes.send_reliably([a_request()], TARGET).send(None)).number == 2
 
 
 def test_what_is_not_answered_is_repeated_under_its_number_to_the_same_process() -> None:
@@ -66,7 +66,7 @@ def test_what_is_not_answered_is_repeated_under_its_number_to_the_same_process()
     envelopes, _ = some_envelopes()
     acquaint(envelopes)
     steps = envelopes.send_reliably([a_request()], TARGET)
-    first = asked(next(steps))
+    first = asked(steps.send(None))
 
     assert isinstance(steps.throw(PeerFailed("lost")), Pause)
     again = asked(steps.send(b""))
@@ -81,7 +81,7 @@ def test_a_process_that_never_answered_before_is_not_asked_twice() -> None:
     """It cannot be told apart from its successor: nobody knows, and that is what is said."""
     envelopes, _ = some_envelopes()
     steps = envelopes.send_reliably([a_request()], TARGET)
-    next(steps)
+    steps.send(None)
 
     with pytest.raises(PeerFailed) as failed:
         steps.throw(PeerFailed("lost"))
@@ -94,13 +94,13 @@ def test_what_never_left_is_said_to_be_unsent() -> None:
     envelopes, _ = some_envelopes()
     acquaint(envelopes)
     steps = envelopes.send_reliably([a_request()], TARGET)
-    next(steps)
+    steps.send(None)
     with pytest.raises(PeerFailed) as failed:
         steps.throw(PeerFailed("no connection", is_unsent=True))
     assert failed.value.is_unsent
 
     steps = envelopes.send_reliably([a_request()], TARGET)
-    next(steps)
+    steps.send(None)
     steps.throw(PeerFailed("lost"))
     steps.send(b"")
     assert isinstance(steps.throw(PeerFailed("no connection", is_unsent=True)), Pause)
@@ -111,7 +111,7 @@ def test_nobody_is_asked_again_when_the_sender_has_given_up() -> None:
     envelopes, errands = some_envelopes()
     acquaint(envelopes)
     steps = envelopes.send_reliably([a_request()], TARGET)
-    next(steps)
+    steps.send(None)
     errands.now_ms = 2_500
 
     with pytest.raises(PeerFailed) as failed:
@@ -133,7 +133,7 @@ def test_a_refused_envelope_was_taken_or_not_by_its_reason(code: int, is_unsent:
     """What could not be read was not stored; what could not be answered may have been."""
     envelopes, _ = some_envelopes()
     steps = envelopes.send_reliably([a_request()], TARGET)
-    next(steps)
+    steps.send(None)
 
     with pytest.raises(PeerFailed) as failed:
         steps.send(Command(code=code, remark="no"))
@@ -145,14 +145,14 @@ def test_what_is_settled_is_below_everything_that_still_waits() -> None:
     """The other side may forget only what nobody will ask again."""
     envelopes, _ = some_envelopes()
     slow = envelopes.send_reliably([a_request()], TARGET)
-    next(slow)
+    slow.send(None)
     end(envelopes.send_reliably([a_request()], TARGET))
 
     other = envelopes.send_reliably([a_request()], TARGET)
-    assert asked(next(other)).settled == 1
+    assert asked(other.send(None)).settled == 1
     with pytest.raises(StopIteration):
         slow.send(ANSWER)
-    assert asked(next(envelopes.send_reliably([a_request()], TARGET))).settled == 3
+    assert asked(envelopes.send_reliably([a_request()], TARGET).send(None)).settled == 3
 
 
 def test_one_envelope_is_of_one_client_and_bounded() -> None:

@@ -9,7 +9,6 @@ from tests.support.replicas import CALL_CHANNEL, ReplicaPair, log_bytes, logs, m
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.failover.offset_backup import _newest
-from holdfast.broker.flow.awaitables import Procedure
 from holdfast.broker.replication.table_sync import NAME as COMMITS_FILE
 from holdfast.broker.replication.table_sync import TIMER
 from holdfast.machine.events import ChannelClosed
@@ -133,9 +132,8 @@ def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tel
 ) -> None:
     """Their topic is known by then, and no later sync may ever come."""
 
-    def die(_address: str) -> Procedure[None]:
+    async def die(_address: str) -> None:
         raise PeerFailed("the connection was closed")
-        yield
 
     pair.sync_tables()
     pair.connect_and_catch_up()

@@ -33,7 +33,7 @@ def hits(index: KeyIndex, key_hash: int, begin_ms: int, end_ms: int) -> list[int
     while True:
         steps = search.next()
         try:
-            wanted = next(steps)
+            wanted = steps.send(None)
             while True:
                 assert isinstance(wanted, FileRange)
                 wanted = steps.send(wanted.file.read(wanted.start, wanted.end))
@@ -305,8 +305,8 @@ def test_old_items_are_asked_for():
     search = index.search(3, *FOREVER)
 
     with pytest.raises(StopIteration) as newest:
-        next(search.next())
-    wanted = next(search.next())
+        search.next().send(None)
+    wanted = search.next().send(None)
 
     assert newest.value.value == 200
     assert isinstance(wanted, FileRange)

@@ -25,7 +25,7 @@ def run(steps: Steps[Any], log: bytes = LOG) -> Any:
     data: bytes | None = None
     try:
         while True:
-            wanted = next(steps) if data is None else steps.send(data)
+            wanted = steps.send(data)
             assert isinstance(wanted, LogRange)
             assert wanted.is_guess, "a stranger's position is no proof of damage"
             data = log[wanted.position : wanted.position + wanted.size]
@@ -62,7 +62,7 @@ def test_a_size_that_lies_is_not_followed() -> None:
 def test_a_damaged_record_is_told_from_none_at_all() -> None:
     """Whoever asked learns of it."""
     steps = read_record(40)
-    next(steps)
+    steps.send(None)
     steps.send(BYTES[:91])
 
     with pytest.raises(CorruptRecord):

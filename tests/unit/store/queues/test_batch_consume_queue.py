@@ -83,7 +83,7 @@ def check_all(queue: RecordIndex, spans: list[Span]) -> None:
 def drive(steps: Steps[int | None]) -> int | None:
     """Give *steps* what they ask for."""
     try:
-        wanted = next(steps)
+        wanted = steps.send(None)
         while True:
             assert isinstance(wanted, FileRange)
             wanted = steps.send(wanted.file.read(wanted.start, wanted.end))
