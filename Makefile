@@ -8,7 +8,7 @@ SEEDS ?= 2000
 # Tests start hundreds of processes: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-spark lock check compile test test-spark test-all sim bench demo demo-core clean
+.PHONY: help install install-spark lock check compile test test-spark test-all mutants sim bench demo demo-core clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -59,6 +59,9 @@ test-all: check ## the full matrix: long absences, a Spark cluster, and properti
 	$(PYTEST) $(TRIO) --hypothesis-profile=explore -m "not interop and not spark"
 	$(PYTEST) $(TRIO) -m interop tests/interop
 	$(PYTEST) -m spark tests/spark
+
+mutants: install ## plant 200 bugs, one at a time: none may survive the tests that notice it
+	$(BIN)/python -m tests.mutants.run
 
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it
 	$(BIN)/python -m holdfast.sim 0 --seeds $(SEEDS)
