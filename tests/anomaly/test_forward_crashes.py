@@ -5,8 +5,8 @@ crash may come at every step of that, on either side, before and after either ha
 """
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

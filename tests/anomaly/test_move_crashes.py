@@ -6,7 +6,7 @@ told, in order, without a hole; and no answer was an error but "ask again".
 """
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.relay.group_gossip import ROUND_MS
 from holdfast.model.errors import HoldfastError

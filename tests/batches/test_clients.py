@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from tests.support.batch_bytes import BATCH, JAVA_4, JAVA_5, BatchMessage, a_batch, a_request
-from tests.support.broker_desk import a_pull
 from tests.support.client_stories import new_name, read_all, wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic
+from tests.support.cluster.broker_machine import a_pull
+from tests.support.cluster.processes import BrokerProcess, Processes, free_port, make_topic
 
 from holdfast import (
     Batching,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server
 from tests.support.recordings import RecordedFrame
 
 from holdfast.machine.events import ChannelId

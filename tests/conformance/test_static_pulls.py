@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers, records
 
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.wire.frames.command import Command

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.conformance.test_name_server_replay import meaning, replay
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, find_route, register, request_route
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,

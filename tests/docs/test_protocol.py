@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.broker_desk import BrokerHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.name_server_machine import a_name_server
 
 from holdfast.client.producer import Producer
 from holdfast.client.push_consumer import PushConsumer

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cluster.up import HOLDFAST, Up
 from tests.support.pages import (
     ROOT,
     USUAL_ADDRESS,
@@ -22,7 +23,6 @@ from tests.support.pages import (
     run_command,
     run_holdfast,
 )
-from tests.support.up import HOLDFAST, Up
 
 import holdfast
 from holdfast.admin.operations import Admin

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import broker_addresses, new_name
-from tests.support.cluster import Processes, make_topic
+from tests.support.cluster.processes import Processes, make_topic
 
 _FAST_CHECKS = {"transaction_timeout_ms": 1000, "transaction_check_interval_ms": 1000}
 

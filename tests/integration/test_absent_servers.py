@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import OUR_CLIENT, Fleet, a_fleet, wait_until
+from tests.support.cluster.fleet import OUR_CLIENT, Fleet, a_fleet, wait_until
+from tests.support.cluster.processes import wait_until_registered
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.client_stories import Inbox, broker_addresses, new_name, poll_until, wait_until_assigned
-from tests.support.cluster import Processes, make_topic, wait_until_gone
+from tests.support.cluster.processes import Processes, make_topic, wait_until_gone
 
 import holdfast
 from holdfast import ClusterClient, Message, Producer, PullConsumer, PushConsumer, SendResult

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
+from tests.support.cluster.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import Processes
 
 from holdfast import Message, blocking
 from holdfast.admin.cluster_start import BrokerPlan, ClusterPlan

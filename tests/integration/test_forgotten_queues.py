@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import Inbox
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
+from tests.support.cluster.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import Message, Producer, PushConsumer
 

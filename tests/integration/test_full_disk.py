@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, make_topic
+from tests.support.cluster.processes import Processes, free_port, make_topic
 
 from holdfast import HoldfastError, Producer, PullConsumer
 

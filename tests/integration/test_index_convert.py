@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_golden_stores import GOLDEN, NOW_MS, OPTIONS, Golden, check_messages
-from tests.support.cluster import Processes, make_topic
+from tests.support.cluster.processes import Processes, make_topic
 from tests.support.conversions import convert, fill_store, plain_disk, read_served
 
 from holdfast.blocking import Producer

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.integration.test_local_reads import AWAY, HOME, end_of, handed_out, start_replica
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess
-from tests.support.lost_site import TOPIC, LostSiteCluster, sites
+from tests.support.cluster.processes import BrokerProcess
+from tests.support.cluster.two_sites import TOPIC, LostSiteCluster, sites
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
 from holdfast import arrow

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess, call
-from tests.support.lost_site import (
+from tests.support.cluster.processes import BrokerProcess, call
+from tests.support.cluster.two_sites import (
     SETTINGS,
     UNITS,
     LostSiteCluster,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import Inbox, poll_until, wait_until_assigned
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.stage import TOPIC, ProcessCluster, process_cluster
 from tests.support.move_load import StaticTopicLoad
-from tests.support.operator import HoldfastCommand
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin

@@ -9,8 +9,8 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support.cluster.stage import QUEUES, TOPIC, process_cluster
 from tests.support.move_load import StaticTopicLoad
-from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast.admin.operations import Admin
 

@@ -3,13 +3,13 @@
 import sys
 
 from tests.support.child import Child
-from tests.support.cluster import _PORT_FIRST, _PORT_LAST
+from tests.support.cluster.processes import _PORT_FIRST, _PORT_LAST
 
 from holdfast.admin.cluster_start import _FREE_PORTS
 
 # More than half of the ports that there were when all runs shared them, and far more than a block has.
 PROGRAM = """
-from tests.support.cluster import free_port
+from tests.support.cluster.processes import free_port
 print("ports", *(free_port() for _ in range(60)), flush=True)
 input()
 """

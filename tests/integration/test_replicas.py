@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import ChildFailed
-from tests.support.cluster import BrokerProcess, Processes, call, make_topic
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, call, make_topic
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer, SendStatus
 

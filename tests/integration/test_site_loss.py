@@ -6,7 +6,7 @@ both serve their own ─> A dies with a backlog ─> A is opened to B's readers 
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.lost_site import (
+from tests.support.cluster.two_sites import (
     QUEUES,
     TOPIC,
     UNITS,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, poll_until
-from tests.support.cluster import Processes, make_topic, wait_until_registered
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import Processes, make_topic, wait_until_registered
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
 

@@ -6,9 +6,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import free_port
+from tests.support.cluster.processes import free_port
+from tests.support.cluster.stage import QUEUES, TOPIC, process_cluster
 from tests.support.deliveries import poll_until
-from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast import Producer, SendFailed
 from holdfast.admin.operations import Admin

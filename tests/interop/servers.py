@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, wait_until_registered
+from tests.support.cluster.processes import Processes, free_port, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 CLUSTER = "InteropCluster"

@@ -17,7 +17,7 @@ from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, JAVA_SETTINGS
 from tests.interop.test_java_batches import messages as messages_of
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, make_topic, wait_until_gone, wait_until_registered
+from tests.support.cluster.processes import Processes, free_port, make_topic, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.whole_batches import ATTRIBUTES
 

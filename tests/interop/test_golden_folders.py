@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.interop.java_shell import JavaShell
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import Processes
 from tests.support.java_peer import JavaPeer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]

@@ -20,10 +20,10 @@ from tests.interop.foreign_members import ali_ons_member, py_rocketmq_member
 from tests.interop.java_shell import JavaShell, fields, rows
 from tests.interop.servers import CLUSTER, JAVA_SETTINGS
 from tests.support.client_stories import Inbox
-from tests.support.cluster import Processes, free_port, make_topic, wait_until_registered
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import Processes, free_port, make_topic, wait_until_registered
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 from tests.support.whole_batches import ATTRIBUTES, an_inner_batch, send_commands
 
 from holdfast import Message, Producer, PushConsumer, RetryLater

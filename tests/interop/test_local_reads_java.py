@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.interop.foreign_members import java_member
-from tests.support.cluster import BrokerProcess, Processes, call, make_topic
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, call, make_topic
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 

@@ -12,7 +12,7 @@ from tests.interop.client_matrix import CHECKS, Run, run_matrix
 from tests.interop.java_shell import JavaShell, rows
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.cluster import Processes, call, free_port, wait_until_gone, wait_until_registered
+from tests.support.cluster.processes import Processes, call, free_port, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

@@ -12,9 +12,9 @@ from tests.interop.conftest import fetched
 from tests.interop.java_shell import JavaShell
 from tests.support.child import Child, ChildFailed
 from tests.support.client_stories import wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, call, free_port, make_topic, wait_until_gone
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, call, free_port, make_topic, wait_until_gone
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer, PullConsumer
 

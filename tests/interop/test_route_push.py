@@ -12,7 +12,7 @@ from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
 from tests.support.client_stories import queue_count, wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic, wait_until_registered
+from tests.support.cluster.processes import BrokerProcess, Processes, free_port, make_topic, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.tap import Tap
 from tests.support.watchers import Peer

@@ -24,7 +24,7 @@ from tests.interop.test_other_clients import (
     start_ali_ons,
     start_py_rocketmq,
 )
-from tests.support.cluster import Processes, call
+from tests.support.cluster.processes import Processes, call
 from tests.support.java_peer import JavaPeer
 
 from holdfast.admin.operations import Admin, now_ms

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from tests.interop.foreign_members import GroupLedger, Member, ali_ons_member, java_member, py_rocketmq_member
 from tests.support.child import Child
-from tests.support.cluster import BrokerProcess, Processes, call
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, call
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 

@@ -14,9 +14,9 @@ from typing import Any, Self
 import pytest
 from tests.interop.java_shell import JavaShell, route
 from tests.support.child import Child
-from tests.support.cluster import Processes
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import Processes
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 

@@ -20,7 +20,7 @@ import pytest
 from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, wait_until_gone, wait_until_registered
+from tests.support.cluster.processes import Processes, free_port, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.stores import HOST, INNER_BATCH, finish
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from tests.interop.foreign_members import GroupLedger, Member, java_member
 from tests.support.child import Child
-from tests.support.cluster import Processes
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import Processes
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 

@@ -15,7 +15,14 @@ from tests.interop.foreign_members import Member, java_member
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.interop.test_mixed_cluster import start_name_server
 from tests.support.child import Child
-from tests.support.cluster import Processes, call, free_port, make_topic, wait_until_gone, wait_until_registered
+from tests.support.cluster.processes import (
+    Processes,
+    call,
+    free_port,
+    make_topic,
+    wait_until_gone,
+    wait_until_registered,
+)
 from tests.support.java_peer import JavaPeer
 
 from holdfast import PullConsumer

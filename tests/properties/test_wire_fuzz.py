@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register, request_route
 from tests.support.mutation import mutate, mutate_value
-from tests.support.name_servers import a_name_server, a_registration, register, request_route
 
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, FramesReceived

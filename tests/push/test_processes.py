@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until, queue_count, wait_for_queues
-from tests.support.cluster import Processes, make_topic, wait_until_registered
+from tests.support.cluster.processes import Processes, make_topic, wait_until_registered
 from tests.support.watchers import connect_peer
 
 from holdfast import Producer, SendFailed

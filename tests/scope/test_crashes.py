@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import KINDS, Fleet, a_fleet, wait_until
+from tests.support.cluster.fleet import KINDS, Fleet, a_fleet, wait_until
+from tests.support.cluster.processes import wait_until_registered
 
 QUEUES = 4
 VICTIMS = ("name server 0", "name server 1", "both name servers", "e1", "w1")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, poll_until
-from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.fleet import JAVA_5, KINDS, Fleet, a_fleet, call, wait_until
 from tests.support.java_heartbeat import heartbeat
 from tests.support.watchers import connect_peer
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.fleet import KINDS, Fleet, a_fleet, wait_until
+from tests.support.cluster.fleet import KINDS, Fleet, a_fleet, wait_until
 
 RECORDS = "config/topicQueueMapping.json"
 # Keys that are numbers, as Java writes them: without quotes.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.fleet import KINDS, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.fleet import KINDS, Fleet, a_fleet, call, wait_until
 
 _CREATE_STATIC = 513
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.support.fleet import SMALL, Fleet, a_fleet, wait_until
+from tests.support.cluster.fleet import SMALL, Fleet, a_fleet, wait_until
 
 from holdfast import Message, Producer, SendStatus
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import KINDS, OUR_CLIENT, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.fleet import KINDS, OUR_CLIENT, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.processes import wait_until_registered
 from tests.support.java_heartbeat import a_java_member
 from tests.support.watchers import Peer
 

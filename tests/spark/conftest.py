@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: make install-spark")
 
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.cluster import BrokerProcess, Processes, free_port, wait_until_registered
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, free_port, wait_until_registered
 
 from holdfast import Message, blocking
 from holdfast.model.message import SendResult

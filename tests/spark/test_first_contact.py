@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import Cluster
-from tests.support.cluster import free_port
+from tests.support.cluster.processes import free_port
 
 from holdfast import arrow
 from holdfast.bulk.cluster_session import Unavailable

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.test_stream import wait_for
-from tests.support.cluster import Processes, free_port
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import Processes, free_port
 
 from holdfast import Message, blocking
 from holdfast.spark.options import read_source_options

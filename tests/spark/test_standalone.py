@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from tests.spark.conftest import Cluster, Read, numbers_of
 from tests.support.child import Child
-from tests.support.cluster import free_port, wait_until_listening
+from tests.support.cluster.processes import free_port, wait_until_listening
 
 from holdfast.spark.spark_session import find_java
 

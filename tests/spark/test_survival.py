@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from tests.spark.conftest import Cluster
 from tests.spark.test_stream import wait_for
-from tests.support.cluster import wait_until_registered
+from tests.support.cluster.processes import wait_until_registered
 
 from holdfast import Message, blocking
 from holdfast.model.errors import HoldfastError

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.integration.test_local_reads import handed_out
 from tests.spark.test_stream import wait_for
-from tests.support.fleet import SMALL, Fleet, a_fleet
+from tests.support.cluster.fleet import SMALL, Fleet, a_fleet
 
 from holdfast import Message, blocking
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.up import HOLDFAST, Up
+from tests.support.cluster.up import HOLDFAST, Up
 
 ROOT = Path(__file__).parents[2]
 USUAL_ADDRESS = "127.0.0.1:9876"

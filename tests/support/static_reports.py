@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_registration, a_topic, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_registration, a_topic, register
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping

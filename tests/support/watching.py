@@ -1,7 +1,7 @@
 """A cluster, clients that watch its routes at a name server, and the passing of its ticks."""
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
 
 from holdfast.machine.effects import SetTimer
 from holdfast.machine.events import ChannelId, TimerFired

@@ -1,7 +1,7 @@
 """Clusters and brokers, against a scripted cluster."""
 
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.admin.cluster import Cluster, parse_settings
 from holdfast.admin.cluster_access import NotFound

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedReach
 
 from holdfast.admin.cluster_access import IN_FLIGHT_MAX, ClusterAccess, NameServerUnreachable, NotFound, gather
 from holdfast.admin.operations import Admin

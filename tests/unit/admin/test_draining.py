@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.draining import Draining, RemovalBlocker, blocker_text, latest_end_ms

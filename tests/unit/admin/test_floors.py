@@ -1,6 +1,6 @@
 """Where a queue without a leader may begin, by all who can be asked."""
 
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_changes import StaticChanges

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import Reply
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.forcing import ForcedMoveOperations

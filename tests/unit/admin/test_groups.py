@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import ScriptedReach, ScriptedRequest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.groups import DownQueue, DownQueues, Groups

@@ -1,7 +1,7 @@
 """Finding stored messages."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedReach
 
 from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.messages import Messages, Origin

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedRequest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import Reply, ScriptedRequest
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.moves import MovePlan, Moves, find_move, to_orders

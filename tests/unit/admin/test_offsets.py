@@ -1,8 +1,8 @@
 """Places in queues, and where groups go on."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedReach
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import ScriptedReach
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.offsets import Offsets, OffsetTarget

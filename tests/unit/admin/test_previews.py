@@ -1,6 +1,6 @@
 """Tables before and after, without moving anything."""
 
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import StaticCluster
 
 from holdfast.admin.previews import Preview, preview_moves
 from holdfast.admin.static_topics import StaticTopics

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reading import Reader

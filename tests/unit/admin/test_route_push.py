@@ -1,6 +1,6 @@
 """Name servers and what they do about changed routes, against a scripted cluster."""
 
-from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
+from tests.support.cluster.scripted import NAME_SERVER, Reply, ScriptedReach
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import ConnectionLost, RequestTimeout

@@ -1,8 +1,8 @@
 """Carrying out changes of static topics."""
 
 import pytest
-from tests.support.scripted_reach import Reply, Script, ScriptedRequest
-from tests.support.static_cluster import StaticCluster, plan_repair
+from tests.support.cluster.scripted import Reply, Script, ScriptedRequest
+from tests.support.cluster.scripted_topics import StaticCluster, plan_repair
 
 from holdfast.admin.cluster_access import NotAllowed, PartlyDone
 from holdfast.admin.static_changes import StaticChanges

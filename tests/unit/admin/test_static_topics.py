@@ -1,9 +1,9 @@
 """Reading the static topics of a cluster."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedRequest
+from tests.support.cluster.scripted import ScriptedRequest
+from tests.support.cluster.scripted_topics import JAVA_4, StaticCluster
 from tests.support.scripted_server import ScriptedServer
-from tests.support.static_cluster import JAVA_4, StaticCluster
 
 from holdfast.admin.cluster_access import ClusterAccess, NotAllowed, NotFound
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics

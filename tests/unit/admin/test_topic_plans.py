@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.support.static_cluster import StaticCluster, plan_repair
+from tests.support.cluster.scripted_topics import StaticCluster, plan_repair
 
 from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.static_changes import StaticChanges

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.fused import SERVERS, FusedCluster
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedReach
+from tests.support.cluster.scripted_units import SERVERS, FusedCluster
 from tests.support.static_reports import a_leader_report
 
 from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound

@@ -3,8 +3,14 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS
-from tests.support.name_servers import a_name_server, a_registration, register, request_route, route_frame
+from tests.support.cluster.machine import START_MS
+from tests.support.cluster.name_server_machine import (
+    a_name_server,
+    a_registration,
+    register,
+    request_route,
+    route_frame,
+)
 
 from holdfast.machine.effects import CloseChannel, SendBytes, SetTimer
 from holdfast.machine.events import FramesReceived, Started, Stopping

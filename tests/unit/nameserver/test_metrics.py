@@ -1,6 +1,6 @@
 """The numbers that a name server tells about itself."""
 
-from tests.support.name_servers import a_name_server, a_registration, register, request_route
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register, request_route
 from tests.support.static_reports import a_leader_report, register_static
 from tests.support.watching import tick, watch
 

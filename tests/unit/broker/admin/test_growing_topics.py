@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.relay.relay import LEADER_WAIT_MS
 from holdfast.model.mapping import new_logical_queue

@@ -1,8 +1,8 @@
 """An operator sees everything a broker records, and takes away only what nobody needs."""
 
 import msgspec
-from tests.support.broker_desk import BrokerHarness
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.cluster.mapping import from_detail

@@ -1,7 +1,7 @@
 """What tools tell of a topic's queues, where a broker that they could not ask returns with something else."""
 
 import msgspec
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping as wire

@@ -1,7 +1,7 @@
 """Which groups consume what at other brokers."""
 
-from tests.support.broker_desk import BrokerHarness
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.consume.consumed_topics import BROKERS_MAX, LIFE_MS, REPEAT_MS, ROUND_MS
 from holdfast.model.topic import TopicConfig

@@ -2,8 +2,8 @@
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 
 from holdfast.broker.consume.delivered_ranges import RANGES_MAX, DeliveredRanges
 from holdfast.broker.mapping.offset_rewrite import find_last

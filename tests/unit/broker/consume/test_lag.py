@@ -2,10 +2,10 @@
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
-from tests.support.replicas import ReplicaPair
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.forced_moves import force_queue
+from tests.support.cluster.replica_machines import ReplicaPair
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.consume.consumed_topics import ROUND_MS

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, connect_client, pop_requests
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers
 
 from holdfast.model.leadership import Leader
 from holdfast.model.mapping import new_logical_queue

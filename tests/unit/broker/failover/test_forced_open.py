@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue, segments_of
-from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.forced_moves import force_queue, segments_of
+from tests.support.cluster.simulated import NAMESRV, TOPIC, MovingCluster
 
 from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS

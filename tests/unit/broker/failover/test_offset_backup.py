@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.unit.broker.failover.test_forced_open import force_queue
 
 from holdfast.broker.failover import offset_backup

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.leadership import NO_LEADER

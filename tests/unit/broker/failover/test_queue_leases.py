@@ -1,9 +1,9 @@
 """With leases a dead leader is replaced by itself, and never are there two who take sends of one queue."""
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.forced_moves import force_queue
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP
 from holdfast.nameserver.cluster.queue_leases import FILE

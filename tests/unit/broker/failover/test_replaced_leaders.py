@@ -1,7 +1,7 @@
 """A leader that was replaced by force stays closed, whoever is left to tell it, and gives nothing away."""
 
-from tests.support.forced_moves import force_queue, segments_of
-from tests.support.moving_cluster import TOPIC
+from tests.support.cluster.forced_moves import force_queue, segments_of
+from tests.support.cluster.simulated import TOPIC
 from tests.unit.broker.failover.test_forced_open import a_cluster, state, ways
 
 from holdfast.broker.failover.forced_open import CHECK_MS

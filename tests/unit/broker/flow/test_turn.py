@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.broker.flow.awaitables import Pause, Wait
 from holdfast.machine.effects import Log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers
 
 from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.model.errors import PeerFailed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
 
 from holdfast.machine.effects import SendBytes
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, new_logical_queue

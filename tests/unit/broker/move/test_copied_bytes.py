@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.move.move_target import MoveTarget

@@ -1,8 +1,8 @@
 """A move leaves no hole, loses nothing, fails nothing, and is over after a handful of round trips."""
 
 import pytest
-from tests.support.broker_desk import a_pull
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

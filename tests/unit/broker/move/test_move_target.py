@@ -1,8 +1,8 @@
 """A target prepares without taking writes, opens exactly where it is told, and decides nothing by itself."""
 
 import pytest
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.forced_moves import force_queue
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.broker.move.move_target import QUERY_AFTER_MS

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.forced_moves import force_queue
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.mapping import FORCED_GAP, TopicMapping, new_logical_queue

@@ -1,7 +1,7 @@
 """What retention took away leaves what clients read, and its place is listed until it is used again."""
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.move.segment_expiry import CHECK_MS, QUIET_MS
 from holdfast.model.errors import ConnectionLost

@@ -1,7 +1,7 @@
 """Brokers carry the switch for the loss of a site from one name server to the others."""
 
 import msgspec
-from tests.support.moving_cluster import MovingCluster
+from tests.support.cluster.simulated import MovingCluster
 
 from holdfast.broker.naming.dr_switch_sync import NAME
 from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening

@@ -4,8 +4,8 @@ import itertools
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBroker, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers
 
 from holdfast.broker.consume.consumer_offsets import TIMER
 from holdfast.broker.move.move_payload import MovePayload

@@ -1,8 +1,8 @@
 """A send to a broker that has not heard of a static topic goes to the leader, and makes no other topic of that name."""
 
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.flow.awaitables import ParallelCalls, Pause

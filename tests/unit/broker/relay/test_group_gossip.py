@@ -1,7 +1,7 @@
 """Asked at any broker, a group of static topics has the same members, and hears of every change."""
 
 from tests.support.broker_clients import a_heartbeat, a_subscription
-from tests.support.moving_cluster import TOPIC, ManualClient, MovingCluster
+from tests.support.cluster.simulated import TOPIC, ManualClient, MovingCluster
 
 from holdfast.broker.relay.group_gossip import LIFE_MS, ROUND_MS
 from holdfast.wire.frames import java_json

@@ -1,7 +1,7 @@
 """A client locks queues of several leaders with one request, at any broker."""
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.wire.frames.codes import RequestCode
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers
 from tests.unit.broker.deferred.test_remote_transactions import decide, send_half
 
 from holdfast.broker.flow.awaitables import Procedure

@@ -2,8 +2,8 @@
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
 from holdfast.broker.relay import relay as relaying

@@ -1,8 +1,8 @@
 """Deletion markers at brokers: what a send does not create, what an explicit create lifts, how markers travel."""
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.unit.broker.relay.test_auto_create_guard import a_create
 
 from holdfast.broker.options import BrokerOptions

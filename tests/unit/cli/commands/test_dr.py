@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.fused import FusedCluster
+from tests.support.cluster.scripted_units import FusedCluster
 
 from holdfast.cli.main import main
 from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening

@@ -4,8 +4,8 @@ import json
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedRequest
-from tests.support.static_cluster import JAVA_4, StaticCluster
+from tests.support.cluster.scripted import Reply, ScriptedRequest
+from tests.support.cluster.scripted_topics import JAVA_4, StaticCluster
 
 from holdfast.cli.main import ALIASES, main
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

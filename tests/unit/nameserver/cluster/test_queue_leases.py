@@ -1,8 +1,8 @@
 """A name server confirms a logical queue to one broker at a time, and forgets no promise."""
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server
 from tests.support.static_reports import a_leader_report, a_report, a_segment, register_static
 
 from holdfast.machine.effects import WriteFile

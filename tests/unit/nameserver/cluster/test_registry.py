@@ -5,7 +5,7 @@ import struct
 import zlib
 
 import pytest
-from tests.support.name_servers import (
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,

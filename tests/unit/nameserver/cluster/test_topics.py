@@ -4,8 +4,15 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, a_topic, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
+    a_name_server,
+    a_registration,
+    a_topic,
+    find_route,
+    register,
+    request_route,
+)
 from tests.support.static_reports import a_leader_report, leaders, register_static, request_aware
 
 from holdfast.wire.cluster.route import decode_route

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import a_leader_report, address_of, register_static
-from tests.support.units import (
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
+from tests.support.cluster.units import (
     JAVA_5,
     OLD,
     java_publish,
@@ -16,6 +15,7 @@ from tests.support.units import (
     two_static_units,
     two_units,
 )
+from tests.support.static_reports import a_leader_report, address_of, register_static
 
 from holdfast.machine.effects import Log, SetTimer, WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, Started, TimerFired

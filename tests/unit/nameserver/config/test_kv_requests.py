@@ -2,8 +2,8 @@
 
 import json
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, register, request_route
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.name_servers import a_name_server, register, request_route
+from tests.support.cluster.name_server_machine import a_name_server, register, request_route
 
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 

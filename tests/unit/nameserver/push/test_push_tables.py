@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import (
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,

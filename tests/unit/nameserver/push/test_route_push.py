@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS, MachineHarness
-from tests.support.name_servers import (
+from tests.support.cluster.machine import START_MS, MachineHarness
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,

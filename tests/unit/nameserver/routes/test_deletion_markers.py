@@ -1,10 +1,10 @@
 """Deletion markers at a name server: who makes them, who lifts them, how they get to a name server that was away."""
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.units import request_aware_route, two_units
 from tests.support.static_reports import a_leader_report, address_of, leaders, register_static, request_aware
-from tests.support.units import request_aware_route, two_units
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import FileWritten

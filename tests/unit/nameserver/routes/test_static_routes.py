@@ -4,8 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register, request_route, route_frame
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
+    a_name_server,
+    a_registration,
+    register,
+    request_route,
+    route_frame,
+)
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, a_topic, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, a_topic, register
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,

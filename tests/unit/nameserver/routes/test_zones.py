@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
+from tests.support.cluster.units import JAVA_5, hosts, request_unit_route
 from tests.support.static_reports import a_leader_report, address_of, register_static
-from tests.support.units import JAVA_5, hosts, request_unit_route
 from tests.support.watching import pop_notices, tick
 
 from holdfast.wire.cluster.route import decode_route

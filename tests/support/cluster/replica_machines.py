@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.flow.peer_calls import PURPOSE as CALLS

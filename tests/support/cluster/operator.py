@@ -10,7 +10,7 @@ import json
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from typing import Any
 
-from tests.support.up import HOLDFAST
+from tests.support.cluster.up import HOLDFAST
 
 
 class HoldfastCommand:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.model.dr_switch import CLOSED, DrSwitch
 from holdfast.model.errors import ConnectionLost

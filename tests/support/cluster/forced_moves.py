@@ -1,6 +1,6 @@
 """Forced moves in a cluster of machines, as an operator orders them."""
 
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.wire.cluster.mapping import WireSegment, to_wire_segment
 from holdfast.wire.frames.codes import RequestCode

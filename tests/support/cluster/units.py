@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
 from tests.support.static_reports import a_leader_report, address_of, register_static
 
 from holdfast.wire.cluster.route import decode_route

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
 from holdfast.broker.flow.peer_calls import PURPOSE
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes

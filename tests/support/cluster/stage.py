@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.support.cluster import BrokerProcess, Processes
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes
 
 from holdfast.admin.moves import FINISHED
 from holdfast.admin.operations import Admin

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import MachineHarness
+from tests.support.cluster.machine import MachineHarness
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import Route

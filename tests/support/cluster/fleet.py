@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.cluster import BrokerProcess, Processes, wait_until_gone
-from tests.support.units import java_publish, java_subscribe
+from tests.support.cluster.processes import BrokerProcess, Processes, wait_until_gone
+from tests.support.cluster.units import java_publish, java_subscribe
 
 from holdfast.cli.main import main
 

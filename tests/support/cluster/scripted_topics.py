@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedReach, ScriptedRequest
 
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_topics import ClusterMappings

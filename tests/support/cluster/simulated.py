@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-from tests.support.broker_desk import a_pull, a_send
+from tests.support.cluster.broker_machine import a_pull, a_send
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker

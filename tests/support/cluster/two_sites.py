@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess, Processes, wait_until_gone
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, Processes, wait_until_gone
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage
 
