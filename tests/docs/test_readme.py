@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster.up import HOLDFAST, Up
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.up import Up
 from tests.support.pages import (
     ROOT,
     USUAL_ADDRESS,
