@@ -85,6 +85,7 @@ def replay(server: MachineHarness, step: str) -> list[tuple[RecordedFrame, Comma
         if recorded.is_response:
             pairs.append((recorded, ours.pop((channel, recorded.line["opaque"]))))
         else:
+            server.answers.setdefault(channel, [])  # A recording may begin when its channels are open.
             server.receive(channel, recorded.data)
             ours |= {(channel, answer.opaque): answer for answer in server.pop_answers(channel)}
     return pairs

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.cluster.broker_machine import a_pull, a_send, codes
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.machine import codes
 from tests.support.cluster.replica_machines import ReplicaPair, make_static
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER

@@ -1,6 +1,5 @@
-"""Two units under one name server, and how clients of each kind understand what they are told."""
+"""Name server machines with brokers in two units, and route requests as clients of a unit send them."""
 
-import json
 from typing import Any
 
 from tests.support.cluster.machine import MachineHarness
@@ -11,7 +10,6 @@ from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
 
-JAVA_5 = {"language": "JAVA", "version": 513}
 OLD = {"language": "JAVA", "version": 401}
 
 
@@ -20,9 +18,9 @@ def request_unit_route(
 ) -> Command:
     """Ask for a route, as a client of a unit does, if one is named."""
     fields = {"topic": topic, **({"scope": unit} if unit else {}), **extra_fields}
-    channel = server.open()
+    channel = server.connect()
     server.receive(
-        channel, encode_command(server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, **(client or {})))
+        channel, encode_command(server.new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, **(client or {})))
     )
     (answer,) = server.pop_answers(channel)
     return answer
@@ -45,7 +43,7 @@ def two_units(*topics: str, **options: Any) -> MachineHarness:
     server = a_name_server(**options)
     for name, cluster in (("a", "east"), ("b", "west")):
         body = a_registration(*topics)
-        register(server, name, address_of(name), body=body, channel=server.open(), clusterName=cluster)
+        register(server, name, address_of(name), body=body, channel=server.connect(), clusterName=cluster)
     return server
 
 
@@ -55,39 +53,3 @@ def two_static_units() -> MachineHarness:
     register_static(server, "a", a_leader_report("a", 0, 1, epoch=7, scope="east"), cluster="east")
     register_static(server, "b", a_leader_report("b", 0, 1, 2, total=3, scope="west"), cluster="west")
     return server
-
-
-def java_publish(body: bytes) -> list[tuple[str, int]]:
-    """Return the queues that a Java 5 producer takes for its own, as its client works them out."""
-    route = json.loads(body)
-    if order := route.get("orderTopicConf"):
-        pairs = [item.split(":") for item in order.split(";")]
-        return [(name, number) for name, count in pairs for number in range(int(count))]
-    if route.get("topicQueueMappingByBroker"):
-        return java_subscribe(body)
-    return [
-        (data["brokerName"], number)
-        for data in route["queueDatas"]
-        if data["perm"] & 2
-        for number in range(data["writeQueueNums"])
-    ]
-
-
-def java_subscribe(body: bytes) -> list[tuple[str, int]]:
-    """Return the queues that a Java 5 consumer shares out."""
-    route = json.loads(body)
-    parts = (route.get("topicQueueMappingByBroker") or {}).values()
-    if parts:
-        totals = {part["scope"]: part["totalQueues"] for part in parts}
-        return sorted((mock_name(scope), number) for scope, total in totals.items() for number in range(total))
-    return [
-        (data["brokerName"], number)
-        for data in route["queueDatas"]
-        if data["perm"] & 4
-        for number in range(data["readQueueNums"])
-    ]
-
-
-def mock_name(scope: str) -> str:
-    """Return the name that a Java 5 client makes up for the broker of all logical queues of a scope."""
-    return "__syslo__" + scope.removeprefix("__" if scope == "__global__" else "")
