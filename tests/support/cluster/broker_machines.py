@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import START_MS
 
 from holdfast.broker.flow.peer_calls import PURPOSE
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes
@@ -21,7 +22,7 @@ from holdfast.wire.frames.frame import split_frames
 from holdfast.wire.records.record import StoredRecord, decode_records
 
 TOPIC = "T"
-EPOCH = 1_700_000_000_000
+EPOCH = START_MS
 
 
 class StaticBroker(BrokerHarness):
@@ -122,8 +123,8 @@ class StaticBrokers:
             for broker in self.brokers.values():
                 broker.sync()
 
-    def disconnect(self, name: str) -> None:
-        """Let a broker be silent: nobody reaches it."""
+    def kill(self, name: str) -> None:
+        """End a broker: its connections close, and no other broker reaches it."""
         self.brokers[name].is_up = False
         for (owner, channel), (receiver, _) in list(self._connections.items()):
             if owner == name:

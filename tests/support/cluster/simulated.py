@@ -1,207 +1,59 @@
-"""Brokers and a name server as machines in one virtual world, with static topics, hands that ask, and eyes that check.
-
-Everything is in one process and repeatable: a broker can be killed before any of its steps, and started again on what
-is left of its disk.
-"""
+"""Simulated brokers with one static topic that is moved: orders, a load, consumers, and checks of what is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any
 
-import msgspec
 from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated_world import SimulatedCluster
 
-from holdfast.broker.assembly import Components
-from holdfast.broker.core import Broker
 from holdfast.broker.mapping.mapping_table import FINISHED
-from holdfast.broker.options import BrokerOptions
-from holdfast.broker.service import store_options
-from holdfast.machine.effects import Effect
-from holdfast.machine.events import Event
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, covers, mock_broker
 from holdfast.model.topic import TopicConfig
-from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.config.kv_config import FILE as KV_FILE
-from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
-from holdfast.sim.actors.client import SimClient
-from holdfast.sim.world.disk import SimDisk
-from holdfast.sim.world.network import Network
-from holdfast.sim.world.node import BuiltMachine, Node
-from holdfast.sim.world.shell import HostEnvironment
-from holdfast.sim.world.trace import Trace
-from holdfast.sim.world.world import World
-from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.mapping import WireSegment, to_wire_segment
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
 from holdfast.wire.records.record import decode_records
-from holdfast.wire.requests.moves import Move, MoveList, MoveRequest, decode_body, encode_body
+from holdfast.wire.requests.moves import (
+    ForceRequest,
+    Move,
+    MoveList,
+    MoveRequest,
+    QueueSegments,
+    decode_body,
+)
 from holdfast.wire.requests.offsets import LockAnswer, LockBody, QueryOffsetFields, UpdateOffsetFields
 
 TOPIC = "T"
-NAMESRV = "10.0.0.1:9876"
 
 
-class StepCounter:
-    """A machine that counts its events, and may be made to die before one of them."""
-
-    def __init__(self, machine: Broker, is_last: Callable[[], bool]) -> None:
-        self._machine = machine
-        self._is_last = is_last
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Take the event, unless this is the end."""
-        return [] if self._is_last() else self._machine.handle(event)
-
-
-class ManualClient(SimClient):
-    """A client that asks what it is told to ask.
+class MovingCluster(SimulatedCluster):
+    """A simulated cluster; at no time a queue is open on two brokers of a unit.
 
     Attributes:
-        received: What brokers said without being asked, and who said it.
-        node: Where it runs.
-    """
-
-    def __init__(self, name: str, name_servers: str, chance: Random) -> None:
-        super().__init__(name, name_servers, chance)
-        self.received: list[tuple[str, Command]] = []
-        self.node: Node | None = None
-
-    def handle_request(self, address: str, command: Command) -> None:
-        """Take note of what a broker says."""
-        self.received.append((address, command))
-
-
-class MovingCluster:
-    """Some brokers, one name server, one client.
-
-    Attributes:
-        options: What brokers are started with, besides what all are.
-        components: Of every broker that was ever started; of one that runs, those of now.
         acked: Body to (queue, logical offset), for every send that was acknowledged.
         refused: Answers to sends that were neither success nor 501.
     """
 
-    def __init__(
-        self,
-        *names: str,
-        flush: str = "sync",
-        seed: int = 1,
-        show: bool = False,
-        log_file_size: int = 1 << 20,
-        retention_ms: int | None = None,
-        name_servers: int = 1,
-        clusters: dict[str, str] | None = None,
-        **options: Any,
-    ) -> None:
-        self.clusters = clusters or {}  # of brokers that are in another than the usual one
-        self._log_file_size = log_file_size
-        self._retention_ms = retention_ms
-        self.options = options
-        self._namesrv = tuple(f"10.0.0.{number}:9876" for number in range(1, name_servers + 1))
-        self.world = World(seed, Trace(print) if show else None)
-        self.network = Network(self.world)
-        self.network.conditions.spike_probability = 0.0
-        self.components: dict[str, Components] = {}
-        self.stores: dict[str, MessageStore] = {}
-        self.steps: dict[str, int] = dict.fromkeys(names, 0)
-        self.flush = flush
+    def __init__(self, *names: str, **options: Any) -> None:
         self.acked: dict[bytes, tuple[int, int]] = {}
         self.sent: list[bytes] = []
         self.refused: list[Command] = []
         self.unknown_outcomes: list[HoldfastError] = []
-        self._planned_ends: dict[str, tuple[int, str]] = {}
-        self.name_servers = [self._name_server(address) for address in self._namesrv]
-        self.name_server = self.name_servers[0]
-        self.brokers = {name: self.create_broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
-        for node in (*self.name_servers, *self.brokers.values()):
-            node.start()
-        self._client_count = 0
-        self.client = self.add_client("hand")
-        self.world.checks.append(self._check_one_open)
-        self.run(2_000)
+        super().__init__(*names, **options)
 
-    # Making it.
+    def checks(self) -> list[Callable[[], None]]:
+        """Return what is checked after every step."""
+        return [self._check_one_open]
 
-    def _node(
-        self,
-        name: str,
-        address: str,
-        build_machine: Callable[[HostEnvironment, int], BuiltMachine],
-        *,
-        host: str = "",
-        disk: SimDisk | None = None,
-    ) -> Node:
-        environment = HostEnvironment(
-            name=name, host=host or address.partition(":")[0], chance=self.world.chance(name), disk=disk
-        )
-        return Node(self.world, self.network, environment, build_machine, addresses=(address,) if address else ())
-
-    def _name_server(self, address: str) -> Node:
-        disk = SimDisk()
-        disk.replace(LEASES_FILE, b"{}")  # It was here before: nobody has to wait until old promises are void.
-        number = self._namesrv.index(address)
-        return self._node(f"namesrv{number or ''}", address, self._build_name_server, disk=disk)
-
-    def _build_name_server(self, environment: HostEnvironment, _now_ms: int) -> BuiltMachine:
-        assert environment.disk is not None
-        static, leases, kv = map(environment.disk.read_file, (STATIC_FILE, LEASES_FILE, KV_FILE))
-        options = NameServerOptions(data="kv", broker_timeout_ms=60_000)
-        return BuiltMachine(
-            NameServer(options, environment.chance, kv_content=kv, static_content=static, lease_content=leases)
-        )
-
-    def create_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
-        """Return a host for a broker, with the disk of another if there was one."""
-        options = BrokerOptions(
-            name=name,
-            namesrv=self._namesrv,
-            listen=address,
-            flush=self.flush,  # type: ignore[arg-type]
-            log_file_size=self._log_file_size,
-            register_interval_ms=3_000,
-            offset_save_interval_ms=2_000,
-            **({"cluster": self.clusters[name]} if name in self.clusters else {}),
-            **self.options,
-        )
-
-        def build(environment: HostEnvironment, now_ms: int) -> BuiltMachine:
-            assert environment.disk is not None
-            options_used = store_options(options)
-            if self._retention_ms is not None:
-                options_used = msgspec.structs.replace(options_used, retention_ms=self._retention_ms)
-            store = MessageStore.open(environment.disk, options_used, now_ms)
-            components = self.components[name] = Components(
-                options, store, environment.disk, environment.chance, now_ms
-            )
-            self.stores[name] = store
-            machine = StepCounter(Broker(options, store, components), lambda: self._count(name))
-            return BuiltMachine(machine, store.close)
-
-        return self._node(name, address, build, disk=disk or SimDisk())
-
-    def add_client(self, name: str) -> ManualClient:
-        """Return one more client, on a host of its own."""
-        self._client_count += 1
-        hand = ManualClient(name, NAMESRV, self.world.chance(name))
-        hand.node = self._node(
-            name, "", lambda _environment, _now_ms: BuiltMachine(hand), host=f"10.0.2.{self._client_count}"
-        )
-        hand.node.start()
-        return hand
-
-    def address(self, name: str) -> str:
-        """Return where a broker listens."""
-        return self.brokers[name]._addresses[0]
+    # Making and moving topics.
 
     def make_topic(self, leaders: dict[int, str], topic: str = TOPIC, scope: str = GLOBAL, **attributes: str) -> None:
         """Host a static topic; queue to leader."""
@@ -221,54 +73,9 @@ class MovingCluster:
             )
         self.run(5_000)
 
-    # Time, life and death.
-
-    def run(self, span_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, or until something is so; say whether it is."""
-        return self.world.run(until_ms=self.world.now_ms + span_ms, until=until)
-
-    def kill_before(self, name: str, step: int, ending: str = "kill") -> None:
-        """Let a broker end before its *step*-th event from now on."""
-        self._planned_ends[name] = (self.steps[name] + step, ending)
-
-    def is_up(self, name: str) -> bool:
-        """Say whether a broker runs."""
-        return self.brokers[name].is_up
-
-    def _count(self, name: str) -> bool:
-        """Count a step of a broker; end it, and say so, if this was to be its last."""
-        self.steps[name] += 1
-        at, ending = self._planned_ends.get(name, (0, ""))
-        if self.steps[name] != at:
-            return False
-        del self._planned_ends[name]
-        node = self.brokers[name]
-        if ending == "kill":
-            node.kill()
-        else:
-            node.power_off()
-        return True
-
-    # Asking.
-
-    def call(self, name: str, code: RequestCode, body: msgspec.Struct | None = None, **fields: str) -> Command:
-        """Ask a broker; return its answer."""
-        command = Command(code=code, body=b"" if body is None else encode_body(body), fields=fields)
-        return self.call_command(name, command)
-
-    def call_command(
-        self, name: str, command: Command, timeout_ms: int = 20_000, by: ManualClient | None = None
-    ) -> Command:
-        """Ask a broker anything; return its answer."""
-        answers = self.send(name, command, timeout_ms, by)
-        assert self.run(timeout_ms + 1_000, lambda: bool(answers)), "somebody is always answered"
-        if isinstance(answers[0], HoldfastError):
-            raise answers[0]
-        return answers[0]
-
     def move(self, source: str, target: str, *queues: int) -> Move:
         """Order a move; return it as it begins."""
-        answer = self.call(
+        answer = self.request(
             source, RequestCode.MOVE_QUEUES, MoveRequest(topic=TOPIC, queues=list(queues), target=target)
         )
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -276,7 +83,7 @@ class MovingCluster:
 
     def moves(self, source: str) -> dict[str, Move]:
         """Return the moves that a broker drives."""
-        answer = self.call(source, RequestCode.LIST_MOVES)
+        answer = self.request(source, RequestCode.LIST_MOVES)
         return {move.id: move for move in decode_body(answer.body, MoveList).moves}
 
     def are_moves_finished(self) -> bool:
@@ -290,7 +97,7 @@ class MovingCluster:
     def delete_topic(self, topic: str = TOPIC, *brokers: str) -> None:
         """Delete a topic as tools do: at *brokers* first, then at the name servers that run."""
         for name in brokers:
-            assert self.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic).code == ResponseCode.SUCCESS
+            assert self.request(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic).code == ResponseCode.SUCCESS
         for node in self.name_servers:
             if node.is_up:
                 answers: list[Command | HoldfastError] = []
@@ -299,27 +106,6 @@ class MovingCluster:
                     self.client, partial(self.client.request, node._addresses[0], command, answers.append)
                 )
                 assert self.run(5_000, partial(bool, answers))
-
-    def send(
-        self, name: str, command: Command, timeout_ms: int = 30_000, by: ManualClient | None = None
-    ) -> list[Command | HoldfastError]:
-        """Ask a broker something that it may answer late; return where its answer will be."""
-        answers: list[Command | HoldfastError] = []
-        client = by or self.client
-        self._run_in_client(
-            client, lambda: client.request(self.address(name), command, answers.append, timeout_ms=timeout_ms)
-        )
-        return answers
-
-    def _run_in_client(self, client: ManualClient, action: Callable[[], None]) -> None:
-        """Let a client do something now."""
-        assert client.node is not None
-        assert client.node.shell is not None
-        client.now_ms = self.world.now_ms
-        action()
-        effects, client._effects = client._effects, []
-        for effect in effects:
-            client.node.shell._effect_handlers[type(effect)](effect)
 
     # Sending.
 
@@ -365,9 +151,9 @@ class MovingCluster:
     def pull(self, name: str, queue: int, offset: int, **fields: str) -> Command:
         """Pull from a logical queue by way of a broker; return the answer."""
         try:
-            return self.call_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+            return self.call(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
         except ConnectionLost:  # Half open, since somebody died.
-            return self.call_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+            return self.call(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
 
     def consume(self, name: str, queue: int) -> list[bytes]:
         """Return the bodies that a consumer gets that reads a queue from 0 to its end by way of a broker."""
@@ -383,12 +169,12 @@ class MovingCluster:
     def commit(self, name: str, queue: int, offset: int, group: str = "consumers") -> Command:
         """Commit an offset by way of a broker."""
         fields = UpdateOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, commit_offset=offset)
-        return self.call(name, RequestCode.UPDATE_CONSUMER_OFFSET, None, **to_fields(fields))
+        return self.request(name, RequestCode.UPDATE_CONSUMER_OFFSET, None, **to_fields(fields))
 
     def committed(self, name: str, queue: int, group: str = "consumers") -> Command:
         """Ask for a committed offset by way of a broker."""
         fields = QueryOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, set_zero_if_not_found=False)
-        return self.call(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
+        return self.request(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
 
     def lock(
         self,
@@ -404,7 +190,7 @@ class MovingCluster:
         """
         message_queues = [MessageQueue(TOPIC, broker_name or mock_broker("__global__"), queue) for queue in queues]
         body = LockBody(client_id=client, consumer_group="consumers", mq_set=message_queues)
-        answer = self.call_command(name, Command(code=code, body=java_json.encode(body)))
+        answer = self.call(name, Command(code=code, body=java_json.encode(body)))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         if not answer.body:
             return []
@@ -473,3 +259,29 @@ class MovingCluster:
             for body, (acked_queue, offset) in self.acked.items():
                 if acked_queue == queue:
                     assert stored[offset] == body, f"{body!r} was acknowledged at {offset}"
+
+
+def segments_of(cluster: MovingCluster, queue: int, source: str) -> list[WireSegment]:
+    """Return the homes of a queue as *source* recorded them last."""
+    mapping = cluster.components[source].mappings.find(TOPIC)
+    assert mapping is not None
+    return [to_wire_segment(segment) for segment in mapping.queues[queue].segments]
+
+
+def force_queue(
+    cluster: MovingCluster, target: str, queue: int = 0, source: str = "a", segments: list[WireSegment] | None = None
+) -> Command:
+    """Let *target* lead a queue by force, going by what its old leader recorded, or by *homes*."""
+    components = cluster.components[source]
+    mapping, config = components.mappings.find(TOPIC), components.topics.find(TOPIC)
+    assert mapping is not None
+    assert config is not None
+    segments = segments_of(cluster, queue, source) if segments is None else segments
+    order = ForceRequest(
+        topic=config,
+        scope=mapping.scope,
+        epoch=mapping.epoch + 1_000,
+        total=mapping.total,
+        queues=[QueueSegments(queue=queue, homes=segments)],
+    )
+    return cluster.request(target, RequestCode.FORCE_QUEUES, order)

@@ -306,7 +306,7 @@ def test_clients_that_read_mappings_find_what_one_broker_holds(desks: StaticBrok
 
 def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticBrokers) -> None:
     """What the others hold is found."""
-    desks.disconnect("b")
+    desks.kill("b")
 
     assert by_key_at(desks, "a", version=399) == [b"c", b"a"]
 

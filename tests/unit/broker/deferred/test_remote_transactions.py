@@ -117,7 +117,7 @@ def decide_while_the_leader_is_down(desks: StaticBrokers) -> None:
     """Commit a half message of b, whose queue a leads, and let time pass in which its producer would be asked."""
     connect_client(desks["b"], 7, a_heartbeat("producer", producer_group="p"))
     sent = send_half(desks, "b", "K1")
-    desks.disconnect("a")
+    desks.kill("a")
     decide(desks, "b", sent, "K1")
     let_time_pass(desks, TIMEOUT_MS + 2_000)
     assert pop_requests(desks["b"], 7) == [], "its producer has said what he wants"

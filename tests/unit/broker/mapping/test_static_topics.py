@@ -206,7 +206,7 @@ def test_offsets_of_a_border_that_java_left_are_asked_for_behind_it(desks: Stati
     query = Command(code=14, fields={"consumerGroup": "G", "topic": "J", "queueId": "9"})
 
     (asked,) = desks["b"].call(query)
-    desks.disconnect("a")
+    desks.kill("a")
     (kept,) = desks["b"].call(query)
 
     assert (asked.fields["offset"], kept.fields["offset"]) == ("4", "4")

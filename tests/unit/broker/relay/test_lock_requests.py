@@ -39,7 +39,7 @@ def test_every_leader_takes_back_what_is_its_own() -> None:
 def test_what_a_dead_leader_holds_is_not_locked_and_the_rest_is() -> None:
     """The client tries again with its next round."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
     assert cluster.lock("a", "one", 0, 2, 3) == [0, 3]
 

@@ -73,7 +73,7 @@ def test_a_delayed_message_waits_for_a_leader_that_is_away(desks: StaticBrokers)
     """It is neither lost nor put where it does not belong."""
     desks["a"].call(a_delayed(b"later"))
     desks.move(0, "b")
-    desks.disconnect("b")
+    desks.kill("b")
     let_time_pass(desks, 4_000, "delays")
     lost = [effect for effect in desks["a"].effects if "lost" in str(effect)]
     desks["b"].is_up = True

@@ -88,7 +88,7 @@ def test_hosts_that_are_no_brokers_are_not_dialled(desks: StaticBrokers) -> None
 def test_a_broker_that_is_down_keeps_nobody_from_looking_on(desks: StaticBrokers) -> None:
     """What it may hold is not found; what others hold is."""
     sent = send_all(desks)
-    desks.disconnect("b")
+    desks.kill("b")
 
     assert give_back(desks, "a", sent["c"], originMsgId="Kc") == (0, [b"c"])
     assert give_back(desks, "a", sent["b"], originMsgId="Kb")[0] == 1
