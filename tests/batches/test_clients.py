@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -36,8 +35,7 @@ class Batches(ProcessCluster):
 
     def count(self, name: str) -> float:
         """Return the sum of a counter over all brokers and labels."""
-        urls = [f"http://{broker.settings['metrics_listen']}/metrics" for broker in self.brokers.values()]
-        texts = [urllib.request.urlopen(url).read().decode() for url in urls]
+        texts = [self.metrics(name) for name in self.brokers]
         return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:{{.*}})? (\S+)$", "\n".join(texts)))
 
     def new_topic(

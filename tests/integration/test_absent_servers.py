@@ -1,8 +1,6 @@
 """What the command line says while a broker or a name server is down: which part of an answer or order is missing."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,12 +86,8 @@ def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fle
     """It kept the route; the command that the error names takes it away."""
     fleet.run("topic", "create", "orders", "--queues", "2")
     _, away = fleet.name_servers
-    child = fleet.child(away)
-    os.kill(child.pid, signal.SIGSTOP)
-    try:
+    with fleet.paused(away):
         told = fleet.run_refused("topic", "delete", "orders", "--yes")
-    finally:
-        os.kill(child.pid, signal.SIGCONT)
     assert f"but not at {away} (" in told
 
     if fleet.attempt("topic", "route", "orders", namesrv=away).status == 0:

@@ -5,8 +5,6 @@ read, and whether each came once and in order.
 """
 
 import asyncio
-import os
-import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -85,13 +83,10 @@ async def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(sit
     replica = await open_with_replica(sites, tmp_path / "replica")
     await until_read_at(sites, replica)
 
-    os.kill(replica.child.pid, signal.SIGSTOP)
-    try:
+    with sites.paused(replica):
         async with sites.producer(HOME) as writer:
             await sites.send(writer, HOME, 5)  # What the replica lacks, too.
         await check_read(sites)
-    finally:
-        os.kill(replica.child.pid, signal.SIGCONT)
 
     sites.kill(replica)
     await check_read(sites)

@@ -4,9 +4,7 @@ The master lives, and keeps offsets and locks. The stories ask where messages we
 whether the books are right: nothing lost, nothing twice, everything in order.
 """
 
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -124,11 +122,8 @@ async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: Two
         await poll_until(lambda: units_read_by(reader) == set(UNITS))
         await until_read_at(sites, writer, replica)
 
-        os.kill(replica.child.pid, signal.SIGSTOP)
-        try:
+        with sites.paused(replica):
             await send_and_read(sites, writer, 3)
-        finally:
-            os.kill(replica.child.pid, signal.SIGCONT)
         await poll_until(lambda: end_of(replica) == end_of(master))
         await send_and_read(sites, writer, 2)
 

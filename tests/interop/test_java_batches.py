@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -55,8 +54,7 @@ class Filled:
     def __init__(self, processes: ProcessCluster) -> None:
         self._processes = processes
         self.name_server = processes.namesrv
-        self._metrics = free_port()
-        settings = {"metrics_listen": f"127.0.0.1:{self._metrics}"}
+        settings = {"metrics_listen": f"127.0.0.1:{free_port()}"}
         self.broker = processes.start("broker-a", settings=settings).address
         self._other = processes.start("broker-b").address
 
@@ -81,8 +79,7 @@ class Filled:
 
     def measure(self, metric: str, *labels: str) -> int:
         """Return what the broker tells of a metric."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = self._processes.metrics("broker-a").splitlines()
         found = [
             line for line in lines if line.startswith(f"{metric}{{") and all(f'"{label}"' in line for label in labels)
         ]

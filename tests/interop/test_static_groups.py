@@ -6,9 +6,7 @@ death of that broker.
 """
 
 import asyncio
-import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -176,7 +174,7 @@ def test_the_broker_behind_the_mock_address_dies(troupe: Troupe) -> None:
     troupe.operate_under_load("broker", "drain", victim.name)
     for member in troupe.members:
         member.send(40)
-    os.kill(victim.child.pid, signal.SIGKILL)
+    troupe.cluster.kill(victim)
     troupe.until(lambda: all(member.is_idle for member in troupe.members), "everybody has sent")
     troupe.until(lambda: not troupe.ledger.missing(), "everything has come")
 

@@ -1,7 +1,6 @@
 """Lag is one figure in commands, in the metric and in Spark."""
 
 import re
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +26,8 @@ class LagCluster(ProcessCluster):
 
     def start_all(self) -> None:
         """Start the brokers."""
-        self._metrics = {name: free_port() for name in ("a", "b", "c")}
-        for name, port in self._metrics.items():
-            self.start(name, settings={"metrics_listen": f"127.0.0.1:{port}"})
+        for name in ("a", "b", "c"):
+            self.start(name, settings={"metrics_listen": f"127.0.0.1:{free_port()}"})
 
     def send(self, topic: str, count: int) -> None:
         """Send messages to all queues of a topic in turn."""
@@ -39,10 +37,8 @@ class LagCluster(ProcessCluster):
     def metric(self, group: str) -> dict[str, dict[str, int]]:
         """Return the lag that each broker reports for *group*, by topic: broker to topic to lag."""
         found: dict[str, dict[str, int]] = {}
-        for name, port in self._metrics.items():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                text = answer.read().decode()
-            for labels, value in _SAMPLE.findall(text):
+        for name in self.brokers:
+            for labels, value in _SAMPLE.findall(self.metrics(name)):
                 named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
                 if named["group"] == group and not named["topic"].startswith("%"):
                     found.setdefault(name, {})[named["topic"]] = int(float(value))

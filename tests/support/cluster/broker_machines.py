@@ -1,4 +1,4 @@
-"""Broker desks that reach each other, and logical queues that are moved between them by hand.
+"""Broker machines that reach each other, and logical queues that are moved between them by hand.
 
 There is no name server and no driver of moves here: what a mapping says is put into the brokers' records as it is, so
 that every shape of it can be looked at, also those that only other tools write.
@@ -26,7 +26,7 @@ EPOCH = START_MS
 
 
 class StaticBroker(BrokerHarness):
-    """A desk with a telephone."""
+    """A broker machine that can call the others."""
 
     def __init__(self, brokers: StaticBrokers, name: str, disk: SimDisk | None = None, **options: object) -> None:
         self._cluster = brokers
@@ -51,7 +51,7 @@ class StaticBroker(BrokerHarness):
 
 
 class StaticBrokers:
-    """Some brokers in one room."""
+    """Some brokers that reach each other."""
 
     FIRST_CHANNEL = 1000
 
@@ -91,7 +91,7 @@ class StaticBrokers:
     # The wires.
 
     def dial(self, caller: StaticBroker, address: str) -> None:
-        """Connect two desks, or fail."""
+        """Connect two brokers, or fail."""
         called = next(
             (broker for broker in self.brokers.values() if broker.options.address == address and broker.is_up), None
         )

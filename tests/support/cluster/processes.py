@@ -1,7 +1,7 @@
 """A cluster of real processes, started through the installed command.
 
     with ProcessCluster(folder, "broker-a", "broker-b", settings={"log_file_size": 1 << 20}) as cluster:
-        cluster.kill("broker-a")                                     a crash; `stop` ends it in order
+        cluster.kill("broker-a")                                     a crash; `stop` ends it in order, `paused` hangs
         cluster.restart("broker-a")                                  with the port, folder and settings that it had
         cluster.run("topic", "create", "orders", "--queues", "4")    -> the JSON that the command prints
         cluster.leaders("orders")                                    -> {0: "broker-b", ...}
@@ -10,10 +10,14 @@ All methods block. In a coroutine, use `await asyncio.to_thread(cluster.restart,
 continue, and `cluster.operator` for commands: a command has an event loop of its own.
 """
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import sys
-from collections.abc import Iterable, Mapping
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -192,6 +196,16 @@ class ProcessCluster:
         """End a broker, or the name server at an address, in order."""
         self.child(server).stop()
 
+    @contextlib.contextmanager
+    def paused(self, server: str | BrokerProcess) -> Iterator[None]:
+        """Let a broker, or the name server at an address, hang while the block runs."""
+        child = self.child(server)
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+
     def child(self, server: str | BrokerProcess) -> Child:
         """Return the process of a broker, or of the name server at an address."""
         if isinstance(server, str) and server in self._name_server_children:
@@ -232,6 +246,13 @@ class ProcessCluster:
         """Make a normal topic on brokers, all unless some are named; return once clients find it on all of them."""
         addresses = [self.brokers[name].address for name in on or self.brokers]
         raw_requests.make_topic(self.name_servers[0], addresses, topic, queues=queues, attributes=attributes)
+
+    def metrics(self, name: str) -> str:
+        """Return the metrics of a broker that was started with the setting `metrics_listen`."""
+        address = self.brokers[name].settings["metrics_listen"]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
 
     # Raw requests.
 

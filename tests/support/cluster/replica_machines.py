@@ -1,4 +1,4 @@
-"""A master and its replica across a desk each, with the replication stream between them in the test's hands."""
+"""A master and its replica as machines. The test carries the replication stream between them."""
 
 from __future__ import annotations
 
