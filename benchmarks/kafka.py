@@ -22,7 +22,7 @@ from typing import Final
 
 from benchmarks.programs import SOURCES, BenchmarkFailed
 from tests.support.child import Child, ChildFailed
-from tests.support.cluster import wait_until_listening
+from tests.support.cluster.ports import wait_until_listening
 from tests.support.java_peer import cache_home
 
 KAFKA_VERSION: Final = "4.2.0"

@@ -27,7 +27,7 @@ from benchmarks.servers import JAVA_VERSION, Kind, Server, ServerFleet
 from benchmarks.static_cost import RATIO_MAX, Cost, measure_static_cost
 from tests.support import java_peer
 from tests.support.child import Child, ChildFailed
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
 
 Client = Literal["holdfast", "java"]
 

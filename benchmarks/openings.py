@@ -18,8 +18,8 @@ from benchmarks.programs import BenchmarkFailed
 from benchmarks.remoting import Remote, log_ends
 from benchmarks.replica_findings import OpeningStats, OpeningTimes, Reader
 from benchmarks.servers import READY_TIMEOUT_S, Server, ServerFleet
-from tests.support.cluster import wait_until_gone
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.raw_requests import wait_until_gone
 
 from holdfast import Message, Producer, PullConsumer
 

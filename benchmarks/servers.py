@@ -24,7 +24,8 @@ from benchmarks.programs import SOURCES, BenchmarkFailed, Programs
 from benchmarks.remoting import Remote
 from tests.support import java_peer
 from tests.support.child import Child, ChildFailed
-from tests.support.cluster import wait_until_listening, wait_until_registered
+from tests.support.cluster.ports import wait_until_listening
+from tests.support.cluster.raw_requests import wait_until_registered
 
 Kind = Literal["holdfast", "java", "bare", "sink"]
 Flush = Literal["async", "sync"]

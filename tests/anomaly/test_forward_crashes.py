@@ -5,8 +5,8 @@ crash may come at every step of that, on either side, before and after either ha
 """
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -32,7 +32,7 @@ def schedule(cluster: MovingCluster) -> int:
     """Send delayed messages to a; return when they are due."""
     for body in DELAYED:
         properties = f"UNIQ_KEY\x01{body.decode()}\x02DELAY\x011\x02"
-        assert cluster.call_command("a", a_send(TOPIC, queue=0, body=body, i=properties)).code == ResponseCode.SUCCESS
+        assert cluster.call("a", a_send(TOPIC, queue=0, body=body, i=properties)).code == ResponseCode.SUCCESS
     return cluster.world.now_ms + 1_000
 
 
@@ -40,7 +40,7 @@ def die(cluster: MovingCluster, victim: str) -> None:
     """Let the broker that is to die do so, and start it again a second later."""
     cluster.run(4_000, lambda: not cluster.is_up(victim))
     cluster.run(1_000)
-    cluster.brokers[victim].start()
+    cluster.restart(victim)
 
 
 @pytest.mark.parametrize("how", ["kill", "power"])
@@ -74,14 +74,14 @@ def test_a_delayed_message_is_delivered_once_although_its_queue_moves_on(step: i
     cluster.pull("c", 0, 0)
     cluster.commit("c", 0, 1)
     cluster.run(5_000)  # What was committed is saved: nothing else of the move is needed any more.
-    cluster.brokers["c"].kill()
-    cluster.brokers["c"].start()
+    cluster.kill("c")
+    cluster.restart("c")
     cluster.run(3_000)
     if step % 2:
-        cluster.brokers["a"].start()
+        cluster.restart("a")
         cluster.run(15_000)
     else:
-        cluster.brokers["a"].start()
+        cluster.restart("a")
         cluster.components["a"].delayed_delivery.forwarder = None  # It gets to it only when it leads the queue again.
         cluster.run(3_000)
         move(cluster, "c", "a")
@@ -98,9 +98,9 @@ def test_what_was_delivered_before_the_queue_left_is_not_forwarded_after_a_crash
     cluster.run(4_000, lambda: len(cluster.read(0)) == len(DELAYED))
     move(cluster, "a", "b")
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.brokers["a"].disk.replace("config/delayOffset.json", b'{"offsetTable":{},"position":0}')  # type: ignore[union-attr]
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(15_000)
 
     assert sorted(cluster.consume("b", 0)) == DELAYED
@@ -127,16 +127,16 @@ def test_a_committed_message_is_delivered_once(victim: str, step: int) -> None:
     cluster = a_cluster()
     cluster.run(2_000)
     half = a_send(TOPIC, queue=0, body=HALF, f="4", i="UNIQ_KEY\x01k\x02TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
-    sent = cluster.call_command("a", half)
+    sent = cluster.call("a", half)
     move(cluster, "a", "b")
 
     cluster.kill_before(victim, step)
-    cluster.send("a", decision(sent))
+    cluster.call_later("a", decision(sent))
     die(cluster, victim)
     cluster.run(10_000)
     for _ in range(3):
         try:
-            cluster.call_command("a", decision(sent))
+            cluster.call("a", decision(sent))
         except HoldfastError:
             continue
     cluster.run(10_000)

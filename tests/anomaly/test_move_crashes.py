@@ -6,7 +6,7 @@ told, in order, without a hole; and no answer was an error but "ask again".
 """
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.relay.group_gossip import ROUND_MS
 from holdfast.model.errors import HoldfastError
@@ -42,7 +42,7 @@ def check_recovery(cluster: MovingCluster, victim: str, step: int, how: str) -> 
 
     cluster.run(20_000, lambda: not cluster.is_up(victim) or is_over())
     cluster.run(1_000)
-    cluster.brokers[victim].start()
+    cluster.restart(victim)
     assert cluster.run(60_000, is_over), "everybody is answered, and the move ends"
     cluster.run(3_000)
     cluster.check_ledger(0, 1)
@@ -75,9 +75,9 @@ def test_both_die_one_after_the_other(step: int) -> None:
     order(cluster)
     cluster.run(5_000, lambda: not cluster.is_up("a"))
     cluster.kill_before("b", 6, "power")
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(5_000, lambda: not cluster.is_up("b"))
-    cluster.brokers["b"].start()
+    cluster.restart("b")
 
     assert cluster.run(60_000, lambda: done() and cluster.are_moves_finished())
     cluster.run(3_000)

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.batch_bytes import make_topic
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 
 @pytest.fixture

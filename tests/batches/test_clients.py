@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 from tests.support.batch_bytes import BATCH, JAVA_4, JAVA_5, BatchMessage, a_batch, a_request
-from tests.support.broker_desk import a_pull
 from tests.support.client_stories import new_name, read_all, wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic
+from tests.support.cluster.broker_machine import a_pull
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import (
     Batching,
@@ -27,66 +24,55 @@ from holdfast import (
     ProducerFull,
     PullConsumer,
 )
-from holdfast.cli.main import main
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.record import StoredRecord, decode_records
 
 BATCHED = "+queue.type=BatchCQ"
 
 
-class Cluster(msgspec.Struct):
-    """A name server and two brokers."""
-
-    namesrv: str
-    brokers: dict[str, BrokerProcess]
-    metrics: dict[str, str]
+class Batches(ProcessCluster):
+    """A name server and two brokers with metrics."""
 
     def count(self, name: str) -> float:
-        """Return what a counter says, all brokers and labels together."""
-        texts = [urllib.request.urlopen(url).read().decode() for url in self.metrics.values()]
+        """Return the sum of a counter over all brokers and labels."""
+        texts = [self.metrics(name) for name in self.brokers]
         return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:{{.*}})? (\S+)$", "\n".join(texts)))
 
-    def topic(self, *, on: tuple[str, ...] = ("broker-a",), queues: int = 1, attributes: str | None = BATCHED) -> str:
+    def new_topic(
+        self, *, on: tuple[str, ...] = ("broker-a",), queues: int = 1, attributes: str | None = BATCHED
+    ) -> str:
         """Make a topic and return its name."""
         name = new_name("batches")
-        addresses = [self.brokers[broker].address for broker in on]
-        make_topic(self.namesrv, addresses, name, queues=queues, attributes=attributes)
+        self.make_topic(name, on=on, queues=queues, attributes=attributes)
         return name
 
     async def command(self, *words: str, status: int = 0) -> str:
         """Run a command, which has an event loop of its own; return what it printed."""
-        said, complained = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-            ended = await asyncio.to_thread(main, [*words, "--namesrv", self.namesrv])
-        said.seek(0)
-        assert ended == status, said.read() + complained.getvalue()
-        return said.read()
+        result = await asyncio.to_thread(self.attempt, *words)
+        assert result.status == status, result
+        return result.out
 
-    async def ask(self, address: str, *commands: Command) -> list[Command]:
-        """Put raw requests to a broker."""
+    async def call(self, address: str, *commands: Command) -> list[Command]:
+        """Send requests to a broker, as they are; return the answers."""
         async with ClusterClient(self.namesrv) as client:
             return [await client.invoke(address, command) for command in commands]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batches]:
     """Two brokers for all stories of this page."""
-    with Processes(tmp_path_factory.mktemp("batches")) as processes:
-        namesrv = processes.start_name_server()
-        brokers, metrics = {}, {}
+    with Batches(tmp_path_factory.mktemp("batches")) as cluster:
         for name in ("broker-a", "broker-b"):
-            place = f"127.0.0.1:{free_port()}"
-            brokers[name] = processes.start_broker(name, namesrv, settings={"metrics_listen": place})
-            metrics[name] = f"http://{place}/metrics"
-        yield Cluster(namesrv, brokers, metrics)
+            cluster.start(name, settings={"metrics_listen": f"127.0.0.1:{free_port()}"})
+        yield cluster
 
 
-async def raw_pull(cluster: Cluster, topic: str, offset: int, *, broker: str = "broker-a", **fields: object) -> Command:
+async def raw_pull(cluster: Batches, topic: str, offset: int, *, broker: str = "broker-a", **fields: object) -> Command:
     """Pull as any client would."""
     command = a_pull(topic, offset=offset)
     for name, value in fields.items():
         setattr(command, name, value)
-    (answer,) = await cluster.ask(cluster.brokers[broker].address, command)
+    (answer,) = await cluster.call(cluster.brokers[broker].address, command)
     return answer
 
 
@@ -105,10 +91,10 @@ def some(topic: str, count: int) -> list[Message]:
 
 @pytest.mark.parametrize("codec", [None, *Codec], ids=str)
 async def test_what_a_producer_gathers_is_stored_whole_and_opened_by_its_consumer(
-    cluster: Cluster, codec: Codec | None
+    cluster: Batches, codec: Codec | None
 ):
     """One future each with its own offset, a handful of records, and no broker that looks inside: end to end."""
-    topic = cluster.topic()
+    topic = cluster.new_topic()
     before = {name: cluster.count(f"holdfast_broker_{name}_total") for name in ("inflations", "batches_opened")}
 
     async with Producer(cluster.namesrv, batching=Batching(codec=codec)) as producer:
@@ -131,10 +117,10 @@ async def test_what_a_producer_gathers_is_stored_whole_and_opened_by_its_consume
         assert cluster.count(f"holdfast_broker_{name}_total") == value, f"a broker did something ({name})"
 
 
-async def test_who_cannot_open_is_counted(cluster: Cluster):
+async def test_who_cannot_open_is_counted(cluster: Batches):
     """The metric that must say 0 does count."""
-    topic = cluster.topic()
-    await cluster.ask(
+    topic = cluster.new_topic()
+    await cluster.call(
         cluster.brokers["broker-a"].address, a_batch([BatchMessage(b"x" * 99, "I")] * 9, topic=topic, codec="lz4")
     )
     before = cluster.count("holdfast_broker_inflations_total")
@@ -144,9 +130,9 @@ async def test_who_cannot_open_is_counted(cluster: Cluster):
     assert cluster.count("holdfast_broker_inflations_total") == before + 1
 
 
-async def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster):
+async def test_order_is_kept_per_key_however_messages_are_sent(cluster: Batches):
     """`send`, `send_many` and `send_nowait`, mixed, over several queues and both brokers."""
-    topic = cluster.topic(on=("broker-a", "broker-b"), queues=2)
+    topic = cluster.new_topic(on=("broker-a", "broker-b"), queues=2)
 
     by_key: dict[str | None, list[int]] = {}
     async with Producer(cluster.namesrv, batching=Batching(linger_s=0.001, messages_max=7)) as producer:
@@ -171,9 +157,9 @@ async def test_order_is_kept_per_key_however_messages_are_sent(cluster: Cluster)
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-async def test_a_producer_pushes_back_by_bytes(cluster: Cluster):
+async def test_a_producer_pushes_back_by_bytes(cluster: Batches):
     """`send_nowait` refuses, `send_soon` waits; nothing that was taken is lost."""
-    topic = cluster.topic()
+    topic = cluster.new_topic()
 
     batching = Batching(linger_s=5, waiting_bytes_max=20_000, bytes_max=1 << 20)
     async with Producer(cluster.namesrv, batching=batching) as producer:
@@ -192,11 +178,11 @@ async def test_a_producer_pushes_back_by_bytes(cluster: Cluster):
         assert sorted(future.result().offset for future in [*taken, last]) == list(range(len(taken) + 1))
 
 
-async def test_a_mixed_cluster_works(cluster: Cluster):
+async def test_a_mixed_cluster_works(cluster: Batches):
     """One broker keeps the topic's batches whole, the other one splits them: every message arrives once."""
-    topic = cluster.topic(on=("broker-b",), attributes=None)
+    topic = cluster.new_topic(on=("broker-b",), attributes=None)
     fields = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "attributes": BATCHED}
-    (made,) = await cluster.ask(cluster.brokers["broker-a"].address, Command(code=17, fields=fields))
+    (made,) = await cluster.call(cluster.brokers["broker-a"].address, Command(code=17, fields=fields))
     assert made.code == 0, made.remark
 
     async with Producer(cluster.namesrv, batching=Batching(codec=Codec.ZSTD)) as producer:
@@ -213,11 +199,11 @@ async def test_a_mixed_cluster_works(cluster: Cluster):
     assert len({(message.queue, message.offset) for message in messages}) == 500
 
 
-async def test_a_consumer_goes_on_inside_a_batch(cluster: Cluster):
+async def test_a_consumer_goes_on_inside_a_batch(cluster: Batches):
     """A commit may lie inside one; who comes next gets the rest of it, and nothing before."""
-    topic = cluster.topic()
+    topic = cluster.new_topic()
     group = new_name("group")
-    await cluster.ask(
+    await cluster.call(
         cluster.brokers["broker-a"].address,
         *(
             a_batch([BatchMessage(b"%d" % n, f"I{n}") for n in range(s, s + 10)], topic=topic, codec="zlib")
@@ -246,11 +232,11 @@ async def test_a_consumer_goes_on_inside_a_batch(cluster: Cluster):
     assert '"lag": 16' in json.dumps(said) or '"lag":16' in json.dumps(said), said
 
 
-async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluster):
+async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Batches):
     """Batches, compressed and not, single messages, a pull from the middle, a range that ends in one, a tag."""
     arrow = pytest.importorskip("holdfast.arrow")
     pa = pytest.importorskip("pyarrow")
-    topic = cluster.topic()
+    topic = cluster.new_topic()
     number = 0
     requests = []
     for size, codec in ((5, "plain"), (1, "zstd"), (40, "lz4"), (1, ""), (7, "zlib"), (3, "plain")):
@@ -261,7 +247,7 @@ async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluste
         else:
             properties = {"UNIQ_KEY": batch[0].id, "TAGS": batch[0].tag, "KEYS": batch[0].keys}
             requests.append(a_request(batch[0].body, properties, topic=topic))
-    answers = await cluster.ask(cluster.brokers["broker-a"].address, *requests)
+    answers = await cluster.call(cluster.brokers["broker-a"].address, *requests)
     assert [answer.code for answer in answers] == [0] * len(requests)
 
     def bodies(**how: object) -> list[int]:
@@ -277,11 +263,11 @@ async def test_a_topic_becomes_columns_whatever_its_records_hold(cluster: Cluste
     assert bodies(tags="b") == list(range(1, number, 2))
 
 
-async def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Cluster):
+async def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Batches):
     """As a newcomer meets them."""
     topic = new_name("shown")
     await cluster.command("topic", "create", topic, "--batches", "--queues", "1")
-    await cluster.ask(
+    await cluster.call(
         cluster.brokers["broker-b"].address,
         a_batch([BatchMessage(b"message %d" % n, f"I{n}", keys=f"key-{n}") for n in range(5)], topic=topic, codec="lz4",
                 extra_properties={"KEYS": " ".join(f"key-{n}" for n in range(5))}),
@@ -300,7 +286,7 @@ async def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Clust
     assert [message["offset"] for message in found["messages"]] == [3]
 
 
-async def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster: Cluster):
+async def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster: Batches):
     """`--queue-type simple|batch`, for either kind of topic."""
     for words, kind in (
         (("--queues", "1", "--queue-type", "batch"), "BatchCQ"),
@@ -314,7 +300,7 @@ async def test_a_kind_of_index_is_named_as_the_settled_command_line_says(cluster
     await cluster.command("topic", "create", new_name("kind"), "--queues", "1", "--queue-type", "sparse", status=2)
 
 
-async def test_batches_and_logical_queues_go_together(cluster: Cluster):
+async def test_batches_and_logical_queues_go_together(cluster: Batches):
     """Through moves a batch stays whole, offsets go on, and old clients read every message by way of any broker."""
     topic = new_name("static")
     await cluster.command("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
@@ -329,11 +315,11 @@ async def test_batches_and_logical_queues_go_together(cluster: Cluster):
     bases = []
     for leader in ("broker-b", "broker-a", "broker-b"):
         for broker in cluster.brokers.values():
-            (answer,) = await cluster.ask(broker.address, batch(6 + total % 5))
+            (answer,) = await cluster.call(broker.address, batch(6 + total % 5))
             assert answer.code == 0, answer.remark
             bases.append(int(answer.fields["queueOffset"]))
         await cluster.command("queue", "migrate", topic, "0", "--to", leader)
-    await cluster.ask(cluster.brokers["broker-a"].address, batch(4))
+    await cluster.call(cluster.brokers["broker-a"].address, batch(4))
 
     assert bases == sorted(set(bases))
     for broker in cluster.brokers:

@@ -23,7 +23,7 @@ from tests.support.batch_bytes import (
     send,
     stop,
 )
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.cli.main import main
 from holdfast.model.java_hash import java_hash

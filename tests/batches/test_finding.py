@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.batch_bytes import BATCH, BatchMessage, a_batch, java_batch, pull, pull_all, send
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

@@ -27,7 +27,7 @@ from tests.support.batch_bytes import (
     pull_all,
     send,
 )
-from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 
 from holdfast.client.consume.pull_plan import read_pull_answer
 from holdfast.client.messages.unpacking import read_messages

@@ -24,7 +24,7 @@ from tests.support.batch_bytes import (
     stop,
     topic_records,
 )
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.model.java_hash import java_hash
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

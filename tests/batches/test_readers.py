@@ -19,7 +19,7 @@ from tests.support.batch_bytes import (
     pull_all,
     send,
 )
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.wire.records.properties import parse_properties
 

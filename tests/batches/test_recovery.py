@@ -21,7 +21,7 @@ from tests.support.batch_bytes import (
     send,
     stop,
 )
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 from tests.support.stores import overwrite
 
 from holdfast.model.errors import StoreError

@@ -22,7 +22,8 @@ from tests.support.batch_bytes import (
     pull_all,
     send,
 )
-from tests.support.broker_desk import BrokerHarness, codes
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.machine import codes
 from tests.support.stores import overwrite
 
 from holdfast.machine.effects import ReadLog

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 from tests.support.recordings import RecordedFrame
 
 from holdfast.wire.frames import java_json

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.support import recordings
-from tests.support.static_desks import StaticBroker, StaticBrokers
+from tests.support.cluster.broker_machines import StaticBroker, StaticBrokers
 
 from holdfast.wire.cluster.mapping import MappedTopic, MappingDetail, decode
 from holdfast.wire.frames import java_json

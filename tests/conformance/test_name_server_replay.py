@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server
 from tests.support.recordings import RecordedFrame
 
 from holdfast.machine.events import ChannelId
@@ -85,6 +85,7 @@ def replay(server: MachineHarness, step: str) -> list[tuple[RecordedFrame, Comma
         if recorded.is_response:
             pairs.append((recorded, ours.pop((channel, recorded.line["opaque"]))))
         else:
+            server.answers.setdefault(channel, [])  # A recording may begin when its channels are open.
             server.receive(channel, recorded.data)
             ours |= {(channel, answer.opaque): answer for answer in server.pop_answers(channel)}
     return pairs

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.broker_desk import BrokerHarness
-from tests.support.replicas import MASTER, log_bytes
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.replica_machines import MASTER, log_bytes
 
 from holdfast.broker.replication.ha_master import PURPOSE
 from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers, records
 
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.wire.frames.command import Command
@@ -102,7 +102,7 @@ def test_a_border_between_two_segments_of_one_broker_costs_no_round_trip():
 def test_a_segment_whose_broker_is_down_is_an_error_that_names_it():
     """Only what lies there is unreadable; the rest goes on."""
     desks = contiguous()
-    desks.disconnect("b1")
+    desks.kill("b1")
 
     down = desks.pull(0, 50)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.conformance.test_name_server_replay import meaning, replay
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, find_route, register, request_route
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,
@@ -116,7 +116,7 @@ def test_a_normal_topic_that_is_being_converted_stays_normal_until_it_is_convert
     """With all its queues; then it is static for everybody at once."""
     server = a_name_server()
     for name in "ab":
-        register(server, name, address_of(name), channel=server.open())
+        register(server, name, address_of(name), channel=server.connect())
 
     register_static(server, "a", a_leader_report("a", 0, 1, 2, 3, total=8))
     for body in (request_aware(server).body, request_route(server, "orders").body):
@@ -176,16 +176,16 @@ def test_a_broker_with_a_copy_of_anothers_mapping_leads_nothing():
 def test_a_leader_that_is_away_keeps_its_queue(how: str):
     """No other broker is named for it; its address is gone, and back when it is."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_leader_report("a", 0), channel=channel)
-    keeper = server.open()
+    keeper = server.connect()
     register_static(server, "b", a_leader_report("b", 1), channel=keeper)
 
     if how == "good-bye":
         fields = {"brokerName": "a", "brokerAddr": address_of("a"), "clusterName": "C1", "brokerId": "0"}
-        server.call(RequestCode.UNREGISTER_BROKER, fields)
+        server.request(RequestCode.UNREGISTER_BROKER, fields)
     elif how == "channel":
-        server.close(channel)
+        server.disconnect(channel)
     else:
         server.now_ms += 119_000
         register_static(server, "b", a_leader_report("b", 1), channel=keeper)
@@ -203,10 +203,10 @@ def test_a_leader_that_is_away_keeps_its_queue(how: str):
 def test_a_drained_broker_that_is_removed_is_forgotten():
     """When its last records expired, and not before."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_report("a", homes(), total=1, epoch=2), channel=channel)
     register_static(server, "b", a_report("b", homes(), total=1, epoch=2))
-    server.close(channel)
+    server.disconnect(channel)
     assert b'"bname":"a"' in request_aware(server).body
 
     register_static(server, "b", a_report("b", {0: homes()[0][1:]}, total=1, epoch=3))
@@ -218,12 +218,12 @@ def test_a_drained_broker_that_is_removed_is_forgotten():
 def test_a_broker_whose_records_expired_is_forgotten_when_it_leaves():
     """While it is there it is listed."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_report("a", homes(), total=1, epoch=2), channel=channel)
     register_static(server, "b", a_report("b", {0: homes()[0][1:]}, total=1, epoch=3))
     assert b'"bname":"a"' in request_aware(server).body
 
-    server.close(channel)
+    server.disconnect(channel)
 
     assert b'"bname":"a"' not in request_aware(server).body
     assert leaders(server) == {0: "b"}
@@ -235,11 +235,11 @@ def test_a_broker_whose_records_expired_is_forgotten_when_it_leaves():
 def test_a_deleted_static_topic_can_come_back_as_a_normal_one():
     """Nothing of the old one is left, neither for clients that read mappings nor for others."""
     server = a_moved_topic()
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     assert leaders(server) is None
     assert request_route(server, "orders").code == ResponseCode.TOPIC_NOT_EXIST
 
-    register(server, "a", address_of("a"), body=a_registration("orders", counter=9), channel=server.open())
+    register(server, "a", address_of("a"), body=a_registration("orders", counter=9), channel=server.connect())
 
     route = find_route(server, "orders")
     assert route is not None
@@ -250,8 +250,8 @@ def test_a_deleted_static_topic_can_come_back_as_a_normal_one():
 def test_a_broker_that_slept_through_the_deletion_does_not_revive_the_topic():
     """Beside a normal topic of the name it would take that one away from its clients."""
     server = a_moved_topic()
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
-    register(server, "c", address_of("c"), body=a_registration("orders", counter=9), channel=server.open())
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    register(server, "c", address_of("c"), body=a_registration("orders", counter=9), channel=server.connect())
 
     answer = register_static(server, "b", a_report("b", homes(), total=1, epoch=2))
 
@@ -265,7 +265,7 @@ def test_a_deleted_static_topic_can_be_created_again():
     """Under a new epoch, with fewer queues and other brokers."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1, total=2, epoch=5))
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
     register_static(server, "b", a_leader_report("b", 0, total=1, epoch=6))
 
@@ -292,7 +292,7 @@ def test_java_brokers_and_ours_share_a_topic():
 def test_other_topics_are_not_touched_by_a_static_one():
     """Creating one beside them, in registrations that carry nothing else."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, "a", address_of("a"), body=a_registration("bills", "mails"), channel=channel)
 
     register_static(server, "a", a_leader_report("a", 0, 1), channel=channel)

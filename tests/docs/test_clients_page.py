@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from tests.support.cluster.up import Up
 from tests.support.pages import blocks, pattern_of, python_command, read_page, run_command, run_holdfast
-from tests.support.up import Up
 
 PAGE = read_page("docs/clients.md")
 IS_PROGRAM = re.compile(r"^(?:asyncio\.run\(main\(\)\)|main\(\))$", re.MULTILINE)

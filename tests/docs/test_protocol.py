@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.broker_desk import BrokerHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.name_server_machine import a_name_server
 
 from holdfast.client.producer import Producer
 from holdfast.client.push_consumer import PushConsumer
@@ -38,7 +38,7 @@ def test_the_page_says_who_answers(code: RequestCode):
     refused_by_broker = [answer.code for answer in BrokerHarness().call(Command(code=code))] == [
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     ]
-    refused_by_name_server = a_name_server().call(code, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    refused_by_name_server = a_name_server().request(code, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     assert refused_by_broker == ("broker" not in roles)
     assert refused_by_name_server == ("name server" not in roles)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.up import Up
 from tests.support.pages import (
     ROOT,
     USUAL_ADDRESS,
@@ -22,7 +24,6 @@ from tests.support.pages import (
     run_command,
     run_holdfast,
 )
-from tests.support.up import HOLDFAST, Up
 
 import holdfast
 from holdfast.admin.operations import Admin

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 from typer.core import TyperGroup
 
 from holdfast.broker.metrics import broker_samples

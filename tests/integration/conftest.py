@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import broker_addresses, new_name
-from tests.support.cluster import Processes, make_topic
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import make_topic
 
 _FAST_CHECKS = {"transaction_timeout_ms": 1000, "transaction_check_interval_ms": 1000}
 
@@ -22,11 +23,8 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    with Processes(tmp_path_factory.mktemp("client")) as processes:
-        name_server = processes.start_name_server()
-        for name in ("broker-a", "broker-b"):
-            processes.start_broker(name, name_server, settings=_FAST_CHECKS)
-        yield name_server
+    with ProcessCluster(tmp_path_factory.mktemp("client"), "broker-a", "broker-b", settings=_FAST_CHECKS) as cluster:
+        yield cluster.namesrv
 
 
 @pytest.fixture

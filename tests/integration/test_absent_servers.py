@@ -1,15 +1,14 @@
 """What the command line says while a broker or a name server is down: which part of an answer or order is missing."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import OUR_CLIENT, Fleet, a_fleet, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import OUR_CLIENT, wait_until, wait_until_registered
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage
 
@@ -17,12 +16,12 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with a_fleet(tmp_path, {"a": "main", "b": "main"}, name_servers=2) as found:
+def fleet(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with units_cluster(tmp_path, {"a": "main", "b": "main"}, name_servers=2) as found:
         yield found
 
 
-async def consume(fleet: Fleet, topic: str, group: str) -> None:
+async def consume(fleet: ProcessCluster, topic: str, group: str) -> None:
     """Send to a topic and have a group consume and commit it."""
     got: list[ReceivedMessage] = []
 
@@ -36,7 +35,7 @@ async def consume(fleet: Fleet, topic: str, group: str) -> None:
         await poll_until(lambda: len(got) == 20)
 
 
-def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fleet):
+def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: ProcessCluster):
     """Of a topic that lives on, and of a group that no other broker knows; a group that never was is an error."""
     fleet.run("topic", "create", "both", "--queues", "3")
     fleet.run("topic", "create", "only", "--queues", "2", "--brokers", "b")
@@ -44,7 +43,7 @@ def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fle
     asyncio.run(consume(fleet, "only", "mailing"))
     known = {group["name"] for group in fleet.run("group", "list")["groups"]}
     assert {"billing", "mailing"} <= known
-    fleet.kill("b")
+    fleet.kill("b", until_gone=True)
 
     found = fleet.run("group", "lag", "billing")
     told = fleet.attempt("group", "lag", "billing")
@@ -66,11 +65,11 @@ def test_the_lag_of_a_group_names_the_queues_of_a_broker_that_is_down(fleet: Fle
 
 
 @pytest.mark.parametrize("how", [["--queues", "2"], ["--logical-queues", "4"]])
-def test_a_topic_is_deleted_as_far_as_servers_answer(fleet: Fleet, how: list[str]):
+def test_a_topic_is_deleted_as_far_as_servers_answer(fleet: ProcessCluster, how: list[str]):
     """The error says where, where not, and what to do; a name server that was down hears of it from the brokers."""
     fleet.run("topic", "create", "orders", *how)
     here, away = fleet.name_servers
-    fleet.processes.name_servers[away].kill()
+    fleet.kill(away)
 
     told = fleet.run_refused("topic", "delete", "orders", "--yes")
 
@@ -78,21 +77,17 @@ def test_a_topic_is_deleted_as_far_as_servers_answer(fleet: Fleet, how: list[str
     assert f"`holdfast topic route orders --namesrv {away}`" in told
     assert fleet.request_route("orders").code == 17
 
-    assert fleet.processes.start_name_server(port=int(away.rpartition(":")[2])) == away
+    fleet.restart(away)
     wait_until_registered(away, ["a", "b"])
     wait_until(lambda: fleet.request_route("orders", at=1, kind=OUR_CLIENT).fields.get("hf.deleted") == "true")
 
 
-def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fleet: Fleet):
+def test_a_name_server_that_hung_during_a_deletion_is_told_as_the_error_says(fleet: ProcessCluster):
     """It kept the route; the command that the error names takes it away."""
     fleet.run("topic", "create", "orders", "--queues", "2")
     _, away = fleet.name_servers
-    child = fleet.processes.name_servers[away]
-    os.kill(child.pid, signal.SIGSTOP)
-    try:
+    with fleet.paused(away):
         told = fleet.run_refused("topic", "delete", "orders", "--yes")
-    finally:
-        os.kill(child.pid, signal.SIGCONT)
     assert f"but not at {away} (" in told
 
     if fleet.attempt("topic", "route", "orders", namesrv=away).status == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.client_stories import Inbox, broker_addresses, new_name, poll_until, wait_until_assigned
-from tests.support.cluster import Processes, make_topic, wait_until_gone
+from tests.support.cluster.processes import ProcessCluster
 
 import holdfast
 from holdfast import ClusterClient, Message, Producer, PullConsumer, PushConsumer, SendResult
@@ -20,11 +20,9 @@ _JAVA_4_9_7 = 407
 
 async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
     """Sends without keys go to the other broker; what was acknowledged is consumed once the broker is back."""
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        alive = processes.start_broker("broker-a", name_server)
-        victim = processes.start_broker("broker-b", name_server)
-        make_topic(name_server, [alive.address, victim.address], "t", queues=2)
+    with ProcessCluster(tmp_path, "broker-a", "broker-b") as cluster:
+        name_server = cluster.namesrv
+        cluster.make_topic("t", queues=2)
         inbox, results = Inbox(), list[SendResult]()
         consumer = PushConsumer(name_server, "g", listener=inbox, start="earliest")
         consumer.subscribe("t")
@@ -38,13 +36,11 @@ async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
             await inbox.wait_for(20)
             sending = asyncio.create_task(send(200))
             await poll_until(lambda: len(results) > 60)
-            await asyncio.to_thread(victim.child.kill)
+            await asyncio.to_thread(cluster.kill, "broker-b")
             await sending
             assert {result.queue.broker_name for result in results[-20:]} == {"broker-a"}
-            await asyncio.to_thread(wait_until_gone, name_server, ["broker-b"])
-            await asyncio.to_thread(
-                processes.start_broker, "broker-b", name_server, port=victim.port, store=victim.store
-            )
+            await asyncio.to_thread(cluster.wait_until_gone, "broker-b")
+            await asyncio.to_thread(cluster.restart, "broker-b")
             await poll_until(
                 lambda: {message.message_id for message in inbox.messages} >= {r.message_id for r in results}
             )
@@ -54,11 +50,10 @@ async def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
 @pytest.mark.parametrize("brokers", [1, 2])
 async def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Path, *, ordered: bool, brokers: int):
     """Both members keep their queues and their places, and repair the offsets that the broker forgot."""
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        names = ["broker-a", "broker-b"][:brokers]
-        started = [processes.start_broker(name, name_server, flush="sync") for name in names]
-        make_topic(name_server, [broker.address for broker in started], "t", queues=4)
+    names = ["broker-a", "broker-b"][:brokers]
+    with ProcessCluster(tmp_path, *names, flush="sync") as cluster:
+        name_server = cluster.namesrv
+        cluster.make_topic("t", queues=4)
         inbox = Inbox()
         members = [
             PushConsumer(name_server, "g", listener=inbox, ordered=ordered, start="earliest", concurrency=4)
@@ -73,11 +68,8 @@ async def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Pa
             await producer.send_many(Message("t", b"%d" % number, key=str(number % 16)) for number in range(400))
             await inbox.wait_for(400)
 
-            await asyncio.to_thread(started[-1].child.kill)
-            victim = started[-1]
-            await asyncio.to_thread(
-                processes.start_broker, victim.name, name_server, port=victim.port, store=victim.store, flush="sync"
-            )
+            await asyncio.to_thread(cluster.kill, names[-1])
+            await asyncio.to_thread(cluster.restart, names[-1])
             await producer.send_many(Message("t", b"%d" % number, key=str(number % 16)) for number in range(400, 800))
 
             await inbox.wait_for(800)
@@ -95,10 +87,9 @@ async def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Pa
 
 async def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
     """What it committed by hand is there again; what it did not is not."""
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        broker = processes.start_broker("broker-a", name_server, flush="sync")
-        make_topic(name_server, [broker.address], "t", queues=1)
+    with ProcessCluster(tmp_path, "broker-a", flush="sync") as cluster:
+        name_server = cluster.namesrv
+        cluster.make_topic("t", queues=1)
         async with Producer(name_server) as producer, PullConsumer(name_server, "g", auto_commit=False) as consumer:
             await producer.send_many(Message("t", b"%d" % number) for number in range(50))
             (queue,) = await consumer.queues("t")
@@ -108,10 +99,8 @@ async def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
             await consumer.commit()
             more = await consumer.poll(10, messages_max=10)
 
-            await asyncio.to_thread(broker.child.kill)
-            await asyncio.to_thread(
-                processes.start_broker, "broker-a", name_server, port=broker.port, store=broker.store, flush="sync"
-            )
+            await asyncio.to_thread(cluster.kill, "broker-a")
+            await asyncio.to_thread(cluster.restart, "broker-a")
 
             rest = []
             while len(first + more + rest) < 50:

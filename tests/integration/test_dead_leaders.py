@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
+from tests.support.cluster.process_presets import TOPIC, create_static, static_topic_cluster
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
@@ -50,19 +51,18 @@ async def queue_of(stage: ProcessCluster, broker: str) -> int:
 
 
 async def restart_name_server(stage: ProcessCluster, folder: Path, *, knows_leases: bool = False) -> None:
-    stage.kill("name server")
+    stage.kill(stage.namesrv)
     if knows_leases:
         # As if it had been here for long: nobody has to wait until promises of before are void.
         file = folder / f"namesrv-{stage.namesrv.rpartition(':')[2]}" / LEASES_FILE
         await asyncio.to_thread(file.write_bytes, b"{}")
-    await stage.restart("name server")
+    await asyncio.to_thread(stage.restart, stage.namesrv)
 
 
 async def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_path: Path):
     """The living lead theirs, and the dead one's have a place for its return."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
+        await create_static(stage, "broker-a", "broker-b")
         dead, alive = await queue_of(stage, "broker-a"), await queue_of(stage, "broker-b")
         assert await send(stage.namesrv, dead, b"before") == 0
 
@@ -70,17 +70,18 @@ async def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_p
         await restart_name_server(stage, tmp_path)
 
         assert await send_surely(stage.namesrv, alive, b"living") == 0
-        await stage.restart("broker-a")
+        await asyncio.to_thread(stage.restart, "broker-a")
         assert await send_surely(stage.namesrv, dead, b"after") == 1
 
 
 @pytest.mark.parametrize("way", ["kill", "stop and continue"])
 async def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any_more(tmp_path: Path, way: str):
     """Its process died, or was only stopped for a while and finds its lease over."""
-    async with process_cluster(tmp_path, settings={"auto_force": "true", "lease_ms": LEASE_MS}) as stage:
+    with static_topic_cluster(tmp_path, settings={"auto_force": "true", "lease_ms": LEASE_MS}) as stage:
         await restart_name_server(stage, tmp_path, knows_leases=True)
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a", "broker-b")
+        for name in ("broker-a", "broker-b"):
+            stage.start(name)
+        await create_static(stage, "broker-a", "broker-b")
         queue = await queue_of(stage, "broker-a")
         assert await send_surely(stage.namesrv, queue, b"before") == 0
         child = stage.brokers["broker-a"].child
@@ -91,7 +92,7 @@ async def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any
             os.kill(child.pid, signal.SIGSTOP)
         assert await send_surely(stage.namesrv, queue, b"meanwhile") >= GAP
         if way == "kill":
-            await stage.restart("broker-a")
+            await asyncio.to_thread(stage.restart, "broker-a")
         else:
             os.kill(child.pid, signal.SIGCONT)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import Message, blocking
 from holdfast.admin.cluster_start import BrokerPlan, ClusterPlan
@@ -27,14 +27,13 @@ def test_the_demo_without_spark_ends_well():
 
 def test_a_message_that_is_in_two_logs_was_copied(tmp_path: Path):
     """It is known by its properties, whichever broker has it."""
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        broker = processes.start_broker("broker-a", namesrv)
-        with blocking.Producer(namesrv) as producer:
+    with ProcessCluster(tmp_path, "broker-a") as cluster:
+        with blocking.Producer(cluster.namesrv) as producer:
             for number in range(3):
                 producer.send(Message("clicks", b"%d" % number, key="home"))
             producer.send(Message("others", b"x"))
-        broker.child.stop()
+        cluster.stop("broker-a")
+        broker = cluster.brokers["broker-a"]
     plan = a_plan([broker.store])
 
     stored, copied = copied_bytes(plan, {"clicks"})

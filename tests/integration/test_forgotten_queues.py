@@ -1,11 +1,13 @@
 """A logical queue that is forgotten and gets a new home: no offset is used twice, on real processes."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.client_stories import Inbox
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
+from tests.support.cluster.process_presets import TOPIC, create_static, static_topic_cluster
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import Message, Producer, PushConsumer
 
@@ -34,8 +36,9 @@ async def consume(stage: ProcessCluster, count: int) -> list[int]:
 
 async def start(stage: ProcessCluster) -> None:
     """Let a queue be sent and consumed 10 messages, and then be forgotten."""
-    await stage.start("b1", "b2")
-    await stage.create("b1", queues=4)
+    for name in ("b1", "b2"):
+        stage.start(name)
+    await create_static(stage, "b1", queues=4)
     assert await send(stage, *range(10)) == list(range(10))
     assert await consume(stage, 10) == list(range(10))
     await stage.operator.run("queue", "unset", TOPIC, QUEUE, "--yes")
@@ -48,7 +51,7 @@ def labels(printed: dict[str, Any]) -> list[str]:
 
 async def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere(tmp_path: Path):
     """Later messages are neither hidden from the group nor missing in its lag."""
-    async with process_cluster(tmp_path) as stage:
+    with static_topic_cluster(tmp_path) as stage:
         await start(stage)
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
         status, said = await stage.operator.attempt(*words, "--first", "9")
@@ -67,9 +70,8 @@ async def test_a_group_continues_in_a_queue_that_was_forgotten_and_set_elsewhere
 
 async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
     """On the same broker, over a restart of it, and by a repair."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("b1")
-        await stage.create("b1", queues=4)
+    with static_topic_cluster(tmp_path, "b1", flush="sync") as stage:
+        await create_static(stage, "b1", queues=4)
         inbox = Inbox()
         consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, start="earliest")
         consumer.subscribe(TOPIC)
@@ -78,7 +80,7 @@ async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
             await inbox.wait_for(10)
             await stage.operator.run("queue", "unset", TOPIC, QUEUE, "--yes")
             stage.kill("b1")
-            await stage.restart("b1")
+            await asyncio.to_thread(stage.restart, "b1")
             await stage.operator.run("queue", "set", TOPIC, QUEUE, "--broker", "b1")
             assert await send(stage, *range(10, 15)) == list(range(10, 15))
             await inbox.wait_for(15)
@@ -90,7 +92,7 @@ async def test_a_consumer_that_runs_throughout_gets_everything(tmp_path: Path):
 
 async def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tmp_path: Path):
     """Above the gap of a forced move: the offsets that it may have used stay free."""
-    async with process_cluster(tmp_path) as stage:
+    with static_topic_cluster(tmp_path) as stage:
         await start(stage)
         stage.kill("b1")
         words = ["queue", "set", TOPIC, QUEUE, "--broker", "b2"]
@@ -109,10 +111,10 @@ async def test_while_a_broker_that_held_the_queue_is_down_only_force_opens_it(tm
 
 async def test_a_topic_that_is_deleted_and_made_again_starts_at_0(tmp_path: Path):
     """With its group, wherever that had committed."""
-    async with process_cluster(tmp_path) as stage:
+    with static_topic_cluster(tmp_path) as stage:
         await start(stage)
         await stage.operator.run("topic", "delete", TOPIC, "--yes")
-        await stage.create("b2", queues=4)
+        await create_static(stage, "b2", queues=4)
 
         assert await send(stage, *range(3)) == list(range(3))
         assert await consume(stage, 3) == list(range(3))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, make_topic
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import HoldfastError, Producer, PullConsumer
 
@@ -117,11 +118,11 @@ async def test_index_and_configuration_are_written_when_a_full_disk_has_space_ag
     }
     sent: list[bytes] = []
 
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
         store = small_disk / "store"
-        broker = processes.start_broker("b", name_server, store=store, settings=settings)
-        make_topic(name_server, [broker.address], TOPIC, queues=1)
+        broker = cluster.start("b", store=store, settings=settings)
+        cluster.make_topic(TOPIC, queues=1)
 
         async with Producer(name_server, retries=0) as producer:
             await send_until_refused(producer, sent, 10)
@@ -140,8 +141,8 @@ async def test_index_and_configuration_are_written_when_a_full_disk_has_space_ag
         assert events(broker.child, begun, over) == [begun, over]
         begun, over = "no space for configuration files", "configuration files are written again"
         assert events(broker.child, begun, over) == [begun, over]
-        broker.child.kill()
-        processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
+        cluster.kill("b")
+        cluster.restart("b")
         assert await read_all(name_server, len(sent)) == sent
 
 
@@ -154,14 +155,14 @@ async def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Pa
         async with Producer(name_server, retries=0) as producer:
             return await send_until_refused(producer, sent, count)
 
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
         store = small_disk / "store"
-        broker = processes.start_broker("b", name_server, store=store, settings=settings)
-        make_topic(name_server, [broker.address], TOPIC, queues=1)
+        broker = cluster.start("b", store=store, settings=settings)
+        cluster.make_topic(TOPIC, queues=1)
         assert await send(name_server, 10) is None
-        broker.child.kill()
-        broker = processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
+        cluster.kill("b")
+        cluster.restart("b")
 
         filler = fill(small_disk)
         refusal = await send(name_server, 5000)

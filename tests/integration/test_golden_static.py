@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import StaticBroker, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import StaticBroker, StaticBrokers, records
 
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.sim.world.disk import SimDisk

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import Child
-from tests.support.cluster import free_port
-from tests.support.up import HOLDFAST, READY_TIMEOUT_S
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.up import READY_TIMEOUT_S
 
 TIMEOUT_S = 30
 MEMORY_LIMIT = 32 * 1024 * 1024

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_golden_stores import GOLDEN, NOW_MS, OPTIONS, Golden, check_messages
-from tests.support.cluster import Processes, make_topic
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.conversions import convert, fill_store, plain_disk, read_served
 
 from holdfast.blocking import Producer
@@ -104,21 +104,21 @@ def test_a_folder_in_use_is_refused_and_converted_when_its_broker_has_stopped(
     """The broker that starts afterwards has the topic as it was, with the other kind of index."""
     store = tmp_path / "store"
     words = ["index", "convert", "Parcels", "--to", "batch", "--store", str(store)]
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        broker = processes.start_broker("broker-a", name_server, store=store)
-        make_topic(name_server, [broker.address], "Parcels", queues=2)
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
+        cluster.start("broker-a", store=store)
+        cluster.make_topic("Parcels", queues=2)
         with Producer(name_server) as producer:
             for number in range(20):
                 producer.send(Message("Parcels", b"%d" % number))
         assert main(words) == 1
         assert f"{store} is in use: stop its broker first" in capsys.readouterr().err
-        broker.child.stop()
+        cluster.stop("broker-a")
 
         assert main(words) == 0
         assert main(words) == 0
         assert "Parcels has an index by record (batch)\n" in capsys.readouterr().out
-        processes.start_broker("broker-a", name_server, store=store)
+        cluster.restart("broker-a")
         with Producer(name_server) as producer:
             producer.send(Message("Parcels", b"20"))
         words = ["tail", "Parcels", "--from", "earliest", "--max", "100", "--namesrv", name_server, "--json"]

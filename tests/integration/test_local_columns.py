@@ -5,16 +5,14 @@ read, and whether each came once and in order.
 """
 
 import asyncio
-import os
-import signal
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.integration.test_local_reads import AWAY, HOME, end_of, handed_out, start_replica
+from tests.integration.test_local_reads import AWAY, HOME, handed_out, start_replica
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess
-from tests.support.lost_site import TOPIC, LostSiteCluster, sites
+from tests.support.cluster.processes import BrokerProcess
+from tests.support.cluster.two_sites import TOPIC, TwoSites, end_of, sites
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
 from holdfast import arrow
@@ -25,10 +23,10 @@ __all__ = ["sites"]
 pytestmark = pytest.mark.timeout(300)
 
 
-def read(sites: LostSiteCluster, unit: str) -> dict[str, list[int]]:
+def read(sites: TwoSites, unit: str) -> dict[str, list[int]]:
     """Return what a reader of *unit* reads of the unit that may be open: the numbers of each key, as they came."""
     found: dict[str, list[int]] = defaultdict(list)
-    for batch in arrow.read(sites.name_server, TOPIC, columns=["body"], unit=unit, timeout_s=60):
+    for batch in arrow.read(sites.namesrv, TOPIC, columns=["body"], unit=unit, timeout_s=60):
         for body in batch["body"].to_pylist():
             key, _, number = body.decode().partition(" ")
             if key.startswith(HOME):
@@ -36,12 +34,12 @@ def read(sites: LostSiteCluster, unit: str) -> dict[str, list[int]]:
     return found
 
 
-async def check_read(sites: LostSiteCluster, unit: str = AWAY) -> None:
+async def check_read(sites: TwoSites, unit: str = AWAY) -> None:
     """See that every row is read, once and in order."""
     assert await asyncio.to_thread(read, sites, unit) == sites.sent[HOME]
 
 
-async def until_read_at(sites: LostSiteCluster, where: BrokerProcess) -> None:
+async def until_read_at(sites: TwoSites, where: BrokerProcess) -> None:
     """Read until all rows come from one broker: a replica reports now and then that it has caught up."""
     while True:
         before = handed_out(where)
@@ -50,22 +48,22 @@ async def until_read_at(sites: LostSiteCluster, where: BrokerProcess) -> None:
             return
 
 
-async def open_with_replica(sites: LostSiteCluster, folder: Path, rounds: int = 20) -> BrokerProcess:
+async def open_with_replica(sites: TwoSites, folder: Path, rounds: int = 20) -> BrokerProcess:
     """Send in the unit, open it, and return its replica once that has a copy of all."""
     replica = start_replica(sites, folder)
     async with sites.producer(HOME) as writer:
         await sites.send(writer, HOME, rounds)
-    await poll_until(lambda: end_of(replica) == end_of(sites.brokers[HOME]))
+    await poll_until(lambda: end_of(replica) == end_of(sites.broker_of(HOME)))
     await sites.operator.run("dr", "open", "--unit", HOME)
     return replica
 
 
 async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader(
-    sites: LostSiteCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sites: TwoSites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its master hands out nothing more to them, and one row to a new process; to readers of its own unit, all."""
     replica = await open_with_replica(sites, tmp_path / "replica")
-    master = sites.brokers[HOME]
+    master = sites.broker_of(HOME)
     await until_read_at(sites, replica)
     before = handed_out(master)
     await check_read(sites)
@@ -80,20 +78,15 @@ async def test_columns_of_an_open_unit_are_read_at_the_replica_beside_the_reader
     assert handed_out(replica) == before
 
 
-async def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(
-    sites: LostSiteCluster, tmp_path: Path
-) -> None:
+async def test_columns_are_read_at_the_master_when_the_replica_hangs_or_dies(sites: TwoSites, tmp_path: Path) -> None:
     """From the same place: no row is missing, comes twice, or in another order."""
     replica = await open_with_replica(sites, tmp_path / "replica")
     await until_read_at(sites, replica)
 
-    os.kill(replica.child.pid, signal.SIGSTOP)
-    try:
+    with sites.paused(replica):
         async with sites.producer(HOME) as writer:
             await sites.send(writer, HOME, 5)  # What the replica lacks, too.
         await check_read(sites)
-    finally:
-        os.kill(replica.child.pid, signal.SIGCONT)
 
-    replica.child.kill()
+    sites.kill(replica)
     await check_read(sites)

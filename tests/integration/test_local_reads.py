@@ -4,19 +4,18 @@ The master lives, and keeps offsets and locks. The stories ask where messages we
 whether the books are right: nothing lost, nothing twice, everything in order.
 """
 
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess, call
-from tests.support.lost_site import (
-    SETTINGS,
+from tests.support.cluster.processes import BrokerProcess
+from tests.support.cluster.raw_requests import raw_request
+from tests.support.cluster.two_sites import (
     UNITS,
-    LostSiteCluster,
+    TwoSites,
     check_totals,
+    end_of,
     first_order,
     sites,
     units_read_by,
@@ -32,28 +31,25 @@ _GET_BROKER_RUNTIME_INFO = 28
 _COUNT = re.compile(r'"msgGetTotalTodayNow":"(\d+)"')
 
 
-def start_replica(sites: LostSiteCluster, folder: Path, *, number: int = 1, unit: str = AWAY) -> BrokerProcess:
+def start_replica(sites: TwoSites, folder: Path, *, number: int = 1, unit: str = AWAY) -> BrokerProcess:
     """Start a replica of the broker of the unit that will be opened; it stands in *unit*."""
-    settings = {**SETTINGS, "replica_of": f"in-{HOME}", "replica_id": number, "replica_unit": unit}
-    return sites.processes.start_broker(
-        f"in-{HOME}", sites.name_server, cluster=HOME, store=folder, flush="sync", settings=settings
-    )
+    return sites.start_replica(HOME, folder, replica_id=number, replica_unit=unit)
 
 
 def handed_out(broker: BrokerProcess) -> int:
     """Return how many messages a broker has handed out."""
-    found = _COUNT.search(call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
+    found = _COUNT.search(raw_request(broker.address, _GET_BROKER_RUNTIME_INFO, {}).text)
     assert found is not None
     return int(found.group(1))
 
 
-async def send_and_read(sites: LostSiteCluster, producer: Producer, rounds: int = 1) -> None:
+async def send_and_read(sites: TwoSites, producer: Producer, rounds: int = 1) -> None:
     """Send in the opened unit, and return once everything was consumed."""
     await sites.send(producer, HOME, rounds)
     await poll_until(sites.all_consumed(HOME))
 
 
-async def until_read_at(sites: LostSiteCluster, producer: Producer, where: BrokerProcess) -> None:
+async def until_read_at(sites: TwoSites, producer: Producer, where: BrokerProcess) -> None:
     """Send until a whole round is read at one broker: a reader changes with its next answer."""
     while True:
         before, count = handed_out(where), sites.count_sent(HOME)
@@ -62,17 +58,17 @@ async def until_read_at(sites: LostSiteCluster, producer: Producer, where: Broke
             return
 
 
-def check_order(sites: LostSiteCluster) -> None:
+def check_order(sites: TwoSites) -> None:
     """See that nothing is missing or twice, and everything is in order."""
     got = sites.consumed_messages(HOME)
     assert len(got) == sites.count_sent(HOME)
     assert first_order(got) == sites.sent[HOME]
 
 
-async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: LostSiteCluster, tmp_path: Path) -> None:
+async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: TwoSites, tmp_path: Path) -> None:
     """While its master lives, which hands out nothing more and has the offsets; closed, each reads its own again."""
     replica = start_replica(sites, tmp_path / "replica")
-    master = sites.brokers[HOME]
+    master = sites.broker_of(HOME)
 
     async with sites.producer(HOME) as writer:
         await sites.send(writer, HOME, 2)
@@ -95,11 +91,11 @@ async def test_an_open_unit_is_read_at_the_replica_beside_the_reader(sites: Lost
     await check_totals(sites, HOME)
 
 
-async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: LostSiteCluster, tmp_path: Path) -> None:
+async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: TwoSites, tmp_path: Path) -> None:
     """Though the other has the lower number. When the master dies, all continue at that, from the same place."""
     other = start_replica(sites, tmp_path / "other", number=1, unit=HOME)
     near = start_replica(sites, tmp_path / "near", number=2)
-    master = sites.brokers[HOME]
+    master = sites.broker_of(HOME)
 
     async with sites.consumer(AWAY) as reader:
         async with sites.producer(HOME) as writer:
@@ -111,35 +107,27 @@ async def test_of_two_replicas_each_reader_has_the_one_in_its_unit(sites: LostSi
             await sites.send(writer, HOME, 5)
             written = end_of(master)
             await poll_until(lambda: end_of(other) == end_of(near) == written)
-        master.child.kill()
+        sites.kill(master)
         await poll_until(sites.all_consumed(HOME))
     check_order(sites)
 
 
-def end_of(broker: BrokerProcess) -> str:
-    """Return where the log of a broker ends."""
-    return call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
-
-
-async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: LostSiteCluster, tmp_path: Path) -> None:
+async def test_a_reader_leaves_a_replica_that_hangs_and_one_that_dies(sites: TwoSites, tmp_path: Path) -> None:
     """It continues at the master, where it was: nothing that the replica lacks is skipped, and nothing comes again."""
     replica = start_replica(sites, tmp_path / "replica")
-    master = sites.brokers[HOME]
+    master = sites.broker_of(HOME)
 
     async with sites.producer(HOME) as writer, sites.consumer(AWAY) as reader:
         await sites.operator.run("dr", "open", "--unit", HOME)
         await poll_until(lambda: units_read_by(reader) == set(UNITS))
         await until_read_at(sites, writer, replica)
 
-        os.kill(replica.child.pid, signal.SIGSTOP)
-        try:
+        with sites.paused(replica):
             await send_and_read(sites, writer, 3)
-        finally:
-            os.kill(replica.child.pid, signal.SIGCONT)
         await poll_until(lambda: end_of(replica) == end_of(master))
         await send_and_read(sites, writer, 2)
 
-        replica.child.kill()
+        sites.kill(replica)
         await send_and_read(sites, writer, 3)
         await poll_until(sites.offsets_saved(HOME))
     check_order(sites)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import Inbox, poll_until, wait_until_assigned
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.process_presets import TOPIC, create_static, static_topic_cluster
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.move_load import StaticTopicLoad
-from tests.support.operator import HoldfastCommand
-from tests.support.stage import TOPIC, ProcessCluster, process_cluster
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin
@@ -74,10 +75,9 @@ async def led_by(operator: HoldfastCommand, broker: str) -> list[int]:
 
 async def test_the_tables_of_the_proposal(tmp_path: Path):
     """Migrate, expire, migrate back onto an expired queue and onto an unexpired one, as `queue list` shows them."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker1", "broker2")
+    with static_topic_cluster(tmp_path, "broker1", "broker2") as stage:
         operator = stage.operator
-        await stage.create("broker1", "broker2", queues=4)
+        await create_static(stage, "broker1", "broker2", queues=4)
         p, q = await led_by(operator, "broker1")
         r, s = await led_by(operator, "broker2")
         others = [f"broker2 | 0 | {r} | Normal", f"broker2 | 1 | {s} | Normal"]
@@ -121,10 +121,9 @@ async def test_the_tables_of_the_proposal(tmp_path: Path):
 
 async def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
     """Drained, it still serves what it has; with that consumed it can be removed; a new broker gets its share."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker1", "broker2")
+    with static_topic_cluster(tmp_path, "broker1", "broker2") as stage:
         operator = stage.operator
-        await stage.create("broker1", "broker2", queues=4)
+        await create_static(stage, "broker1", "broker2", queues=4)
         mine, yours = await led_by(operator, "broker1"), await led_by(operator, "broker2")
         for queue in yours:
             await send(stage.namesrv, queue, *range(101))
@@ -147,12 +146,12 @@ async def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
         drained = await operator.run("broker", "drain", "broker2", "--wait", "--discard-consumed", GROUP)
         assert drained["removable"], drained["holds"]
         await operator.run("broker", "remove", "broker2", "--yes")
-        await asyncio.to_thread(stage.brokers["broker2"].child.stop)
+        await asyncio.to_thread(stage.stop, "broker2")
         assert [row.split(" | ")[0] for row in await operator.rows(TOPIC)] == ["broker1"] * 4
 
         for queue in yours:
             await send(stage.namesrv, queue, *range(101, 201))
-        await stage.start("broker3")
+        await asyncio.to_thread(stage.start, "broker3")
         await operator.run("broker", "spread", "broker3")
         assert len(await led_by(operator, "broker3")) == 2
         for queue in yours:
@@ -168,10 +167,9 @@ async def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(
 
     # The second level is long enough to be seen; retries begin with the third.
     settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
-    async with process_cluster(tmp_path, settings=settings) as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", settings=settings) as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=2)
+        await create_static(stage, "broker-a", queues=2)
         first, inbox = Inbox(refuse), Inbox()
         async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, Admin(stage.namesrv) as admin:
             async with a_consumer(stage.namesrv, first) as consumer:
@@ -196,7 +194,7 @@ async def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(
                 said_json, _ = await draining.communicate()
         assert json.loads(said_json)["removable"], said_json
         await operator.run("broker", "remove", "broker-a", "--yes")
-        await asyncio.to_thread(stage.brokers["broker-a"].child.stop)
+        await asyncio.to_thread(stage.stop, "broker-a")
         assert {row.split(" | ")[0] for row in await operator.rows(TOPIC)} == {"broker-b"}
         assert inbox.bodies() == dict.fromkeys((*retried, b"delayed", b"transactional"), 1)
 
@@ -215,10 +213,9 @@ async def until_sent_back(admin: Admin, broker: str) -> None:
 
 async def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
     """By offset, by time and by key, backwards over the border of two homes, while the old home is elsewhere."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=2)
+        await create_static(stage, "broker-a", queues=2)
         await send(stage.namesrv, 0, *range(50))
         await operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-b")
         between = datetime.now(UTC) + timedelta(milliseconds=1)
@@ -250,10 +247,9 @@ async def lag(operator: HoldfastCommand) -> int:
 
 async def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path: Path):
     """Sent before the queues move, due, decided or refused after it: each comes once, or once more where refused."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=2)
+        await create_static(stage, "broker-a", queues=2)
         refused = set[bytes]()
 
         def refuse_once(message: ReceivedMessage) -> BaseException | None:
@@ -287,17 +283,16 @@ async def test_delayed_transactional_and_retried_messages_come_through_a_move(tm
 
 async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
     """Forced elsewhere behind a gap; consumers wait at the unknown end; the broker returns fenced, with all it had."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", flush="sync") as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=2)
+        await create_static(stage, "broker-a", queues=2)
         await send(stage.namesrv, 0, *range(20))
         assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
         await send(stage.namesrv, 0, *range(20, 30))  # acknowledged by the broker that dies, and read by nobody
         status, said = await operator.attempt("broker", "evacuate", "broker-a", "--force", "--yes")
         assert status == 1, said  # it lives
 
-        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await asyncio.to_thread(stage.kill, "broker-a")
         await operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
         assert await operator.leaders(TOPIC) == {0: "broker-b", 1: "broker-b"}
         results = await send(stage.namesrv, 0, *range(30, 40))
@@ -310,7 +305,7 @@ async def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
             await wait_until_assigned(consumer, topic=TOPIC)
             await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
             assert inbox.messages == []
-            await stage.start("broker-a")
+            await asyncio.to_thread(stage.restart, "broker-a")
             await poll_until(lambda: numbers(inbox.messages)[-1:] == [39])
         # How far the group had come may be forgotten with the dead broker: then it begins at the earliest.
         assert numbers(inbox.messages) in (list(range(20, 40)), list(range(40)))
@@ -338,17 +333,16 @@ async def until_copied(stage: ProcessCluster, offset: int, queue: int = 0) -> No
 
 async def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
     """Its offsets died with the leader; another broker has a copy, and the new leader asks for it."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("broker-a", "broker-b", "broker-c")
-        await stage.create("broker-a", queues=1)
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", "broker-c", flush="sync") as stage:
+        await create_static(stage, "broker-a", queues=1)
         await send(stage.namesrv, 0, *range(12))
         assert numbers(await read(stage.namesrv, 0, 12)) == list(range(12))
         await until_copied(stage, 12)
         await send(stage.namesrv, 0, *range(12, 20))
 
-        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await asyncio.to_thread(stage.kill, "broker-a")
         await stage.operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-c", "--force", "--yes")
-        await stage.start("broker-a")
+        await asyncio.to_thread(stage.restart, "broker-a")
 
         assert await stage.operator.leaders(TOPIC) == {0: "broker-c"}
         assert numbers(await read(stage.namesrv, 0, 8, start=None)) == list(range(12, 20))
@@ -356,13 +350,12 @@ async def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
 
 async def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
     """Consumers go on behind the gap, and do not go back when the broker returns."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", flush="sync") as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=1)
+        await create_static(stage, "broker-a", queues=1)
         await send(stage.namesrv, 0, *range(20))
         assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
-        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await asyncio.to_thread(stage.kill, "broker-a")
         await operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-b", "--force", "--yes")
         await send(stage.namesrv, 0, *range(30, 40))
 
@@ -370,15 +363,14 @@ async def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
 
         assert numbers(await read(stage.namesrv, 0, 10, start=None)) == list(range(30, 40))
         assert await lag(operator) == 0
-        await stage.start("broker-a")
+        await asyncio.to_thread(stage.restart, "broker-a")
         await send(stage.namesrv, 0, 40)
         assert numbers(await read(stage.namesrv, 0, 1, start=None)) == [40]
 
 
 async def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
     """What it holds stays readable, in order, and its queues can move from then on."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
         operator = stage.operator
         await operator.run("topic", "create", TOPIC, "--queues", "2")
         async with Producer(stage.namesrv) as producer:
@@ -402,13 +394,12 @@ async def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
 
 async def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
     """Sends and new messages go on; what it holds waits for its return."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
         operator = stage.operator
-        await stage.create("broker-a", queues=2)
+        await create_static(stage, "broker-a", queues=2)
         await send(stage.namesrv, 0, *range(10))
         await operator.run("topic", "move", TOPIC, "--to", "broker-b")
-        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await asyncio.to_thread(stage.kill, "broker-a")
 
         results = await send(stage.namesrv, 0, *range(10, 20))
         assert [result.offset for result in results] == list(range(10, 20))
@@ -420,22 +411,21 @@ async def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: P
             await wait_until_assigned(consumer, topic=TOPIC)
             await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
             assert inbox.messages == []
-            await stage.start("broker-a")
+            await asyncio.to_thread(stage.restart, "broker-a")
             await poll_until(lambda: len(inbox.messages) >= 20)
         assert numbers(inbox.messages) == list(range(20))
 
 
 async def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_path: Path):
     """A broker dies under load, its queues open elsewhere, it returns: every message comes, in order."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", flush="sync") as stage:
+        await create_static(stage, "broker-a", "broker-b")
         async with StaticTopicLoad(stage.namesrv, TOPIC, retries_forever=True) as load:
             await load.wait_for_deliveries()
-            await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+            await asyncio.to_thread(stage.kill, "broker-a")
             await stage.operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
             await load.wait_for_acks(400)
-            await stage.start("broker-a")
+            await asyncio.to_thread(stage.restart, "broker-a")
             ledger = await load.finish()
         assert not ledger.lost()
         assert not ledger.out_of_order(), ledger.out_of_order()[:5]
@@ -445,9 +435,8 @@ async def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged
 
 async def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(tmp_path: Path):
     """With the words of the broker and what to do; messages for any queue go to the others."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("a", "b")
-        await stage.create("a", "b", queues=2)
+    with static_topic_cluster(tmp_path, "a", "b") as stage:
+        await create_static(stage, "a", "b", queues=2)
         async with Producer(stage.namesrv, timeout_s=20) as producer:
             gone = (await producer.queues(TOPIC))[1]
             await producer.send(Message(TOPIC, b"0"), queue=gone)

@@ -9,8 +9,16 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.support.cluster.process_presets import (
+    QUEUES,
+    TOPIC,
+    count_leaders,
+    create_static,
+    static_topic_cluster,
+    try_to_move,
+    wait_for_moves,
+)
 from tests.support.move_load import StaticTopicLoad
-from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast.admin.operations import Admin
 
@@ -21,10 +29,9 @@ ROUNDS = 3  # kills for each victim: the moment within the move is another one e
 
 async def test_nobody_notices_moves(tmp_path: Path):
     """Back and forth, to a new broker, off an old one, evened out: no send fails, nothing is lost, repeated, late."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a", "broker-b")
-        assert await stage.count_leaders() == {"broker-a": 4, "broker-b": 4}
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
+        await create_static(stage, "broker-a", "broker-b")
+        assert await count_leaders(stage) == {"broker-a": 4, "broker-b": 4}
         async with StaticTopicLoad(stage.namesrv, TOPIC) as load:
             await load.measure()
             first = next(q for q, leader in (await stage.operator.leaders(TOPIC)).items() if leader == "broker-a")
@@ -32,20 +39,20 @@ async def test_nobody_notices_moves(tmp_path: Path):
                 moved = await stage.operator.run("queue", "migrate", TOPIC, str(first), "--to", target)
                 assert moved["bytes_copied"] == 0
                 await load.wait_for_deliveries()
-            await stage.start("broker-c")
+            await asyncio.to_thread(stage.start, "broker-c")
             await stage.operator.run("broker", "spread", "broker-c")
-            assert (await stage.count_leaders())["broker-c"] == 2
+            assert (await count_leaders(stage))["broker-c"] == 2
             await load.wait_for_deliveries()
             await stage.operator.run("broker", "drain", "broker-a")
-            assert await stage.count_leaders() == {"broker-b": 4, "broker-c": 4}
+            assert await count_leaders(stage) == {"broker-b": 4, "broker-c": 4}
             await load.wait_for_deliveries()
             await stage.operator.run("broker", "spread", "broker-a")
-            assert (await stage.count_leaders())["broker-a"] == 2
+            assert (await count_leaders(stage))["broker-a"] == 2
             await load.wait_for_deliveries()
             await stage.operator.run("topic", "move", TOPIC, "--to", "broker-a")
             await load.wait_for_deliveries()
             await stage.operator.run("cluster", "rebalance")
-            assert sorted((await stage.count_leaders()).values()) == [2, 3, 3]
+            assert sorted((await count_leaders(stage)).values()) == [2, 3, 3]
             await load.wait_for_deliveries()
             ledger = await load.finish()
         ledger.print_summary("moves")
@@ -55,9 +62,8 @@ async def test_nobody_notices_moves(tmp_path: Path):
 @pytest.mark.parametrize("drained", [True, False])
 async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drained: bool):
     """Each is stopped in order and started again: nobody is told no. Drained before, nobody even waits."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a", "broker-b")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b") as stage:
+        await create_static(stage, "broker-a", "broker-b")
         timeout_s, retries = (3, 0) if drained else (30, 2)
         async with StaticTopicLoad(stage.namesrv, TOPIC, timeout_s=timeout_s, retries=retries) as load:
             await load.measure()
@@ -65,8 +71,8 @@ async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *,
                 if drained:
                     await stage.operator.run("broker", "drain", name)
                     await load.wait_for_deliveries()
-                await asyncio.to_thread(stage.brokers[name].child.stop)
-                await stage.start(name)
+                await asyncio.to_thread(stage.stop, name)
+                await asyncio.to_thread(stage.restart, name)
                 if drained:
                     await stage.operator.run("broker", "spread", name)
                 await load.wait_for_deliveries()
@@ -80,23 +86,22 @@ async def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *,
 @pytest.mark.parametrize("victim", ["old leader", "new leader", "name server"])
 async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
     """After the restart the move is finished or rolled back by itself, and nothing acknowledged is lost."""
-    async with process_cluster(tmp_path, flush="sync") as stage:
-        await stage.start("broker-a", "broker-b")
-        await stage.create("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", flush="sync") as stage:
+        await create_static(stage, "broker-a")
         source, target = "broker-a", "broker-b"
         chance = random.Random(victim)
         async with StaticTopicLoad(stage.namesrv, TOPIC, retries_forever=True) as load, Admin(stage.namesrv) as admin:
             for _ in range(ROUNDS):
                 await load.wait_for_deliveries(200)
-                dies = {"old leader": source, "new leader": target}.get(victim, "name server")
-                moving = asyncio.create_task(stage.try_to_move(admin, target))
+                dies = {"old leader": source, "new leader": target}.get(victim, stage.namesrv)
+                moving = asyncio.create_task(try_to_move(admin, target))
                 await asyncio.sleep(chance.uniform(0.005, 0.06))  # the whole move takes about that long
                 stage.kill(dies)
                 await moving
-                await stage.restart(dies)
-                await stage.wait_for_moves(admin)
+                await asyncio.to_thread(stage.restart, dies)
+                await wait_for_moves(admin)
                 await load.wait_for_deliveries(200)
-                leads = await stage.count_leaders()
+                leads = await count_leaders(stage)
                 assert leads.total() == QUEUES
                 if leads[target]:
                     await stage.operator.run("topic", "move", TOPIC, "--to", target)
@@ -108,9 +113,8 @@ async def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str)
 
 async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
     """The brokers carry a move through without whoever ordered it: nobody notices anything."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b", "broker-c")
-        await stage.create("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", "broker-c") as stage:
+        await create_static(stage, "broker-a")
         async with StaticTopicLoad(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
             known = 0
             for targets in ("broker-b,broker-c", "broker-a", "broker-b"):
@@ -121,8 +125,8 @@ async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
                 if process.returncode is None:
                     process.kill()
                 await process.communicate()
-                await stage.wait_for_moves(admin)
-                assert (await stage.count_leaders()).total() == QUEUES
+                await wait_for_moves(admin)
+                assert (await count_leaders(stage)).total() == QUEUES
                 known = len(await admin.moves.list())
             await load.wait_for_deliveries(200)
             ledger = await load.finish()
@@ -132,15 +136,14 @@ async def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
 
 async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
     """The other is told; whoever won, the queue has one leader and nobody notices."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b", "broker-c")
-        await stage.create("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", "broker-c") as stage:
+        await create_static(stage, "broker-a")
         async with StaticTopicLoad(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
             await load.wait_for_deliveries(200)
             plans = [await admin.moves.plan_queue(TOPIC, 0, target) for target in ("broker-b", "broker-c")]
             (one,), (other,) = await asyncio.gather(*(admin.moves.start(plan) for plan in plans))
             (one, other) = await admin.moves.follow([one, other])
-            await stage.wait_for_moves(admin)
+            await wait_for_moves(admin)
             assert sorted(["done", "refused"]) == sorted([one.state, other.state]), (one, other)
             (winner,) = (move for move in (one, other) if move.state == "done")
             (loser,) = (move for move in (one, other) if move.state == "refused")
@@ -153,9 +156,8 @@ async def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
 
 async def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
     """What lies on brokers that lead nothing any more is read from there, in order, before what is new."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a", "broker-b", "broker-c")
-        await stage.create("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a", "broker-b", "broker-c") as stage:
+        await create_static(stage, "broker-a")
         async with StaticTopicLoad(stage.namesrv, TOPIC, members=0) as load:
             for target in ("broker-b", "broker-c", "broker-a"):
                 await load.wait_for_acks(300)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.support.child import Child
-from tests.support.cluster import free_port
-from tests.support.name_servers import a_registration, registration_fields, route_frame
+from tests.support.cluster.name_server_machine import a_registration, registration_fields, route_frame
+from tests.support.cluster.ports import free_port
 
 from holdfast.machine.effects import Log
 from holdfast.machine.readings import Readings

@@ -3,13 +3,13 @@
 import sys
 
 from tests.support.child import Child
-from tests.support.cluster import _PORT_FIRST, _PORT_LAST
+from tests.support.cluster.ports import PORT_FIRST, PORT_LAST
 
 from holdfast.admin.cluster_start import _FREE_PORTS
 
 # More than half of the ports that there were when all runs shared them, and far more than a block has.
 PROGRAM = """
-from tests.support.cluster import free_port
+from tests.support.cluster.ports import free_port
 print("ports", *(free_port() for _ in range(60)), flush=True)
 input()
 """
@@ -29,4 +29,4 @@ def test_two_runs_never_use_the_same_port():
 
 def test_holdfast_up_picks_no_port_of_the_tests():
     """A broker of a test that is down for a moment does not occupy its ports."""
-    assert _FREE_PORTS.stop <= _PORT_FIRST or _FREE_PORTS.start >= _PORT_LAST
+    assert _FREE_PORTS.stop <= PORT_FIRST or _FREE_PORTS.start >= PORT_LAST

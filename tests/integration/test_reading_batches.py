@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 from tests.support.client_stories import Inbox, broker_addresses, new_name, read_all
-from tests.support.cluster import make_topic
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.raw_requests import make_topic
 from tests.support.inner_batches import Item
-from tests.support.operator import HoldfastCommand
 from tests.support.whole_batches import ATTRIBUTES, an_inner_batch, send_commands
 
 from holdfast import Batching, Message, Producer, PullConsumer, PushConsumer, RetryLater

@@ -3,42 +3,35 @@
 import asyncio
 import itertools
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.child import ChildFailed
-from tests.support.cluster import BrokerProcess, Processes, call, make_topic
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, raw_request, wait_until
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer, SendStatus
 
 pytestmark = pytest.mark.timeout(120)
 
 LOG_FILE_SIZE = 1 << 20
-SMALL_FILES = {"log_file_size": LOG_FILE_SIZE}
 _GET_ALL_CONSUMER_OFFSET = 43
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    with Processes(tmp_path_factory.mktemp("replicas")) as processes:
-        yield processes
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path_factory.mktemp("replicas"), settings={"log_file_size": LOG_FILE_SIZE}) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def name_server(processes: Processes) -> str:
-    return processes.start_name_server()
+def name_server(cluster: ProcessCluster) -> str:
+    return cluster.namesrv
 
 
-def start_replica(
-    processes: Processes, name_server: str, master: str, folder: Path, **settings: object
-) -> BrokerProcess:
+def start_replica(cluster: ProcessCluster, master: str, folder: Path, **settings: object) -> BrokerProcess:
     """Start a replica of a broker of ours."""
-    return processes.start_broker(
-        master, name_server, store=folder, settings={**SMALL_FILES, "replica_of": master, **settings}
-    )
+    return cluster.start(master, store=folder, settings={"replica_of": master, **settings})
 
 
 def log_of(broker: BrokerProcess) -> bytes:
@@ -49,11 +42,10 @@ def log_of(broker: BrokerProcess) -> bytes:
 
 def wait_for_copy(master: BrokerProcess, replica: BrokerProcess) -> None:
     """Return once the replica has everything that the master has."""
-    deadline = time.monotonic() + 30
-    while log_of(replica) != log_of(master):
-        if time.monotonic() > deadline:
-            raise ChildFailed(f"no copy:\n{master.child.last_lines()}\n{replica.child.last_lines()}")
-        time.sleep(0.05)
+    wait_until(
+        lambda: log_of(replica) == log_of(master),
+        lambda: f"no copy:\n{master.child.last_lines()}\n{replica.child.last_lines()}",
+    )
 
 
 async def send(name_server: str, topic: str, count: int, size: int = 100) -> None:
@@ -62,22 +54,22 @@ async def send(name_server: str, topic: str, count: int, size: int = 100) -> Non
 
 
 async def test_a_replica_copies_what_was_there_and_what_comes_over_restarts_of_either(
-    processes: Processes, name_server: str, tmp_path: Path
+    cluster: ProcessCluster, name_server: str, tmp_path: Path
 ) -> None:
     """Over several files of the log; killed and started again, each goes on where it was."""
-    master = processes.start_broker("copied", name_server, settings=SMALL_FILES)
+    master = cluster.start("copied")
     make_topic(name_server, [master.address], "copied-topic", queues=2)
     await send(name_server, "copied-topic", 100, 20_000)
-    replica = start_replica(processes, name_server, "copied", tmp_path / "replica")
+    replica = start_replica(cluster, "copied", tmp_path / "replica")
     await send(name_server, "copied-topic", 100)
     wait_for_copy(master, replica)
 
-    replica.child.kill()
+    cluster.kill(replica)
     await send(name_server, "copied-topic", 100, 20_000)
-    replica = start_replica(processes, name_server, "copied", replica.store)
+    cluster.restart(replica)
     wait_for_copy(master, replica)
-    master.child.kill()
-    master = processes.start_broker("copied", name_server, port=master.port, store=master.store, settings=SMALL_FILES)
+    cluster.kill(master)
+    cluster.restart(master)
     await send(name_server, "copied-topic", 10)
 
     wait_for_copy(master, replica)
@@ -99,14 +91,11 @@ async def consume(name_server: str, topic: str, group: str, count: int) -> list[
 
 def wait_for_offsets(master: BrokerProcess, replica: BrokerProcess) -> None:
     """Return once the replica knows what groups committed at the master."""
-    deadline = time.monotonic() + 30
-    while _offsets(replica) != _offsets(master):
-        assert time.monotonic() < deadline, (_offsets(replica), _offsets(master))
-        time.sleep(0.05)
+    wait_until(lambda: _offsets(replica) == _offsets(master), lambda: f"{_offsets(replica)}, {_offsets(master)}")
 
 
 def _offsets(broker: BrokerProcess) -> str:
-    text = call(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+    text = raw_request(broker.address, _GET_ALL_CONSUMER_OFFSET, {}).text
     return text[text.index('"offsetTable":') :].partition("}}")[0]
 
 
@@ -146,19 +135,19 @@ async def send_until_it_dies(name_server: str, topic: str, enough: asyncio.Event
 
 @pytest.mark.parametrize("flush", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 async def test_no_acknowledged_message_is_lost_with_the_masters_disk(
-    processes: Processes, name_server: str, tmp_path: Path, flush: str
+    cluster: ProcessCluster, name_server: str, tmp_path: Path, flush: str
 ) -> None:
     """Under synchronous replication everything that was acknowledged is at the replica."""
     name, topic = f"burnt-{flush}", f"burnt-topic-{flush}"
-    master = processes.start_broker(name, name_server, flush=flush, settings={**SMALL_FILES, "replication": "sync"})
+    master = cluster.start(name, flush=flush, settings={"replication": "sync"})
     make_topic(name_server, [master.address], topic, queues=2)
-    start_replica(processes, name_server, name, tmp_path / "replica")
+    start_replica(cluster, name, tmp_path / "replica")
     await send(name_server, topic, 1)
 
     enough = asyncio.Event()
     sending = asyncio.create_task(send_until_it_dies(name_server, topic, enough))
     await asyncio.wait_for(enough.wait(), 60)
-    master.child.kill()
+    cluster.kill(master)
     shutil.rmtree(master.store)
     acknowledged = await sending
 
@@ -169,24 +158,24 @@ async def test_no_acknowledged_message_is_lost_with_the_masters_disk(
 
 @pytest.mark.parametrize("kind", [pytest.param("normal", marks=pytest.mark.slow), "static"])
 async def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
-    processes: Processes, name_server: str, tmp_path: Path, kind: str
+    cluster: ProcessCluster, name_server: str, tmp_path: Path, kind: str
 ) -> None:
     """No message is missed, and none comes twice: what it committed at either is known at the other."""
     name, topic, group = f"carried-{kind}", f"carried-topic-{kind}", f"carried-group-{kind}"
-    master = processes.start_broker(name, name_server, settings=SMALL_FILES)
+    master = cluster.start(name)
     if kind == "normal":
         make_topic(name_server, [master.address], topic, queues=2)
     else:
-        await HoldfastCommand(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name)
-    replica = start_replica(processes, name_server, name, tmp_path / "replica")
+        await cluster.operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", name)
+    replica = start_replica(cluster, name, tmp_path / "replica")
     await send(name_server, topic, 30)
     first = await consume(name_server, topic, group, 10)
     wait_for_copy(master, replica)
     wait_for_offsets(master, replica)
-    master.child.kill()
+    cluster.kill(master)
 
     second = await consume(name_server, topic, group, 10)
-    master = processes.start_broker(name, name_server, port=master.port, store=master.store, settings=SMALL_FILES)
+    cluster.restart(master)
     third = await consume(name_server, topic, group, 30 - len(first) - len(second))
 
     everything = sorted(first + second + third)
@@ -195,19 +184,19 @@ async def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
 
 @pytest.mark.slow
 async def test_promotion_is_a_forced_move_and_the_replica_keeps_what_the_dead_master_had(
-    processes: Processes, name_server: str, tmp_path: Path
+    cluster: ProcessCluster, name_server: str, tmp_path: Path
 ) -> None:
     """The queues open elsewhere; what was before is read at the replica, whose end is where the dead master's is."""
-    operator, topic, group = HoldfastCommand(name_server), "promoted-topic", "promoted-group"
-    master = processes.start_broker("promoted-a", name_server, settings=SMALL_FILES)
-    processes.start_broker("promoted-b", name_server, settings=SMALL_FILES)
+    operator, topic, group = cluster.operator, "promoted-topic", "promoted-group"
+    master = cluster.start("promoted-a")
+    cluster.start("promoted-b")
     await operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", "promoted-a")
-    replica = start_replica(processes, name_server, "promoted-a", tmp_path / "replica")
+    replica = start_replica(cluster, "promoted-a", tmp_path / "replica")
     await send(name_server, topic, 30)
     first = await consume(name_server, topic, group, 10)
     wait_for_copy(master, replica)
     wait_for_offsets(master, replica)
-    master.child.kill()
+    cluster.kill(master)
     second = await consume(name_server, topic, group, 10)
 
     await operator.run("broker", "evacuate", "promoted-a", "--force", "--yes")

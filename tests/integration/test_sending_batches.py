@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 from tests.support.client_stories import broker_addresses, new_name, read_all
-from tests.support.cluster import make_topic
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.raw_requests import make_topic
 
 from holdfast import Batching, Codec, Message, Producer
 from holdfast.admin.operations import Admin

@@ -5,8 +5,9 @@ import urllib.request
 from pathlib import Path
 
 from tests.support.child import Child
-from tests.support.cluster import free_port
-from tests.support.up import HOLDFAST, READY_TIMEOUT_S
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.up import READY_TIMEOUT_S
 
 from holdfast.cli.main import main
 

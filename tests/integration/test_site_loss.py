@@ -6,11 +6,12 @@ both serve their own ─> A dies with a backlog ─> A is opened to B's readers 
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.lost_site import (
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.two_sites import (
     QUEUES,
     TOPIC,
     UNITS,
-    LostSiteCluster,
+    TwoSites,
     check_totals,
     close_and_check,
     sites,
@@ -22,10 +23,10 @@ __all__ = ["sites"]
 
 
 @pytest.mark.timeout(300)
-async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: LostSiteCluster) -> None:
+async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: TwoSites) -> None:
     """Nothing is lost, nothing comes twice, order holds within each site, and nobody writes into the other."""
     lost, kept = UNITS
-    home = sites.brokers[lost].port
+    home = sites.broker_of(lost).port
 
     async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
         async with sites.consumer(lost), sites.producer(lost) as doomed:
@@ -38,7 +39,7 @@ async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: LostSit
         async with sites.producer(lost) as doomed:
             await sites.send(doomed, lost, 4)
         before = len(sites.consumed_messages(lost, lost))
-        sites.kill(lost)
+        sites.kill(f"in-{lost}", until_gone=True)
 
         await sites.operator.run("dr", "open", "--unit", lost)
         status = await unit_status(sites, lost)
@@ -48,14 +49,14 @@ async def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: LostSit
         assert not sites.consumed_messages(lost, kept)
 
         # Its disk survived: it is served where it can be reached.
-        sites.start_broker(lost)
+        sites.restart(f"in-{lost}", port=free_port())
         async with sites.consumer(kept):
             await poll_until(sites.all_consumed(lost))
             await sites.send(writer, kept, 1)
         assert len(sites.consumed_messages(lost, lost)) == before
         await wait_until_drained(sites, lost)
 
-        sites.brokers[lost].child.stop()
-        sites.start_broker(lost, port=home)
+        sites.stop(f"in-{lost}")
+        sites.restart(f"in-{lost}", port=home)
         await close_and_check(sites, lost, reader, writer, 2)
     await check_totals(sites, lost)

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess, call, wait_until_gone
-from tests.support.lost_site import (
+from tests.support.cluster.processes import BrokerProcess
+from tests.support.cluster.raw_requests import raw_request
+from tests.support.cluster.two_sites import (
     QUEUES,
-    SETTINGS,
     TOPIC,
     UNITS,
-    LostSiteCluster,
+    TwoSites,
     check_totals,
     close_and_check,
+    end_of,
     first_order,
     sites,
     unit_status,
@@ -27,43 +28,20 @@ from tests.support.lost_site import (
 
 __all__ = ["sites"]
 
-_GET_BROKER_RUNTIME_INFO = 28
 _GET_ALL_CONSUMER_OFFSET = 43
-
-
-def end_of(broker: BrokerProcess) -> str:
-    """Return where the log of a broker ends."""
-    return call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
 
 
 def offsets_of(broker: BrokerProcess) -> str:
     """Return what groups have committed at a broker, as it tells replicas."""
-    text = call(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+    text = raw_request(broker.address, _GET_ALL_CONSUMER_OFFSET, {}).text
     return text[text.index('"offsetTable":') :].partition("}}")[0]
 
 
-def start_replica(sites: LostSiteCluster, unit: str, folder: Path) -> BrokerProcess:
-    """Start a replica of the broker of a site: of its cluster, wherever it stands."""
-    settings = {
-        **SETTINGS,
-        "replica_of": f"in-{unit}",
-    }
-    return sites.processes.start_broker(
-        f"in-{unit}", sites.name_server, cluster=unit, store=folder, flush="sync", settings=settings
-    )
-
-
-def lose(sites: LostSiteCluster, unit: str) -> None:
-    """End the broker of a site without a word; its replica stays."""
-    sites.brokers[unit].child.kill()
-    wait_until_gone(sites.name_server, [sites.brokers[unit].address])
-
-
 @pytest.mark.timeout(300)
-async def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: LostSiteCluster, tmp_path: Path) -> None:
+async def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: TwoSites, tmp_path: Path) -> None:
     """Nothing is lost, nothing comes twice, order holds within each site, and nobody writes into the other."""
     lost, kept = UNITS
-    replica = start_replica(sites, lost, tmp_path / "replica")
+    replica = sites.start_replica(lost, tmp_path / "replica")
 
     async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
         async with sites.consumer(lost), sites.producer(lost) as doomed:
@@ -74,11 +52,11 @@ async def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Los
         await poll_until(sites.offsets_saved(lost))
         async with sites.producer(lost) as doomed:
             await sites.send(doomed, lost, 3)
-        master = sites.brokers[lost]
+        master = sites.broker_of(lost)
         await poll_until(lambda: end_of(replica) == end_of(master))
         await poll_until(lambda: offsets_of(replica) == offsets_of(master))
         before = len(sites.consumed_messages(lost, lost))
-        lose(sites, lost)
+        sites.kill(f"in-{lost}", until_gone=True)  # Its replica stays.
 
         await sites.operator.run("dr", "open", "--unit", lost)
         assert (await unit_status(sites, lost))["unreadable"] == []
@@ -88,7 +66,7 @@ async def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Los
         await poll_until(sites.all_consumed(kept))
         assert len(sites.consumed_messages(lost, lost)) == before
 
-        sites.start_broker(lost, port=master.port)
+        sites.restart(f"in-{lost}")
         await close_and_check(sites, lost, reader, writer, 1)
     await check_totals(sites, lost)
 
@@ -96,11 +74,11 @@ async def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Los
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_site_whose_disks_are_lost_goes_on_elsewhere_behind_what_its_replica_has(
-    sites: LostSiteCluster, tmp_path: Path
+    sites: TwoSites, tmp_path: Path
 ) -> None:
     """The runbook's last case: nothing that the replica had is lost, nothing comes twice, and order holds."""
     lost, kept = UNITS
-    replica = start_replica(sites, lost, tmp_path / "replica")
+    replica = sites.start_replica(lost, tmp_path / "replica")
 
     async with sites.consumer(kept) as reader:
         async with sites.consumer(lost), sites.producer(lost) as doomed:
@@ -109,14 +87,14 @@ async def test_a_site_whose_disks_are_lost_goes_on_elsewhere_behind_what_its_rep
             await poll_until(sites.offsets_saved(lost))
         async with sites.producer(lost) as doomed:
             await sites.send(doomed, lost, 3)
-        await poll_until(lambda: end_of(replica) == end_of(sites.brokers[lost]))
-        await poll_until(lambda: offsets_of(replica) == offsets_of(sites.brokers[lost]))
-        lose(sites, lost)
-        shutil.rmtree(sites.brokers[lost].store)
+        await poll_until(lambda: end_of(replica) == end_of(sites.broker_of(lost)))
+        await poll_until(lambda: offsets_of(replica) == offsets_of(sites.broker_of(lost)))
+        sites.kill(f"in-{lost}", until_gone=True)  # Its replica stays.
+        shutil.rmtree(sites.broker_of(lost).store)
 
         await sites.operator.run("dr", "open", "--unit", lost)
         await poll_until(sites.all_consumed(lost))
-        sites.processes.start_broker("spare", sites.name_server, cluster=lost, flush="sync", settings=SETTINGS)
+        sites.start("spare", cluster=lost)
         await sites.operator.run("broker", "evacuate", f"in-{lost}", "--force", "--yes")
         async with sites.producer(lost) as elsewhere:
             await sites.send(elsewhere, lost, 2)

@@ -1,15 +1,11 @@
 """Two units under two name servers, as real processes: each for itself, then one is lost, and back."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, poll_until
-from tests.support.cluster import Processes, make_topic, wait_until_registered
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.processes import ProcessCluster
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
 
@@ -18,43 +14,18 @@ QUEUES = 6
 UNITS = ("east", "west")
 
 
-@dataclass
-class Site:
-    """Two name servers, and a broker in each unit."""
-
-    processes: Processes
-    name_servers: list[str]
-    brokers: dict[str, str]
-
-    @property
-    def namesrv(self) -> str:
-        """Both of them."""
-        return ";".join(self.name_servers)
-
-    @property
-    def operator(self) -> HoldfastCommand:
-        """Whoever gives orders."""
-        return HoldfastCommand(self.namesrv)
-
-
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A fused cluster with a static topic of one name in each unit."""
-    with Processes(tmp_path_factory.mktemp("units")) as processes:
-        servers = [processes.start_name_server() for _ in range(2)]
-        brokers = {unit: processes.start_broker(f"in-{unit}", ";".join(servers), cluster=unit) for unit in UNITS}
-        found = Site(processes, servers, {unit: broker.address for unit, broker in brokers.items()})
-
-        async def create() -> None:
-            for unit in UNITS:
-                words = ["--logical-queues", str(QUEUES), "--unit", unit]
-                await found.operator.run("topic", "create", TOPIC, *words)
-
-        asyncio.run(create())
-        yield found
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    """Two name servers, a broker in each unit, and a static topic of one name in each unit."""
+    with ProcessCluster(tmp_path_factory.mktemp("units"), name_servers=2) as cluster:
+        for unit in UNITS:
+            cluster.start(f"in-{unit}", cluster=unit)
+        for unit in UNITS:
+            cluster.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--unit", unit)
+        yield cluster
 
 
-async def send(site: Site, unit: str, *bodies: bytes, topic: str = TOPIC) -> list[SendResult]:
+async def send(site: ProcessCluster, unit: str, *bodies: bytes, topic: str = TOPIC) -> list[SendResult]:
     """Send messages as a producer of *unit*, to its queues in turn."""
     async with Producer(site.namesrv, unit=unit) as producer:
         queues = await producer.queues(topic)
@@ -79,7 +50,7 @@ def queues_of(*units: str) -> set[tuple[str, int]]:
     return {(unit, number) for unit in units for number in range(QUEUES)}
 
 
-async def test_each_unit_sees_its_own_topic_of_the_name(site: Site):
+async def test_each_unit_sees_its_own_topic_of_the_name(site: ProcessCluster):
     """Producers, consumers and commands; without a unit the command asks for one."""
     group = new_name("group")
     inboxes = {unit: Inbox() for unit in UNITS}
@@ -107,7 +78,7 @@ async def test_each_unit_sees_its_own_topic_of_the_name(site: Site):
     assert "already" in said
 
 
-async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
+async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: ProcessCluster):
     """Opened while a name server is down; nobody writes there, no queue has two owners, nothing is lost or skipped."""
     group = new_name("group")
     west_inbox, east_inbox = Inbox(), Inbox()
@@ -119,9 +90,7 @@ async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
     async with west, Producer(site.namesrv, unit="west") as producer:
         await poll_until(lambda: places(west) == queues_of("west"))
         await send(site, "east", *backlog)
-        down = site.processes.name_servers[site.name_servers[1]]
-        os.kill(down.pid, signal.SIGKILL)
-        down.kill()
+        site.kill(site.name_servers[1])
 
         await site.operator.run("dr", "open", "--unit", "east")
 
@@ -135,7 +104,7 @@ async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
             await poll_until(lambda: bool(places(survivor)) and places(west) | places(survivor) == queues_of(*UNITS))
             assert places(west).isdisjoint(places(survivor))
         await poll_until(lambda: places(west) == queues_of(*UNITS))
-        site.processes.start_name_server(port=int(site.name_servers[1].rpartition(":")[2]))
+        site.restart(site.name_servers[1])
         await until_equal(site)
 
         await site.operator.run("dr", "close", "--unit", "east")
@@ -150,7 +119,7 @@ async def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
         assert b"back" not in west_inbox.bodies()
 
 
-async def test_a_consumer_that_moves_between_units_goes_on_where_it_was(site: Site):
+async def test_a_consumer_that_moves_between_units_goes_on_where_it_was(site: ProcessCluster):
     """It leaves one unit, reads on from the other while that is open, and comes back: nothing twice, nothing never."""
     group, mark = new_name("group"), new_name("moved").encode()
     inbox = Inbox()
@@ -177,7 +146,7 @@ async def test_a_consumer_that_moves_between_units_goes_on_where_it_was(site: Si
     assert seen() == bodies
 
 
-async def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site: Site):
+async def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site: ProcessCluster):
     """In the retry topic of the reader's own unit: not even a retry is written into the lost one."""
     group = new_name("group")
     failed: set[bytes] = set()
@@ -205,18 +174,17 @@ async def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site:
     assert {message.reconsume_times for message in again} == {1}
 
 
-async def until_equal(site: Site) -> None:
+async def until_equal(site: ProcessCluster) -> None:
     """Return once both name servers know all brokers and say the same of what is open."""
-    for name_server in site.name_servers:
-        await asyncio.to_thread(wait_until_registered, name_server, site.brokers.values())
+    await asyncio.to_thread(site.wait_until_registered)
     while not (await site.operator.run("dr", "status"))["is_equal"]:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
 
 
-async def test_what_is_left_of_a_lost_site_is_shown(site: Site):
+async def test_what_is_left_of_a_lost_site_is_shown(site: ProcessCluster):
     """By group, of those who have something to read there."""
     group, topic = new_name("group"), new_name("topic")
-    make_topic(site.name_servers[0], [site.brokers["east"]], topic, queues=2)
+    site.make_topic(topic, queues=2, on=["in-east"])
     reader = PushConsumer(site.namesrv, group, listener=Inbox(), unit="east", start="earliest")
     reader.subscribe(topic)
     async with reader:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import Child
-from tests.support.up import HOLDFAST, READY_TIMEOUT_S, Up
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.up import READY_TIMEOUT_S, Up
 
 from holdfast.cli.main import main
 

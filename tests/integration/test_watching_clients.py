@@ -6,9 +6,16 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import free_port
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.process_presets import (
+    QUEUES,
+    TOPIC,
+    create_static,
+    static_topic_cluster,
+    try_to_move,
+    wait_for_moves,
+)
 from tests.support.deliveries import poll_until
-from tests.support.stage import QUEUES, TOPIC, process_cluster
 
 from holdfast import Producer, SendFailed
 from holdfast.admin.operations import Admin
@@ -47,13 +54,11 @@ async def send_forever(producer: Producer, sent: list[int]) -> None:
 
 async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
     """Whether they send or not; and the old leader has nothing to pass on any more."""
-    async with process_cluster(tmp_path) as stage:
+    with static_topic_cluster(tmp_path) as stage:
         metrics = f"127.0.0.1:{free_port()}"
-        stage.settings = {**stage.settings, "metrics_listen": metrics}
-        await stage.start("broker-a")
-        del stage.settings["metrics_listen"]
-        await stage.start("broker-b")
-        await stage.create("broker-a")
+        stage.start("broker-a", settings={"metrics_listen": metrics})
+        stage.start("broker-b")
+        await create_static(stage, "broker-a")
         producers = [Producer(stage.namesrv, f"p{number}") for number in range(6)]
         async with Admin(stage.namesrv) as admin:
             for producer in producers:
@@ -63,8 +68,8 @@ async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
             tasks = [asyncio.ensure_future(send_forever(producer, busy)) for producer in producers[:3]]
 
             async with asyncio.timeout(_SOON_S):
-                await stage.try_to_move(admin, "broker-b")
-                await stage.wait_for_moves(admin)
+                await try_to_move(admin, "broker-b")
+                await wait_for_moves(admin)
                 await poll_until(lambda: all(leaders(producer) == {"broker-b"} for producer in producers))
 
             for task in tasks:
@@ -81,8 +86,7 @@ async def test_producers_follow_a_move_without_an_error(tmp_path: Path):
 
 async def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
     """Nobody asks for it meanwhile, however often somebody sends to it."""
-    async with process_cluster(tmp_path, settings={"auto_create_topics": False}) as stage:
-        await stage.start("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a", settings={"auto_create_topics": False}) as stage:
         async with Producer(stage.namesrv) as producer:
             with pytest.raises(SendFailed, match="create it first"):
                 await producer.send("later", b"x")
@@ -96,13 +100,12 @@ async def test_a_missing_topic_is_there_when_it_is_created(tmp_path: Path):
 
 async def test_a_name_server_that_comes_back_is_asked_and_tells_again(tmp_path: Path):
     """What was watched before is watched again, by who did not send anything meanwhile."""
-    async with process_cluster(tmp_path) as stage:
-        await stage.start("broker-a")
+    with static_topic_cluster(tmp_path, "broker-a") as stage:
         await stage.operator.run("topic", "create", "orders")
         async with Producer(stage.namesrv) as producer:
             await producer.send("orders", b"x")
-            stage.kill("name server")
-            await stage.restart("name server")
+            stage.kill(stage.namesrv)
+            await asyncio.to_thread(stage.restart, stage.namesrv)
             async with asyncio.timeout(_SOON_S), Admin(stage.namesrv) as admin:
                 await until_told(admin, "orders")
                 await stage.operator.run("topic", "update", "orders", "--queues", "7")

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 CLUSTER = "InteropCluster"
@@ -45,15 +47,10 @@ class Servers:
 
 def holdfast_servers(folder: Path) -> Iterator[Servers]:
     """Run a name server and two brokers of ours, one that syncs before it answers and one that does not."""
-    with Processes(folder) as processes:
-        name_server = processes.start_name_server()
-        brokers = {
-            name: processes.start_broker(
-                name, name_server, cluster=CLUSTER, flush=flush, settings=HOLDFAST_SETTINGS
-            ).address
-            for name, flush in (("broker-a", "sync"), ("broker-b", "async"))
-        }
-        yield Servers("holdfast", name_server, brokers)
+    with ProcessCluster(folder, cluster=CLUSTER, settings=HOLDFAST_SETTINGS) as cluster:
+        for name, flush in (("broker-a", "sync"), ("broker-b", "async")):
+            cluster.start(name, flush=flush)
+        yield Servers("holdfast", cluster.namesrv, {name: broker.address for name, broker in cluster.brokers.items()})
 
 
 def java_servers(peer: JavaPeer, folder: Path) -> Iterator[Servers]:

@@ -17,7 +17,9 @@ from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, JAVA_SETTINGS
 from tests.interop.test_java_batches import messages as messages_of
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, make_topic, wait_until_gone, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.whole_batches import ATTRIBUTES
 
@@ -50,8 +52,8 @@ def start_java(peer: JavaPeer, name_server: str, folder: Path, port: int, name: 
 def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaBroker]:
     peer: JavaPeer = request.getfixturevalue(request.param)
     folder, port = tmp_path_factory.mktemp("java"), free_port()
-    with Processes(folder) as processes, contextlib.ExitStack() as running:
-        name_server = processes.start_name_server()
+    with ProcessCluster(folder) as cluster, contextlib.ExitStack() as running:
+        name_server = cluster.namesrv
         running.callback(start_java(peer, name_server, folder, port).kill)
         wait_until_registered(name_server, ["java"])
         shell = running.enter_context(JavaShell(peer, name_server, folder / "shell"))
@@ -195,9 +197,9 @@ def peer(request: pytest.FixtureRequest) -> JavaPeer:
 async def test_each_broker_of_a_topic_gets_the_form_that_it_takes(peer: JavaPeer, tmp_path: Path) -> None:
     """One of ours keeps batches whole and compressed, the Java one beside it splits them; each message comes once."""
     topic, port = "both", free_port()
-    with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
-        name_server = processes.start_name_server()
-        ours = processes.start_broker("ours", name_server, cluster=CLUSTER, settings={"log_file_size": 16 * MIB})
+    with ProcessCluster(tmp_path) as cluster, contextlib.ExitStack() as running:
+        name_server = cluster.namesrv
+        ours = cluster.start("ours", cluster=CLUSTER, settings={"log_file_size": 16 * MIB})
         running.callback(start_java(peer, name_server, tmp_path, port).kill)
         wait_until_registered(name_server, ["ours", "java"])
         make_topic(name_server, [ours.address, f"127.0.0.1:{port}"], topic, queues=1, attributes=ATTRIBUTES)
@@ -226,10 +228,10 @@ async def test_a_java_broker_in_the_place_of_ours_gets_no_batch_that_it_cannot_r
 ) -> None:
     """The producer runs on: what it learned of the broker at this address went with the connection."""
     topic, port = "replaced", free_port()
-    with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
-        name_server = processes.start_name_server()
+    with ProcessCluster(tmp_path) as cluster, contextlib.ExitStack() as running:
+        name_server = cluster.namesrv
         settings = {"log_file_size": 16 * MIB}
-        ours = processes.start_broker("b", name_server, cluster=CLUSTER, port=port, settings=settings)
+        ours = cluster.start("b", cluster=CLUSTER, port=port, settings=settings)
         make_topic(name_server, [ours.address], topic, queues=1, attributes=ATTRIBUTES)
         sent = [Message(topic, b"%d" % number, flag=number) for number in range(200)]
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pytest
 from tests.interop.java_shell import JavaShell
-from tests.support.cluster import Processes
+from tests.support.cluster.operator import HoldfastCommand
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast.admin.operations import Admin
 from holdfast.model.errors import RouteNotFound
@@ -53,11 +53,8 @@ class JavaProducer:
 @pytest.fixture
 def name_server(tmp_path: Path) -> Iterator[str]:
     """Two brokers of ours that create topics."""
-    with Processes(tmp_path) as processes:
-        address = processes.start_name_server()
-        for name in ("broker-a", "broker-b"):
-            processes.start_broker(name, address, settings={"log_file_size": 64 << 20})
-        yield address
+    with ProcessCluster(tmp_path, "broker-a", "broker-b", settings={"log_file_size": 64 << 20}) as cluster:
+        yield cluster.namesrv
 
 
 def operate(name_server: str, *words: str) -> None:

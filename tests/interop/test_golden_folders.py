@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.interop.java_shell import JavaShell
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.java_peer import JavaPeer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -37,8 +37,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Processes(tmp_path_factory.mktemp("namesrv")) as processes:
-        yield processes.start_name_server()
+    with ProcessCluster(tmp_path_factory.mktemp("namesrv")) as cluster:
+        yield cluster.namesrv
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_a_java_client_reads_a_java_folder_from_us(
     topics = sorted({line["topic"] for line in manifest if line["kind"] == "message"})
     assert len(topics) >= 7
 
-    with Processes(tmp_path) as processes:
+    with ProcessCluster(tmp_path, name_servers=0) as cluster:
         settings = {"retention_hours": 1_000_000}
-        processes.start_broker(broker, name_server, cluster="golden", store=golden / folder / broker, settings=settings)
+        cluster.start(broker, namesrv=name_server, cluster="golden", store=golden / folder / broker, settings=settings)
         dumps = {topic: [json.loads(line) for line in shell.run("dump", topic, GROUP)[1]] for topic in topics}
 
     for topic, dump in dumps.items():

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,10 +19,11 @@ from tests.interop.foreign_members import ali_ons_member, py_rocketmq_member
 from tests.interop.java_shell import JavaShell, fields, rows
 from tests.interop.servers import CLUSTER, JAVA_SETTINGS
 from tests.support.client_stories import Inbox
-from tests.support.cluster import Processes, free_port, make_topic, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, wait_until_registered
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 from tests.support.whole_batches import ATTRIBUTES, an_inner_batch, send_commands
 
 from holdfast import Message, Producer, PushConsumer, RetryLater
@@ -48,17 +48,15 @@ def item(number: int) -> Item:
     )
 
 
-class Cluster:
+class Filled:
     """A name server and a broker of ours, with a topic of one queue that is full of batches."""
 
-    def __init__(self, folder: Path) -> None:
-        self.processes = Processes(folder)
-        self.name_server = self.processes.start_name_server()
-        self._metrics = free_port()
-        settings = {"log_file_size": 64 << 20, "metrics_listen": f"127.0.0.1:{self._metrics}"}
-        self.broker = self.processes.start_broker("broker-a", self.name_server, settings=settings).address
-        settings = {"log_file_size": 64 << 20}
-        self._other = self.processes.start_broker("broker-b", self.name_server, settings=settings).address
+    def __init__(self, processes: ProcessCluster) -> None:
+        self._processes = processes
+        self.name_server = processes.namesrv
+        settings = {"metrics_listen": f"127.0.0.1:{free_port()}"}
+        self.broker = processes.start("broker-a", settings=settings).address
+        self._other = processes.start("broker-b").address
 
     def fill(self, topic: str) -> None:
         """Make *topic* and put a batch of every kind into it."""
@@ -67,13 +65,10 @@ class Cluster:
 
     def fill_static(self, topic: str) -> None:
         """Make *topic* with one logical queue, put two batches into it, move it, and put in two more."""
-        self._operate("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
+        self._processes.run("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
         self._put(topic, range(2), self.broker)
-        self._operate("queue", "migrate", topic, "0", "--to", "broker-b")
+        self._processes.run("queue", "migrate", topic, "0", "--to", "broker-b")
         self._put(topic, range(2, 4), self._other)
-
-    def _operate(self, *words: str) -> None:
-        asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def _put(self, topic: str, numbers: Iterable[int], address: str) -> None:
         """Send the batches of these numbers."""
@@ -84,8 +79,7 @@ class Cluster:
 
     def measure(self, metric: str, *labels: str) -> int:
         """Return what the broker tells of a metric."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = self._processes.metrics("broker-a").splitlines()
         found = [
             line for line in lines if line.startswith(f"{metric}{{") and all(f'"{label}"' in line for label in labels)
         ]
@@ -93,15 +87,14 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("batches"))
-    with cluster.processes:
-        yield cluster
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    with ProcessCluster(tmp_path_factory.mktemp("batches"), settings={"log_file_size": 64 << 20}) as processes:
+        yield Filled(processes)
 
 
 @pytest.fixture(scope="module")
 def shells(
-    cluster: Cluster, peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory
+    cluster: Filled, peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, JavaShell]]:
     """A JVM of each version, with a topic of its own."""
     with contextlib.ExitStack() as running:
@@ -147,14 +140,14 @@ def without(found: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("start", [0, 7, COUNT, 3 * COUNT - 1])
-def test_every_message_is_pulled_once_from_where_a_reader_begins(java: JavaShell, cluster: Cluster, start: int) -> None:
+def test_every_message_is_pulled_once_from_where_a_reader_begins(java: JavaShell, cluster: Filled, start: int) -> None:
     """Uncompressed, lz4, zstd and zlib; nothing from before, though the batch in which it begins holds more."""
     _, lines = java.run("pull", topic_of(java), start, "*", 32)
 
     assert without(messages(lines), "topic", "times") == expected(*range(start, TOTAL))
 
 
-def test_who_opens_batches_costs_the_broker_nothing(java: JavaShell, cluster: Cluster) -> None:
+def test_who_opens_batches_costs_the_broker_nothing(java: JavaShell, cluster: Filled) -> None:
     """And who does not, each batch once."""
     metric = "holdfast_broker_batches_opened_total"
     before = cluster.measure(metric, "split")
@@ -173,7 +166,7 @@ def test_tags_are_found_within_batches(java: JavaShell) -> None:
     assert without(messages(lines), "topic", "times") == expected(*range(10, TOTAL, 4))
 
 
-def test_a_group_consumes_every_message_and_gets_failed_ones_again_alone(java: JavaShell, cluster: Cluster) -> None:
+def test_a_group_consumes_every_message_and_gets_failed_ones_again_alone(java: JavaShell, cluster: Filled) -> None:
     """One in each batch fails once; the others of its batch do not come again, and nothing is left over."""
     topic, group = topic_of(java), f"group-{java.version}".replace(".", "_")
     failing = [number * COUNT + 5 for number in range(len(CODECS))]
@@ -205,7 +198,7 @@ def test_mqadmin_finds_single_messages_by_key_and_id(java: JavaShell) -> None:
 
 
 @pytest.fixture(scope="module")
-def static_topic(cluster: Cluster) -> str:
+def static_topic(cluster: Filled) -> str:
     """A logical queue of two segments on two brokers, two batches in each."""
     cluster.fill_static("batches-static")
     return "batches-static"
@@ -234,7 +227,7 @@ def test_a_group_consumes_a_logical_queue_and_gets_failed_messages_again_alone(
     assert {each["keys"] for each in found if each["times"] > 0} == {f"k{number}" for number in failing}
 
 
-async def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell, cluster: Cluster) -> None:
+async def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell, cluster: Filled) -> None:
     """Of `send_many` and of `send_nowait`: every message with the id and at the place that its result says."""
     topic = f"{topic_of(java)}-sent"
     make_topic(cluster.name_server, [cluster.broker], topic, queues=1, attributes=ATTRIBUTES)
@@ -264,7 +257,7 @@ async def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: Java
     assert len({result.offset_id for result in results}) < 10  # They were kept whole.
 
 
-def test_batches_of_java_s_producer_are_read_by_both(cluster: Cluster, shells: dict[str, JavaShell]) -> None:
+def test_batches_of_java_s_producer_are_read_by_both(cluster: Filled, shells: dict[str, JavaShell]) -> None:
     """5.5.0 opens what it sent, and 4.9.7 is shown the same messages at the same places."""
     topic = "batches-by-java"
     make_topic(cluster.name_server, [cluster.broker], topic, queues=2, attributes=ATTRIBUTES)
@@ -287,8 +280,8 @@ def place_and_content(dumped: dict[str, Any]) -> list[Any]:
 async def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path: Path) -> None:
     """And has a failed message of one come again alone, which that broker could not do."""
     topic, port = "batches-at-java", free_port()
-    with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
-        name_server = processes.start_name_server()
+    with ProcessCluster(tmp_path) as cluster, contextlib.ExitStack() as running:
+        name_server = cluster.namesrv
         broker = peer_5.start_broker(
             name="java",
             cluster=CLUSTER,
@@ -323,7 +316,7 @@ async def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["ali-ons", "rocketmq of PyPI"])
-def test_clients_in_other_languages_get_single_messages(cluster: Cluster, client: str, tmp_path: Path) -> None:
+def test_clients_in_other_languages_get_single_messages(cluster: Filled, client: str, tmp_path: Path) -> None:
     """None of them says that it opens batches, whatever version it claims."""
     topic = f"batches-{client[:3]}"
     cluster.fill(topic)

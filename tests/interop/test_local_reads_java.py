@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.interop.foreign_members import java_member
-from tests.support.cluster import BrokerProcess, Processes, call, make_topic
+from tests.support.cluster.processes import BrokerProcess, ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, raw_request
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 
@@ -29,15 +29,14 @@ _PATIENCE_S = 120.0
 
 def handed_out(broker: BrokerProcess) -> int:
     """Return how many messages a broker has handed out."""
-    found = re.search(r'"msgGetTotalTodayNow":"(\d+)"', call(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1])
+    found = re.search(r'"msgGetTotalTodayNow":"(\d+)"', raw_request(broker.address, _GET_BROKER_RUNTIME_INFO, {}).text)
     assert found is not None
     return int(found.group(1))
 
 
 def committed(broker: BrokerProcess) -> int:
     """Return how many messages the group is done with, by the word of a broker."""
-    text = call(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
-    table = json.loads(text[text.index("}") + 1 :])["offsetTable"]
+    table = json.loads(raw_request(broker.address, _GET_ALL_CONSUMER_OFFSET, {}).body)["offsetTable"]
     return sum(table.get(f"{TOPIC}@{GROUP}", {}).values())
 
 
@@ -55,19 +54,19 @@ async def test_a_java_consumer_is_led_to_the_replica_beside_it(
 ) -> None:
     """Everything comes, in order; at last a whole round from the replica, and every offset at the master."""
     peer: JavaPeer = request.getfixturevalue(peer_name)
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        master = processes.start_broker("in-east", name_server, cluster="east")
-        processes.start_broker("in-west", name_server, cluster="west")
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
+        master = cluster.start("in-east", cluster="east")
+        cluster.start("in-west", cluster="west")
         if kind == "normal":
             make_topic(name_server, [master.address], TOPIC, queues=QUEUES)
         else:
             words = ["--logical-queues", str(QUEUES), "--unit", "east"]
-            await HoldfastCommand(name_server).run("topic", "create", TOPIC, *words)
+            await cluster.operator.run("topic", "create", TOPIC, *words)
         settings = {"replica_of": "in-east", "replica_unit": "west"}
         store = tmp_path / "replica"
-        replica = processes.start_broker("in-east", name_server, cluster="east", store=store, settings=settings)
-        await HoldfastCommand(name_server).run("dr", "open", "--unit", "east")
+        replica = cluster.start("in-east", cluster="east", store=store, settings=settings)
+        await cluster.operator.run("dr", "open", "--unit", "east")
         member = java_member(peer, "west", name_server, TOPIC, GROUP, tmp_path / "client", ["-Dunit=west"])
         try:
             member.ready()

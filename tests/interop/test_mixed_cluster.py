@@ -12,7 +12,9 @@ from tests.interop.client_matrix import CHECKS, Run, run_matrix
 from tests.interop.java_shell import JavaShell, rows
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.cluster import Processes, call, free_port, wait_until_gone, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import raw_request, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -34,9 +36,9 @@ class Mixed:
     run: Run
 
 
-def start_name_server(kind: str, peer: JavaPeer, processes: Processes, children: list[Child], folder: Path) -> str:
+def start_name_server(kind: str, peer: JavaPeer, cluster: ProcessCluster, children: list[Child], folder: Path) -> str:
     if kind == "holdfast":
-        return processes.start_name_server()
+        return cluster.start_name_server()
     port = free_port()
     children.append(peer.start_name_server(port=port, home=folder / "namesrv"))
     return f"127.0.0.1:{port}"
@@ -56,10 +58,10 @@ def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     peer: JavaPeer = request.getfixturevalue(peer_name)
     folder = tmp_path_factory.mktemp("mixed")
     children: list[Child] = []
-    with Processes(folder) as processes:
+    with ProcessCluster(folder, name_servers=0) as cluster:
         try:
-            name_server = start_name_server(kind, peer, processes, children, folder)
-            ours = processes.start_broker("ours", name_server, cluster=CLUSTER, settings=HOLDFAST_SETTINGS)
+            name_server = start_name_server(kind, peer, cluster, children, folder)
+            ours = cluster.start("ours", namesrv=name_server, cluster=CLUSTER, settings=HOLDFAST_SETTINGS)
             theirs = peer.start_broker(
                 name="theirs",
                 cluster=CLUSTER,
@@ -96,8 +98,8 @@ def test_a_broker_that_leaves_is_forgotten(mixed: Mixed) -> None:
     """Whoever stops is taken from the route at once, whichever kind the broker and the name server are. Runs last."""
     assert mixed.ours.stop() == 0
     wait_until_gone(mixed.name_server, ["ours"])
-    assert '"theirs"' in call(mixed.name_server, _CLUSTER_INFO, {})[1]
+    assert '"theirs"' in raw_request(mixed.name_server, _CLUSTER_INFO, {}).text
 
     mixed.theirs.stop()
     wait_until_gone(mixed.name_server, ["theirs"])
-    assert '"ours"' not in call(mixed.name_server, _CLUSTER_INFO, {})[1]
+    assert '"ours"' not in raw_request(mixed.name_server, _CLUSTER_INFO, {}).text

@@ -15,7 +15,7 @@ from tests.interop.client_matrix import Run, finish
 from tests.interop.conftest import missing
 from tests.interop.servers import Servers
 from tests.support.child import Child
-from tests.support.cluster import make_topic
+from tests.support.cluster.raw_requests import make_topic
 from tests.support.java_peer import cache_home
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

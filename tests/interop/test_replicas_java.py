@@ -10,11 +10,12 @@ from random import Random
 import pytest
 from tests.interop.conftest import fetched
 from tests.interop.java_shell import JavaShell
-from tests.support.child import Child, ChildFailed
+from tests.support.child import Child
 from tests.support.client_stories import wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, call, free_port, make_topic, wait_until_gone
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import BrokerProcess, ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, raw_request, wait_until, wait_until_gone
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer, PullConsumer
 
@@ -32,9 +33,9 @@ def peer() -> JavaPeer:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with Processes(tmp_path) as processes:
-        yield processes
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path, settings={"log_file_size": LOG_FILE_SIZE}) as found:
+        yield found
 
 
 def start_java(peer: JavaPeer, name_server: str, port: int, store: Path, **settings: str) -> Child:
@@ -55,30 +56,30 @@ def log_of(store: Path) -> bytes:
     return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
 
-def wait_for_copy(master: Path, replica: Path, said: Processes) -> None:
+def wait_for_copy(master: Path, replica: Path, cluster: ProcessCluster) -> None:
     """Return once the replica has everything that the master has."""
-    deadline = time.monotonic() + 60
-    while not (replica / "commitlog").is_dir() or log_of(replica) != log_of(master):
-        if time.monotonic() > deadline:
-            raise ChildFailed(f"no copy of {len(log_of(master))} bytes:\n{said.last_lines()}")
-        time.sleep(0.1)
+    wait_until(
+        lambda: (replica / "commitlog").is_dir() and log_of(replica) == log_of(master),
+        lambda: f"no copy of {len(log_of(master))} bytes:\n{cluster.last_lines()}",
+        timeout_s=60,
+    )
 
 
 def wait_for_timer_checkpoint(slave: Path, after_ms: int) -> None:
     """Return once a slave has a checkpoint of its master's timer wheel: request 60, every 3 s."""
-    deadline = time.monotonic() + 60
     file = slave / "config" / "timercheck"
-    while not file.is_file() or int.from_bytes(file.read_bytes()[:8]) < after_ms:
-        assert time.monotonic() < deadline, "the slave never got a timer checkpoint"
-        time.sleep(0.1)
+    wait_until(
+        lambda: file.is_file() and int.from_bytes(file.read_bytes()[:8]) >= after_ms,
+        "the slave never got a timer checkpoint",
+        timeout_s=60,
+    )
 
 
 def wait_for_route(name_server: str, address: str) -> None:
     """Return once the name server knows *address*."""
-    deadline = time.monotonic() + 60
-    while address not in call(name_server, _CLUSTER_INFO, {})[1].replace('"', ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(
+        lambda: address in raw_request(name_server, _CLUSTER_INFO, {}).text.replace('"', ""), address, timeout_s=60
+    )
 
 
 async def send(name_server: str, topic: str, count: int, size: int) -> None:
@@ -93,11 +94,10 @@ async def send(name_server: str, topic: str, count: int, size: int) -> None:
             )
 
 
-async def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+async def test_a_java_slave_follows_our_master(peer: JavaPeer, cluster: ProcessCluster, tmp_path: Path) -> None:
     """From the beginning, over the ends of files, and on after the master was killed and started again."""
-    name_server = processes.start_name_server()
-    settings = {"log_file_size": LOG_FILE_SIZE}
-    master = processes.start_broker("pair", name_server, settings=settings)
+    name_server = cluster.namesrv
+    master = cluster.start("pair")
     make_topic(name_server, [master.address], "topic", queues=2)
     await send(name_server, "topic", 150, 20_000)
     port = free_port()
@@ -106,39 +106,39 @@ async def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Proces
     slave = start_java(peer, name_server, port, tmp_path / "slave", **role)
     try:
         wait_for_route(name_server, f"1:127.0.0.1:{port}")
-        wait_for_copy(master.store, tmp_path / "slave", processes)
+        wait_for_copy(master.store, tmp_path / "slave", cluster)
         wait_for_timer_checkpoint(tmp_path / "slave", began_ms)
         await send(name_server, "topic", 20, 100)
-        master.child.kill()
-        master = processes.start_broker("pair", name_server, port=master.port, store=master.store, settings=settings)
+        cluster.kill(master)
+        cluster.restart(master)
         await send(name_server, "topic", 20, 100)
 
-        wait_for_copy(master.store, tmp_path / "slave", processes)
+        wait_for_copy(master.store, tmp_path / "slave", cluster)
         assert len(log_of(tmp_path / "slave")) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         slave.kill()
 
 
-async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+async def test_our_replica_follows_a_java_master(peer: JavaPeer, cluster: ProcessCluster, tmp_path: Path) -> None:
     """While it is in its first file, and over the ends of files; killed and started again, it goes on where it was."""
-    name_server = processes.start_name_server()
+    name_server = cluster.namesrv
     port = free_port()
     master = start_java(peer, name_server, port, tmp_path / "master", brokerRole="ASYNC_MASTER")
     try:
         wait_for_route(name_server, f"0:127.0.0.1:{port}")
         make_topic(name_server, [f"127.0.0.1:{port}"], "topic", queues=2)
         await send(name_server, "topic", 5, 100)
-        settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
-        replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
+        settings = {"replica_of": "pair"}
+        replica = cluster.start("pair", store=tmp_path / "replica", settings=settings)
         wait_for_route(name_server, f"1:{replica.address}")
-        wait_for_copy(tmp_path / "master", replica.store, processes)  # A Java master gives a new replica its last file.
+        wait_for_copy(tmp_path / "master", replica.store, cluster)  # A Java master gives a new replica its last file.
         await send(name_server, "topic", 150, 20_000)
-        wait_for_copy(tmp_path / "master", replica.store, processes)
-        replica.child.kill()
+        wait_for_copy(tmp_path / "master", replica.store, cluster)
+        cluster.kill(replica)
         await send(name_server, "topic", 20, 100)
-        processes.start_broker("pair", name_server, port=replica.port, store=replica.store, settings=settings)
+        cluster.restart(replica)
 
-        wait_for_copy(tmp_path / "master", replica.store, processes)
+        wait_for_copy(tmp_path / "master", replica.store, cluster)
         assert len(log_of(replica.store)) > 2 * LOG_FILE_SIZE, "the copy goes over the ends of files"
     finally:
         master.kill()
@@ -146,30 +146,25 @@ async def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Proc
 
 def wait_for_topic(replica: BrokerProcess, topic: str) -> None:
     """Return once a replica has heard of a topic."""
-    deadline = time.monotonic() + 60
-    while topic not in call(replica.address, _GET_ALL_TOPIC_CONFIG, {})[1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: topic in raw_request(replica.address, _GET_ALL_TOPIC_CONFIG, {}).text, topic, timeout_s=60)
 
 
 @pytest.mark.parametrize("kind", ["normal", "static"])
 async def test_java_consumers_read_our_replica_while_the_master_is_down(
-    peer: JavaPeer, processes: Processes, tmp_path: Path, kind: str
+    peer: JavaPeer, cluster: ProcessCluster, tmp_path: Path, kind: str
 ) -> None:
     """Every message, of a normal and of a static topic."""
-    name_server, settings = processes.start_name_server(), {"log_file_size": LOG_FILE_SIZE}
-    master = processes.start_broker("pair", name_server, settings=settings)
+    name_server = cluster.namesrv
+    master = cluster.start("pair")
     if kind == "normal":
         make_topic(name_server, [master.address], "topic", queues=2)
     else:
-        await HoldfastCommand(name_server).run("topic", "create", "topic", "--logical-queues", "2")
-    replica = processes.start_broker(
-        "pair", name_server, store=tmp_path / "replica", settings={**settings, "replica_of": "pair"}
-    )
+        await cluster.operator.run("topic", "create", "topic", "--logical-queues", "2")
+    replica = cluster.start("pair", store=tmp_path / "replica", settings={"replica_of": "pair"})
     await send(name_server, "topic", 20, 10)
-    wait_for_copy(master.store, replica.store, processes)
+    wait_for_copy(master.store, replica.store, cluster)
     wait_for_topic(replica, "topic")
-    master.child.kill()
+    cluster.kill(master)
     with JavaShell(peer, name_server, tmp_path / "shell") as shell:
         consumed = shell.run("consume", "topic", "group", "*", 20, "-")[1]
 
@@ -177,21 +172,21 @@ async def test_java_consumers_read_our_replica_while_the_master_is_down(
 
 
 async def test_our_replica_serves_the_static_topics_of_a_java_master(
-    peer: JavaPeer, processes: Processes, tmp_path: Path
+    peer: JavaPeer, cluster: ProcessCluster, tmp_path: Path
 ) -> None:
     """No log has their mappings. The topic grows while the replica follows; when the master dies, it is read there."""
-    name_server, port = processes.start_name_server(), free_port()
+    name_server, port = cluster.namesrv, free_port()
     master = start_java(peer, name_server, port, tmp_path / "master", brokerRole="ASYNC_MASTER")
     try:
         wait_for_route(name_server, f"0:127.0.0.1:{port}")
-        settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
-        replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
+        settings = {"replica_of": "pair"}
+        replica = cluster.start("pair", store=tmp_path / "replica", settings=settings)
         wait_for_route(name_server, f"1:{replica.address}")
         with JavaShell(peer, name_server, tmp_path / "shell") as shell:
             for count in ("2", "3"):
                 shell.mqadmin("updateStaticTopic", "-t", "fixed", "-qn", count, "-b", "pair")
         await send_to_all(name_server, "fixed", queues=3, rounds=5)
-        wait_for_copy(tmp_path / "master", replica.store, processes)
+        wait_for_copy(tmp_path / "master", replica.store, cluster)
         wait_for_mapping(replica, "fixed", queues=3)
     finally:
         master.kill()
@@ -227,7 +222,8 @@ async def read_all(name_server: str, topic: str, *, count: int) -> dict[int, lis
 
 def wait_for_mapping(replica: BrokerProcess, topic: str, *, queues: int) -> None:
     """Return once a replica knows so many logical queues of a topic."""
-    deadline = time.monotonic() + 60
-    while f'"totalQueues":{queues}' not in call(replica.address, _GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})[1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def find_config() -> str:
+        return raw_request(replica.address, _GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"}).text
+
+    wait_until(lambda: f'"totalQueues":{queues}' in find_config(), find_config, timeout_s=60)

@@ -12,7 +12,9 @@ from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
 from tests.support.client_stories import queue_count, wait_for_queues
-from tests.support.cluster import BrokerProcess, Processes, free_port, make_topic, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import BrokerProcess, ProcessCluster
+from tests.support.cluster.raw_requests import make_topic, wait_until_registered
 from tests.support.java_peer import JavaPeer
 from tests.support.tap import Tap
 from tests.support.watchers import Peer
@@ -72,9 +74,9 @@ async def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
 ) -> None:
     """Its topic grows under it, and a client that watches is told so; Java's gets answers and nothing else."""
     peer: JavaPeer = request.getfixturevalue(peer_name)
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        broker = processes.start_broker("broker-a", name_server, cluster=CLUSTER, settings=HOLDFAST_SETTINGS)
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
+        broker = cluster.start("broker-a", cluster=CLUSTER, settings=HOLDFAST_SETTINGS)
         with Tap(name_server) as tap:
             home = tmp_path / "client"
             program = start_matrix(peer, tap.address, "Push-", home, serializer=serializer, checks=CHECKS)
@@ -104,9 +106,9 @@ async def test_a_java_name_server_is_polled_and_that_is_said(
     port = free_port()
     name_server = f"127.0.0.1:{port}"
 
-    with Processes(tmp_path) as processes:
+    with ProcessCluster(tmp_path, name_servers=0) as cluster:
         children.append(peer.start_name_server(port=port, home=tmp_path / "namesrv"))
-        broker = processes.start_broker("ours", name_server, cluster=CLUSTER)
+        broker = cluster.start("ours", namesrv=name_server, cluster=CLUSTER)
         make_topic(name_server, [broker.address], "t", queues=2)
         with Tap(name_server) as tap:
             async with Producer(tap.address) as producer:
@@ -151,8 +153,8 @@ async def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
     monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
     peer: JavaPeer = request.getfixturevalue(peer_name)
 
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
+    with ProcessCluster(tmp_path) as cluster:
+        name_server = cluster.namesrv
         settings = {**JAVA_SETTINGS, "autoCreateTopicEnable": "false"}
         children.append(
             peer.start_broker(

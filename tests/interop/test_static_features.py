@@ -24,7 +24,8 @@ from tests.interop.test_other_clients import (
     start_ali_ons,
     start_py_rocketmq,
 )
-from tests.support.cluster import Processes, call
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import JAVA_4, raw_request
 from tests.support.java_peer import JavaPeer
 
 from holdfast.admin.operations import Admin, now_ms
@@ -104,15 +105,17 @@ def runs(
     folder = tmp_path_factory.mktemp("features")
     java = {"java-4": (peer_4, [*JAVA_TOPICS]), "java-5": (peer_5, JAVA_5_CHECKS)}
     java_topics = [f"{client}-{topic}" for client in java for topic in JAVA_TOPICS.values()]
-    with Processes(folder) as processes:
-        name_server = processes.start_name_server()
+    with ProcessCluster(folder) as cluster:
+        name_server = cluster.namesrv
         brokers = [
-            processes.start_broker(name, name_server, flush=flush, settings=HOLDFAST_SETTINGS)
+            cluster.start(name, flush=flush, settings=HOLDFAST_SETTINGS)
             for name, flush in (("broker-a", "sync"), ("broker-b", "async"))
         ]
         asyncio.run(make_topics(name_server, [*java_topics, *ALI_ONS_TOPICS, *PY_ROCKETMQ_TOPICS, PULLED]))
         # Old clients reach all queues through this broker: it never leads more than half of them.
-        (address,) = set(re.findall(r"127\.0\.0\.1:\d+", call(name_server, _ROUTE, {"topic": PULLED})[1]))
+        (address,) = set(
+            re.findall(r"127\.0\.0\.1:\d+", raw_request(name_server, _ROUTE, {"topic": PULLED}, **JAVA_4).text)
+        )
         proxy = next(broker.name for broker in brokers if broker.address == address)
         with restless(name_server, proxy) as rounds:
             started = {

@@ -6,9 +6,7 @@ death of that broker.
 """
 
 import asyncio
-import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +18,9 @@ from pathlib import Path
 import pytest
 from tests.interop.foreign_members import GroupLedger, Member, ali_ons_member, java_member, py_rocketmq_member
 from tests.support.child import Child
-from tests.support.cluster import BrokerProcess, Processes, call
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import JAVA_4, raw_request
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 
@@ -41,9 +39,7 @@ _ROUTE = 105
 class Troupe:
     """The cluster and everybody in the group."""
 
-    name_server: str
-    brokers: dict[str, BrokerProcess]
-    processes: Processes
+    cluster: ProcessCluster
     members: list[Member]
 
     @property
@@ -51,14 +47,10 @@ class Troupe:
         """What became of everything so far."""
         return GroupLedger(self.members)
 
-    def operate(self, *words: str) -> None:
-        """Run our command."""
-        asyncio.run(HoldfastCommand(self.name_server).run(*words))
-
     def operate_under_load(self, *words: str) -> None:
         """Run our command while everybody sends without a pause."""
         with ThreadPoolExecutor(1) as thread:
-            ordered = thread.submit(self.operate, *words)
+            ordered = thread.submit(asyncio.run, self.cluster.operator.run(*words))
             while not ordered.done():
                 for member in self.members:
                     if member.is_idle:
@@ -122,11 +114,11 @@ async def begin_at_zero(name_server: str) -> None:
 @pytest.fixture(scope="module")
 def troupe(peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troupe]:
     folder = tmp_path_factory.mktemp("troupe")
-    with Processes(folder) as processes, ExitStack() as stack:
-        name_server = processes.start_name_server()
-        brokers = {name: processes.start_broker(name, name_server) for name in ("broker-a", "broker-b", "broker-c")}
-        troupe = Troupe(name_server, brokers, processes, [])
-        troupe.operate("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
+    brokers = ("broker-a", "broker-b", "broker-c")
+    with ProcessCluster(folder, *brokers) as cluster, ExitStack() as stack:
+        name_server = cluster.namesrv
+        troupe = Troupe(cluster, [])
+        cluster.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
         asyncio.run(begin_at_zero(name_server))
         place = (name_server, TOPIC, GROUP)
 
@@ -176,17 +168,17 @@ def test_none_of_them_notices_moves(troupe: Troupe) -> None:
 
 def test_the_broker_behind_the_mock_address_dies(troupe: Troupe) -> None:
     """Old clients find another way in; nothing that was acknowledged is lost, and nobody shares a queue."""
-    told = call(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
+    told = raw_request(troupe.cluster.namesrv, _ROUTE, {"topic": TOPIC}, **JAVA_4).text
     (address,) = set(re.findall(r"127\.0\.0\.1:\d+", told))
-    victim = next(broker for broker in troupe.brokers.values() if broker.address == address)
+    victim = next(broker for broker in troupe.cluster.brokers.values() if broker.address == address)
     troupe.operate_under_load("broker", "drain", victim.name)
     for member in troupe.members:
         member.send(40)
-    os.kill(victim.child.pid, signal.SIGKILL)
+    troupe.cluster.kill(victim)
     troupe.until(lambda: all(member.is_idle for member in troupe.members), "everybody has sent")
     troupe.until(lambda: not troupe.ledger.missing(), "everything has come")
 
-    told = call(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
+    told = raw_request(troupe.cluster.namesrv, _ROUTE, {"topic": TOPIC}, **JAVA_4).text
     assert address not in told
     owners = troupe.share()
     assert set(owners.values()) == {member.name for member in troupe.members}

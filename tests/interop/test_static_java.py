@@ -13,10 +13,8 @@ from typing import Any, Self
 
 import pytest
 from tests.interop.java_shell import JavaShell, route
-from tests.support.child import Child
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import Message, Producer
 
@@ -61,29 +59,9 @@ class JavaLoad:
         self._child.kill()
 
 
-class Brokers:
-    """A cluster of ours, and somebody who operates it with our command."""
-
-    def __init__(self, folder: Path) -> None:
-        self.processes = Processes(folder)
-        self.name_server = self.processes.start_name_server()
-        self.children: dict[str, Child] = {}
-        for name in ("broker-a", "broker-b"):
-            self.start(name)
-
-    def start(self, name: str) -> None:
-        """Start one more broker."""
-        self.children[name] = self.processes.start_broker(
-            name, self.name_server, cluster=CLUSTER, settings={"log_file_size": 64 << 20}
-        ).child
-
-    def operate(self, *words: str) -> dict[str, Any]:
-        """Run our command."""
-        return asyncio.run(HoldfastCommand(self.name_server).run(*words))
-
-    def leads(self, topic: str) -> Counter[str]:
-        """Return how many queues of *topic* each broker leads."""
-        return Counter(asyncio.run(HoldfastCommand(self.name_server).leaders(topic)).values())
+def leads(cluster: ProcessCluster, topic: str) -> Counter[str]:
+    """Return how many queues of *topic* each broker leads."""
+    return Counter(cluster.leaders(topic).values())
 
 
 def send_to(name_server: str, topic: str, queue: int, *, count: int) -> list[int]:
@@ -98,59 +76,59 @@ def send_to(name_server: str, topic: str, queue: int, *, count: int) -> list[int
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    cluster = Brokers(tmp_path_factory.mktemp("static"))
-    with cluster.processes:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    folder, settings = tmp_path_factory.mktemp("static"), {"log_file_size": 64 << 20}
+    with ProcessCluster(folder, "broker-a", "broker-b", settings=settings) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def shell(brokers: Brokers, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaShell]:
-    with JavaShell(peer_5, brokers.name_server, tmp_path_factory.mktemp("mqadmin")) as java:
+def shell(brokers: ProcessCluster, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaShell]:
+    with JavaShell(peer_5, brokers.namesrv, tmp_path_factory.mktemp("mqadmin")) as java:
         yield java
 
 
 @pytest.mark.parametrize("version", ["peer_5", "peer_4"])
 def test_a_java_application_does_not_notice_moves(
-    request: pytest.FixtureRequest, brokers: Brokers, tmp_path: Path, version: str
+    request: pytest.FixtureRequest, brokers: ProcessCluster, tmp_path: Path, version: str
 ) -> None:
     """Queue by queue, all at once, off a broker: nothing fails, is lost, repeated, late, or leaves a hole.
 
     5.5.0 reads the mapping; 4.9.7 knows of none and sends everything through one broker.
     """
     topic = f"moved-{version}"
-    brokers.operate("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
-    with JavaLoad(request.getfixturevalue(version), brokers.name_server, topic, tmp_path) as load:
+    brokers.run("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
+    with JavaLoad(request.getfixturevalue(version), brokers.namesrv, topic, tmp_path) as load:
         load.flow()
         load.measure()
         for target in ("broker-b", "broker-a"):
-            brokers.operate("queue", "migrate", topic, "0", "--to", target)
+            brokers.run("queue", "migrate", topic, "0", "--to", target)
             load.flow()
         load.measure()
         for target in ("broker-b", "broker-a", "broker-a,broker-b"):
-            brokers.operate("topic", "move", topic, "--to", target)
+            brokers.run("topic", "move", topic, "--to", target)
             load.flow()
         sums = load.settle()
 
     assert sums["acknowledged"] > 0
     assert sums | NOTHING == sums
-    assert brokers.leads(topic) == {"broker-a": 4, "broker-b": 4}
+    assert leads(brokers, topic) == {"broker-a": 4, "broker-b": 4}
 
 
 @pytest.mark.parametrize("version", ["peer_5", "peer_4"])
 def test_a_java_application_does_not_notice_a_new_broker(
-    request: pytest.FixtureRequest, brokers: Brokers, tmp_path: Path, version: str
+    request: pytest.FixtureRequest, brokers: ProcessCluster, tmp_path: Path, version: str
 ) -> None:
     """A broker that the client has never spoken to takes over everything: what is stored there is delivered at once."""
     topic, name = f"spread-{version}", f"broker-{version}"
-    brokers.operate("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
-    with JavaLoad(request.getfixturevalue(version), brokers.name_server, topic, tmp_path) as load:
+    brokers.run("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
+    with JavaLoad(request.getfixturevalue(version), brokers.namesrv, topic, tmp_path) as load:
         load.flow()
         load.measure()
         brokers.start(name)
-        brokers.operate("topic", "move", topic, "--to", name)
+        brokers.run("topic", "move", topic, "--to", name)
         load.flow()
-        brokers.operate("topic", "move", topic, "--to", "broker-b")
+        brokers.run("topic", "move", topic, "--to", "broker-b")
         load.flow()
         sums = load.settle()
 
@@ -158,48 +136,48 @@ def test_a_java_application_does_not_notice_a_new_broker(
 
 
 def test_mqadmin_creates_grows_and_remaps_a_static_topic(
-    brokers: Brokers, shell: JavaShell, peer_5: JavaPeer, tmp_path: Path
+    brokers: ProcessCluster, shell: JavaShell, peer_5: JavaPeer, tmp_path: Path
 ) -> None:
     """`updateStaticTopic` and `remappingStaticTopic` do here what they do to Java brokers, and without the damage."""
     topic = "by-mqadmin"
     shell.mqadmin("updateStaticTopic", "-t", topic, "-qn", "4", "-b", "broker-a,broker-b")
-    assert brokers.leads(topic).total() == 4
+    assert leads(brokers, topic).total() == 4
     shell.mqadmin("updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", "broker-a,broker-b")
-    assert brokers.leads(topic).total() == QUEUES
-    with JavaLoad(peer_5, brokers.name_server, topic, tmp_path) as load:
+    assert leads(brokers, topic).total() == QUEUES
+    with JavaLoad(peer_5, brokers.namesrv, topic, tmp_path) as load:
         load.flow()
         load.measure()
         for target in ("broker-a", "broker-b", "broker-a,broker-b"):
             printed = shell.mqadmin("remappingStaticTopic", "-t", topic, "-b", target)
             assert "Exception" not in printed, printed
-            assert brokers.leads(topic).keys() == set(target.split(","))
+            assert leads(brokers, topic).keys() == set(target.split(","))
             load.flow()
         sums = load.settle()
 
     assert sums | NOTHING == sums
 
 
-def test_mqadmin_grows_a_topic_of_which_a_queue_was_set_again(brokers: Brokers, shell: JavaShell) -> None:
+def test_mqadmin_grows_a_topic_of_which_a_queue_was_set_again(brokers: ProcessCluster, shell: JavaShell) -> None:
     """It refuses to touch a topic while a queue is missing, and reads the new mapping, which begins above 0."""
     topic = "set-again"
     update = ("updateStaticTopic", "-t", topic, "-b", "broker-a,broker-b", "-qn")
     shell.mqadmin(*update, "4")
-    assert send_to(brokers.name_server, topic, 3, count=10) == list(range(10))
-    brokers.operate("queue", "unset", topic, "3", "--yes")
+    assert send_to(brokers.namesrv, topic, 3, count=10) == list(range(10))
+    brokers.run("queue", "unset", topic, "3", "--yes")
 
     assert "does not match the real hosted queues 4 != 3" in shell.mqadmin(*update, "4")
-    brokers.operate("queue", "set", topic, "3", "--broker", "broker-a")
+    brokers.run("queue", "set", topic, "3", "--broker", "broker-a")
     printed = shell.mqadmin(*update, str(QUEUES))
 
-    assert brokers.leads(topic).total() == QUEUES, printed
-    assert send_to(brokers.name_server, topic, 3, count=5) == list(range(10, 15))
+    assert leads(brokers, topic).total() == QUEUES, printed
+    assert send_to(brokers.namesrv, topic, 3, count=5) == list(range(10, 15))
 
 
-def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> None:
+def test_mqadmin_reads_a_static_topic(brokers: ProcessCluster, shell: JavaShell) -> None:
     """`topicRoute` shows who leads every logical queue."""
     topic = "routed-by-mqadmin"
-    brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
-    brokers.operate("topic", "move", topic, "--to", "broker-b")
+    brokers.run("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
+    brokers.run("topic", "move", topic, "--to", "broker-b")
 
     told = route(shell.mqadmin("topicRoute", "-t", topic))
 
@@ -208,15 +186,15 @@ def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> Non
 
 @pytest.mark.parametrize("version", ["peer_5", "peer_4"])
 def test_mqadmin_counts_a_static_topic(
-    request: pytest.FixtureRequest, brokers: Brokers, shell: JavaShell, tmp_path: Path, version: str
+    request: pytest.FixtureRequest, brokers: ProcessCluster, shell: JavaShell, tmp_path: Path, version: str
 ) -> None:
     """`topicStatus` and `consumerProgress` show every logical queue once; also to a tool that sees one broker only."""
     topic, group = f"read-by-{version}", f"read-by-{version}-group"
-    brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
+    brokers.run("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
     shell.seed(topic, group, 20)
-    brokers.operate("queue", "migrate", topic, "0", "--to", "broker-b")
+    brokers.run("queue", "migrate", topic, "0", "--to", "broker-b")
 
-    with JavaShell(request.getfixturevalue(version), brokers.name_server, tmp_path) as tool:
+    with JavaShell(request.getfixturevalue(version), brokers.namesrv, tmp_path) as tool:
         status = [line.split() for line in tool.mqadmin("topicStatus", "-t", topic).splitlines() if topic not in line]
         progress = tool.mqadmin("consumerProgress", "-g", group)
 

@@ -20,7 +20,8 @@ import pytest
 from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
-from tests.support.cluster import Processes, free_port, wait_until_gone, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.java_peer import JavaPeer
 from tests.support.stores import HOST, INNER_BATCH, finish
 
@@ -57,9 +58,8 @@ class Exchange:
     """The folder, the name server that outlives all turns, and what the last dump said."""
 
     store: Path
-    name_server: str
+    cluster: ProcessCluster
     shell: JavaShell
-    processes: Processes
     port: int = field(default_factory=free_port)
     sent: int = 0
     turns: int = 0
@@ -70,25 +70,23 @@ class Exchange:
         """Let a Java broker, or ours without *peer*, have the folder; at the end it stops orderly, or is killed."""
         child = self._start(peer)
         try:
-            wait_until_registered(self.name_server, [BROKER])
+            self.cluster.wait_until_registered(BROKER)
             yield
             if not crash:
                 child.stop()
         finally:
             child.kill()
-        wait_until_gone(self.name_server, [BROKER])
+        self.cluster.wait_until_gone(BROKER)
 
     def _start(self, peer: JavaPeer | None) -> Child:
         if peer is None:
             ours = {**HOLDFAST_SETTINGS, "log_file_size": LOG_FILE_SIZE}
-            return self.processes.start_broker(
-                BROKER, self.name_server, cluster=CLUSTER, port=self.port, store=self.store, settings=ours
-            ).child
+            return self.cluster.start(BROKER, cluster=CLUSTER, port=self.port, store=self.store, settings=ours).child
         return peer.start_broker(
             name=BROKER,
             cluster=CLUSTER,
             port=self.port,
-            name_server=self.name_server,
+            name_server=self.cluster.namesrv,
             store=self.store,
             settings={**JAVA_SETTINGS, "mappedFileSizeCommitLog": str(LOG_FILE_SIZE)},
         )
@@ -123,10 +121,8 @@ def messages(lines: list[str]) -> list[str]:
 
 @pytest.fixture
 def exchange(peer_5: JavaPeer, tmp_path: Path) -> Iterator[Exchange]:
-    with Processes(tmp_path) as processes:
-        name_server = processes.start_name_server()
-        with JavaShell(peer_5, name_server, tmp_path / "shell") as shell:
-            yield Exchange(tmp_path / "store", name_server, shell, processes)
+    with ProcessCluster(tmp_path) as cluster, JavaShell(peer_5, cluster.namesrv, tmp_path / "shell") as shell:
+        yield Exchange(tmp_path / "store", cluster, shell)
 
 
 def begin(exchange: Exchange) -> None:

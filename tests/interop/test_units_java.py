@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 from tests.interop.foreign_members import GroupLedger, Member, java_member
 from tests.support.child import Child
-from tests.support.cluster import Processes
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.java_peer import JavaPeer
-from tests.support.operator import HoldfastCommand
 
 from holdfast import PullConsumer
 
@@ -36,17 +35,13 @@ _PATIENCE_S = 200.0
 class Sites:
     """The fused cluster and everybody in the group; names of members begin with their unit."""
 
-    name_server: str
+    cluster: ProcessCluster
     members: list[Member]
 
     @property
     def ledger(self) -> GroupLedger:
         """What became of everything so far."""
         return GroupLedger(self.members)
-
-    def operate(self, *words: str) -> None:
-        """Run our command."""
-        asyncio.run(HoldfastCommand(self.name_server).run(*words))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Return once *holds*; foreign programs tell nobody."""
@@ -92,18 +87,17 @@ def our_member(unit: str, name_server: str) -> Member:
 @pytest.fixture(scope="module")
 def sites(peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     folder = tmp_path_factory.mktemp("sites")
-    with Processes(folder) as processes, ExitStack() as stack:
-        name_server = processes.start_name_server()
-        sites = Sites(name_server, [])
+    with ProcessCluster(folder) as cluster, ExitStack() as stack:
+        sites = Sites(cluster, [])
         for unit in ("east", "west"):
-            processes.start_broker(f"in-{unit}", name_server, cluster=unit)
-            sites.operate("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--unit", unit)
-        place = (name_server, TOPIC, GROUP)
+            cluster.start(f"in-{unit}", cluster=unit)
+            cluster.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--unit", unit)
+        place = (cluster.namesrv, TOPIC, GROUP)
         sites.members += [
             java_member(peer_5, "west-java-5", *place, folder / "west-5", ["-Dunit=west"]),
             java_member(peer_5, "east-java-5", *place, folder / "east-5", ["-Dunit=east"]),
             java_member(peer_4, "west-java-4", *place, folder / "west-4", ["-Dunit=west"]),
-            our_member("west", name_server),
+            our_member("west", cluster.namesrv),
         ]
         for member in sites.members:
             stack.callback(member.child.kill)
@@ -138,13 +132,13 @@ def test_a_unit_is_opened_and_closed_under_members_of_all_kinds(sites: Sites) ->
     """Each for itself, then all together, then each for itself again; nobody ever writes into the other unit."""
     sites.settle(by_own_unit, "every unit has its own queues")
 
-    sites.operate("dr", "open", "--unit", "east")
+    sites.cluster.run("dr", "open", "--unit", "east")
     sites.settle(by_everybody, "all share the queues of both units")
 
-    sites.operate("dr", "close", "--unit", "east")
+    sites.cluster.run("dr", "close", "--unit", "east")
     sites.settle(by_own_unit, "every unit has its own queues again")
 
     assert not sites.ledger.failures()
     for unit in ("east", "west"):
-        senders = {body.partition("-")[0] for body in asyncio.run(bodies_in(sites.name_server, unit))}
+        senders = {body.partition("-")[0] for body in asyncio.run(bodies_in(sites.cluster.namesrv, unit))}
         assert senders == {unit}

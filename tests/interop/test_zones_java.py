@@ -15,7 +15,9 @@ from tests.interop.foreign_members import Member, java_member
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.interop.test_mixed_cluster import start_name_server
 from tests.support.child import Child
-from tests.support.cluster import Processes, call, free_port, make_topic, wait_until_gone, wait_until_registered
+from tests.support.cluster.ports import free_port
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import JAVA_4, make_topic, raw_request, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
 
 from holdfast import PullConsumer
@@ -41,9 +43,9 @@ class Zones:
 
     def brokers_in_route(self, **fields: str) -> set[str]:
         """Return the brokers of the route of the topic that a client with these fields gets."""
-        code, said = call(self.name_server, _GET_ROUTE, {"topic": TOPIC, **fields})
-        assert code == 0, said
-        route = decode_route(said[said.index('{"brokerDatas"') :].encode())
+        answer = raw_request(self.name_server, _GET_ROUTE, {"topic": TOPIC, **fields}, **JAVA_4)
+        assert answer.code == 0, answer
+        route = decode_route(answer.body)
         names = {data.broker_name for data in route.broker_datas}
         assert {data.broker_name for data in route.queue_datas} == names
         return names
@@ -63,11 +65,11 @@ def zones(
 ) -> Iterator[Zones]:
     folder = tmp_path_factory.mktemp("zones")
     children: list[Child] = []
-    with Processes(folder) as processes:
+    with ProcessCluster(folder, name_servers=0) as cluster:
         try:
-            name_server = start_name_server(request.param, peer_5, processes, children, folder)
+            name_server = start_name_server(request.param, peer_5, cluster, children, folder)
             settings = {**HOLDFAST_SETTINGS, "zone": "Harbour"}
-            ours = processes.start_broker("ours", name_server, cluster=CLUSTER, settings=settings)
+            ours = cluster.start("ours", namesrv=name_server, cluster=CLUSTER, settings=settings)
             port = free_port()
             children.append(
                 peer_5.start_broker(

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.broker_clients import a_heartbeat, a_subscription, connect_client
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.machine.events import Stopping
 from holdfast.wire.frames.command import BINARY, JSON, Command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.static_desks import TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 
 from holdfast.wire.frames.command import Command
 

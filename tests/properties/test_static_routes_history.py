@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.static_reports import NO_LEADER, address_of, java_leaders
 
 from holdfast.model.mapping import LogicalQueue, TopicMapping, new_logical_queue

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import recordings
-from tests.support.conversation import MachineHarness
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register, request_route
 from tests.support.mutation import mutate, mutate_value
-from tests.support.name_servers import a_name_server, a_registration, register, request_route
 
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, FramesReceived
@@ -207,13 +207,15 @@ def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
             body = java_json.encode(mutate_value(java_json.loads(body), chance))
         elif body and chance.random() < 0.5:
             body = mutate(body, chance)
-        receive_if_whole(server, server.open(), frame_prefix(frame.serializer, len(header), len(body)) + header + body)
-        receive_if_whole(server, server.open(), mutate(recorded.data, chance))
+        receive_if_whole(
+            server, server.connect(), frame_prefix(frame.serializer, len(header), len(body)) + header + body
+        )
+        receive_if_whole(server, server.connect(), mutate(recorded.data, chance))
 
     register(server, "survivor", "192.0.2.77:1", body=a_registration("after-all", counter=77), bodyCrc32="0")
     assert b"survivor" in request_route(server, "after-all").body
-    server.call(106)
-    server.call(206)
+    server.request(106)
+    server.request(206)
 
 
 @pytest.mark.parametrize("serializer", [JSON, BINARY])
@@ -232,7 +234,7 @@ def test_a_name_server_answers_every_code_with_nonsense_in_it(serializer: int, c
 
     for fields in nonsense:
         for body in (b"", b"{", b"[]", b"7", b"\x78\x9c", b"\xff" * 100, b"a=b\n=\n\n"):
-            channel = server.open()
+            channel = server.connect()
             command = Command(code=code, opaque=1, fields=fields, body=body, serializer=serializer)
             server.receive(channel, encode_command(command))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from math import ceil
 
 import pytest
-from tests.support.cluster import free_port
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
+from tests.support.cluster.ports import free_port
 from tests.support.watchers import NameServerHarness, Peer, running_name_server
 
 from holdfast.cli.main import main

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from tests.support.client_stories import poll_until, queue_count, wait_for_queues
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.fake_name_server import FakeNameServer
-from tests.support.name_servers import a_topic
 from tests.support.scripted_server import ScriptedServer
 from tests.support.watchers import running_name_server
 

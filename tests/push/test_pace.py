@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.watchers import NameServerHarness, Peer, running_name_server
 
 CLIENTS = 40

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until, queue_count, wait_for_queues
-from tests.support.cluster import Processes, make_topic, wait_until_registered
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.watchers import connect_peer
 
 from holdfast import Producer, SendFailed
@@ -27,10 +27,9 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
     """Created, grown, deleted, created again: each is one notice, whether or not brokers' events are told."""
     monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
 
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        broker = processes.start_broker("broker-a", namesrv)
-        make_topic(namesrv, [broker.address], "other", queues=1)
+    with ProcessCluster(tmp_path, "broker-a") as cluster:
+        namesrv = cluster.namesrv
+        cluster.make_topic("other", queues=1)
         async with connect_peer(namesrv) as client:
             await client.watch("orders")
             for words in (
@@ -45,33 +44,28 @@ async def test_what_is_done_to_a_topic_of_our_broker_is_told(
 
 async def test_a_brokers_end_and_start_are_told(tmp_path: Path):
     """Killed, and started again; stopped in order, and started again."""
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        processes.start_broker("broker-z", namesrv)
-        broker = processes.start_broker("broker-a", namesrv)
-        make_topic(namesrv, [broker.address], "orders", queues=2)
+    with ProcessCluster(tmp_path, "broker-z", "broker-a") as cluster:
+        namesrv = cluster.namesrv
+        cluster.make_topic("orders", queues=2, on=["broker-a"])
         async with connect_peer(namesrv) as client:
             await client.watch("orders")
             for is_orderly in (False, True):
-                await asyncio.to_thread(broker.child.stop if is_orderly else broker.child.kill)
+                await asyncio.to_thread(cluster.stop if is_orderly else cluster.kill, "broker-a")
                 assert await client.next_notice() == {"orders"}
                 assert (await client.request_route("orders")).code == 17
-                broker = await asyncio.to_thread(
-                    processes.start_broker, "broker-a", namesrv, port=broker.port, store=broker.store
-                )
+                await asyncio.to_thread(cluster.restart, "broker-a")
                 assert await client.next_notice() == {"orders"}
                 assert (await client.request_route("orders")).code == 0
 
 
 async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
     """It was refused, the topic is created, and the next send goes through; then to the queues added since."""
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        broker = processes.start_broker("broker-a", namesrv, settings={"auto_create_topics": "false"})
+    with ProcessCluster(tmp_path, "broker-a", settings={"auto_create_topics": "false"}) as cluster:
+        namesrv = cluster.namesrv
         async with Producer(namesrv) as producer:
             assert await queue_count(producer, "orders") is None
             for queues in (2, 5):
-                await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=queues)
+                await asyncio.to_thread(cluster.make_topic, "orders", queues=queues)
                 async with asyncio.timeout(BEFORE_A_POLL_S):
                     await wait_for_queues(producer, "orders", queues)
                 await producer.send("orders", b"hello")
@@ -79,17 +73,15 @@ async def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
 
 async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
     """It has forgotten everything; its clients and brokers tell it again."""
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        broker = processes.start_broker("broker-a", namesrv)
-        make_topic(namesrv, [broker.address], "orders", queues=2)
+    with ProcessCluster(tmp_path, "broker-a") as cluster:
+        namesrv = cluster.namesrv
+        cluster.make_topic("orders", queues=2)
         async with Producer(namesrv) as producer:
             await wait_for_queues(producer, "orders", 2)
-            port = int(namesrv.rsplit(":", 1)[1])
-            await asyncio.to_thread(processes.name_servers[namesrv].kill)
-            await asyncio.to_thread(processes.start_name_server, port=port)
+            await asyncio.to_thread(cluster.kill, namesrv)
+            await asyncio.to_thread(cluster.restart, namesrv)
 
-            await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=6)
+            await asyncio.to_thread(cluster.make_topic, "orders", queues=6)
 
             async with asyncio.timeout(BEFORE_A_POLL_S):
                 await wait_for_queues(producer, "orders", 6)
@@ -101,15 +93,14 @@ async def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
 @pytest.mark.parametrize("creates", [True, False])
 async def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path: Path, *, creates: bool):
     """Also over a restart of the name server; sends fail at once, and the same producer then uses the new topic."""
-    with Processes(tmp_path) as processes:
-        namesrv = processes.start_name_server()
-        settings = {"auto_create_topics": str(creates).lower()}
-        brokers = [processes.start_broker(name, namesrv, settings=settings) for name in ("broker-a", "broker-b")]
+    settings = {"auto_create_topics": str(creates).lower()}
+    with ProcessCluster(tmp_path, "broker-a", "broker-b", settings=settings) as cluster:
+        namesrv = cluster.namesrv
 
         def restart_name_server() -> None:
-            processes.name_servers[namesrv].kill()
-            processes.start_name_server(port=int(namesrv.rsplit(":", 1)[1]))
-            wait_until_registered(namesrv, [broker.address for broker in brokers])
+            cluster.kill(namesrv)
+            cluster.restart(namesrv)
+            cluster.wait_until_registered()
 
         async def topic(*words: str) -> None:
             assert await asyncio.to_thread(main, ["topic", *words, "--namesrv", namesrv]) == 0

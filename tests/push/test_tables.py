@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.support.client_stories import TIMEOUT_S
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.static_reports import a_leader_report, a_report, a_segment
 from tests.support.watchers import ADDRESS, NameServerHarness, Peer, running_name_server
 

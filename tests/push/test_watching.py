@@ -1,7 +1,7 @@
 """Who watches is told of changes, who does not is not: the name server on real sockets, frame by frame."""
 
 import pytest
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.static_reports import a_report, a_segment
 from tests.support.watchers import Peer, running_name_server, topics_of
 

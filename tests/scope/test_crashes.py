@@ -8,29 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import KINDS, Fleet, a_fleet, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import KINDS, wait_until
 
 QUEUES = 4
 VICTIMS = ("name server 0", "name server 1", "both name servers", "e1", "w1")
 DELAYS_S = (0.0, 0.01, 0.03)
 
 
-def end(fleet: Fleet, victim: str) -> Callable[[], None]:
+def end(fleet: ProcessCluster, victim: str) -> Callable[[], None]:
     """Kill somebody without a word; return how to start it again."""
     numbers = [0, 1] if victim == "both name servers" else [int(victim[-1])] if "name server" in victim else []
-    for number in numbers:
-        fleet.processes.name_servers[fleet.name_servers[number]].kill()
-    if not numbers:
-        fleet.brokers[victim].child.kill()
+    victims = [fleet.name_servers[number] for number in numbers] or [victim]
+    for each in victims:
+        fleet.kill(each)
 
     def start() -> None:
-        for number in numbers:
-            fleet.processes.start_name_server(port=int(fleet.name_servers[number].rpartition(":")[2]))
-        if not numbers:
-            fleet.restart(victim)
-        for address in fleet.name_servers:
-            wait_until_registered(address, fleet.brokers)
+        for each in victims:
+            fleet.restart(each)
+        fleet.wait_until_registered(*fleet.brokers)
 
     return start
 
@@ -39,7 +36,7 @@ def end(fleet: Fleet, victim: str) -> Callable[[], None]:
 @pytest.mark.timeout(300)
 def test_an_opening_that_was_acknowledged_survives_whoever_dies_meanwhile(tmp_path: Path):
     """And so does a closing; whatever was not is done or not, and everywhere the same."""
-    with a_fleet(tmp_path, {"e1": "east", "w1": "west"}, name_servers=2) as fleet:
+    with units_cluster(tmp_path, {"e1": "east", "w1": "west"}, name_servers=2) as fleet:
         for unit in ("east", "west"):
             fleet.run("topic", "create", "orders", "--logical-queues", str(QUEUES), "--scope", unit)
         is_open = False
@@ -48,7 +45,7 @@ def test_an_opening_that_was_acknowledged_survives_whoever_dies_meanwhile(tmp_pa
                 is_open = check_change(fleet, victim, delay_s, is_open=is_open)
 
 
-def check_change(fleet: Fleet, victim: str, delay_s: float, *, is_open: bool) -> bool:
+def check_change(fleet: ProcessCluster, victim: str, delay_s: float, *, is_open: bool) -> bool:
     """Open or close a unit while a server dies, check the routes, and return whether the unit is open in the end."""
     again: list[Callable[[], None]] = []
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, poll_until
-from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import JAVA_5, KINDS, wait_until
 from tests.support.java_heartbeat import heartbeat
 from tests.support.watchers import connect_peer
 
@@ -18,13 +20,13 @@ _ALL_TOPICS = 206
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     """A broker in each of two units."""
-    with a_fleet(tmp_path_factory.mktemp("filter"), {"e1": "east", "w1": "west"}) as fleet:
+    with units_cluster(tmp_path_factory.mktemp("filter"), {"e1": "east", "w1": "west"}) as fleet:
         yield fleet
 
 
-def make_normal(fleet: Fleet, topic: str, *units: str) -> None:
+def make_normal(fleet: ProcessCluster, topic: str, *units: str) -> None:
     """Make a normal topic in units."""
     for unit in units:
         fleet.run("topic", "create", topic, "--queues", "4", "--cluster", unit)
@@ -42,7 +44,7 @@ NAMES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_topics_of_every_kind_are_told_by_unit(fleet: Fleet, name: str, kind: str):
+def test_topics_of_every_kind_are_told_by_unit(fleet: ProcessCluster, name: str, kind: str):
     """What both units have is told to each as far as it is theirs; to others as if it were not there."""
     topic = NAMES[name].format(new_name("name"))
     lonely = NAMES[name].format(new_name("name"))
@@ -59,7 +61,7 @@ def test_topics_of_every_kind_are_told_by_unit(fleet: Fleet, name: str, kind: st
     assert fleet.route(lonely, "nowhere", kind=how).code == 17
 
 
-def create_raw(fleet: Fleet, broker: str, topic: str) -> None:
+def create_raw(fleet: ProcessCluster, broker: str, topic: str) -> None:
     """Create a topic at one broker as Java's tools do; the name server knows of it then."""
     fields = {
         "topic": topic,
@@ -71,12 +73,12 @@ def create_raw(fleet: Fleet, broker: str, topic: str) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
-    assert call(fleet.brokers[broker].address, 17, fields).code == 0
+    assert fleet.request(broker, 17, fields).code == 0
     wait_until(lambda: broker in fleet.route(topic).brokers)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_static_topics_of_a_namespace_are_told_by_unit(fleet: Fleet, kind: str):
+def test_static_topics_of_a_namespace_are_told_by_unit(fleet: ProcessCluster, kind: str):
     """A namespace is a prefix of names: two units may have the same ones."""
     topic = "shop%" + new_name("orders")
     for unit in ("east", "west"):
@@ -86,7 +88,7 @@ def test_static_topics_of_a_namespace_are_told_by_unit(fleet: Fleet, kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_template_of_new_topics_stays_in_its_unit(fleet: Fleet, kind: str):
+def test_the_template_of_new_topics_stays_in_its_unit(fleet: ProcessCluster, kind: str):
     """Nobody has a topic created in another unit because it is the only one where that is allowed."""
     assert fleet.route("TBW102", "east", kind=KINDS[kind]).brokers == {"e1"}
     assert fleet.route("TBW102", "west", kind=KINDS[kind]).brokers == {"w1"}
@@ -94,7 +96,7 @@ def test_the_template_of_new_topics_stays_in_its_unit(fleet: Fleet, kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_global_topic_belongs_to_every_unit_as_a_whole(fleet: Fleet, kind: str):
+def test_a_global_topic_belongs_to_every_unit_as_a_whole(fleet: ProcessCluster, kind: str):
     """Also to one that has no broker."""
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "4", "--scope", "global")
@@ -104,7 +106,7 @@ def test_a_global_topic_belongs_to_every_unit_as_a_whole(fleet: Fleet, kind: str
         assert told.writes == told.reads == {("__syslo__global__", number) for number in range(4)}
 
 
-def test_a_zone_is_no_unit(fleet: Fleet):
+def test_a_zone_is_no_unit(fleet: ProcessCluster):
     """These brokers registered no zone: a client in zone mode sees none of them, whatever their clusters are called."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
@@ -114,7 +116,7 @@ def test_a_zone_is_no_unit(fleet: Fleet):
     assert fleet.route(topic, kind={**JAVA_5, "extFields": {**zone, "__ZONE_MODE": "false"}}).brokers == {"e1", "w1"}
 
 
-def test_a_static_topic_in_one_unit_does_not_hide_a_normal_one_in_another(fleet: Fleet):
+def test_a_static_topic_in_one_unit_does_not_hide_a_normal_one_in_another(fleet: ProcessCluster):
     """Each is seen as the unit has it."""
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "4", "--scope", "east")
@@ -124,7 +126,7 @@ def test_a_static_topic_in_one_unit_does_not_hide_a_normal_one_in_another(fleet:
     assert fleet.route(topic, "west").writes == {("w1", number) for number in range(3)}
 
 
-async def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fleet):
+async def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: ProcessCluster):
     """What changes in another unit is no news."""
     topic, fence = new_name("topic"), new_name("fence")
     await asyncio.to_thread(make_normal, fleet, topic, "east", "west")
@@ -141,7 +143,7 @@ async def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fl
         assert await west.notices_until(fence) == {fence}
 
 
-def test_commands_see_what_their_unit_sees(fleet: Fleet):
+def test_commands_see_what_their_unit_sees(fleet: ProcessCluster):
     """Lists too; by option, by environment."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east")
@@ -153,7 +155,7 @@ def test_commands_see_what_their_unit_sees(fleet: Fleet):
     assert topic in fleet.run_refused("topic", "describe", topic, "--unit", "west")
 
 
-def test_a_topic_that_one_unit_deletes_stays_with_the_others(fleet: Fleet):
+def test_a_topic_that_one_unit_deletes_stays_with_the_others(fleet: ProcessCluster):
     """Clients of the west are told of theirs all the time."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
@@ -165,7 +167,7 @@ def test_a_topic_that_one_unit_deletes_stays_with_the_others(fleet: Fleet):
         assert fleet.route(topic, "east", kind=kind).code == 17
 
 
-def test_a_cluster_makes_a_topic_that_another_has_already(fleet: Fleet):
+def test_a_cluster_makes_a_topic_that_another_has_already(fleet: ProcessCluster):
     """Once: what is there is not made again."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
@@ -174,7 +176,7 @@ def test_a_cluster_makes_a_topic_that_another_has_already(fleet: Fleet):
     assert fleet.run("topic", "create", topic, "--queues", "2", "--cluster", "west", "--exist-ok")["created"] is False
 
 
-def test_a_unit_that_is_not_there_is_said_to_be_none(fleet: Fleet):
+def test_a_unit_that_is_not_there_is_said_to_be_none(fleet: ProcessCluster):
     """A word that was mistyped does not look like an empty cluster."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
@@ -184,7 +186,7 @@ def test_a_unit_that_is_not_there_is_said_to_be_none(fleet: Fleet):
     assert "no unit 'easst'; did you mean 'east'?" in said
 
 
-async def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_topic(fleet: Fleet):
+async def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_topic(fleet: ProcessCluster):
     """Each crowd shares out the queues of its unit, with offsets of its own; a global topic is shared by all."""
     topic, everywhere, group = new_name("topic"), new_name("global"), new_name("group")
     for unit in ("east", "west"):
@@ -216,12 +218,12 @@ async def test_the_members_of_a_group_are_a_crowd_by_unit_and_one_on_a_global_to
         assert not east.messages
 
 
-def test_the_retry_topic_that_a_heartbeat_makes_is_of_its_unit(fleet: Fleet):
+def test_the_retry_topic_that_a_heartbeat_makes_is_of_its_unit(fleet: ProcessCluster):
     """A group that is only in the west has nothing to retry in the east."""
     group, topic = new_name("group"), new_name("topic")
     make_normal(fleet, topic, "east", "west")
 
-    assert call(fleet.brokers["w1"].address, _HEARTBEAT, {}, heartbeat(group, topic)).code == 0
+    assert fleet.request("w1", _HEARTBEAT, {}, heartbeat(group, topic)).code == 0
 
     wait_until(lambda: fleet.route(f"%RETRY%{group}", "west").brokers == {"w1"})
     assert fleet.route(f"%RETRY%{group}", "east").code == 17

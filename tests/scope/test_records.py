@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.fleet import KINDS, Fleet, a_fleet, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import KINDS, wait_until
 
 RECORDS = "config/topicQueueMapping.json"
 # Keys that are numbers, as Java writes them: without quotes.
@@ -19,13 +21,13 @@ _BARE = re.compile(r"\b(\d+):")
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     """Two brokers in the east, one in the west."""
-    with a_fleet(tmp_path_factory.mktemp("records"), {"e1": "east", "e2": "east", "w1": "west"}) as fleet:
+    with units_cluster(tmp_path_factory.mktemp("records"), {"e1": "east", "e2": "east", "w1": "west"}) as fleet:
         yield fleet
 
 
-def record(fleet: Fleet, broker: str, topic: str) -> dict[str, Any]:
+def record(fleet: ProcessCluster, broker: str, topic: str) -> dict[str, Any]:
     """Return what a broker has on its disk of a topic, once it has it."""
     file = fleet.brokers[broker].store / RECORDS
     found: dict[str, Any] = {}
@@ -40,7 +42,7 @@ def record(fleet: Fleet, broker: str, topic: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("scope", "stored"), [("east", "east"), ("global", "__global__")])
-def test_a_record_has_the_fields_of_the_proposal(fleet: Fleet, scope: str, stored: str):
+def test_a_record_has_the_fields_of_the_proposal(fleet: ProcessCluster, scope: str, stored: str):
     """Version, scope, the broker's own name, epoch and how many queues there are in all; whoever leads how many."""
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "5", "--scope", scope, "--brokers", "e1,e2")
@@ -53,7 +55,7 @@ def test_a_record_has_the_fields_of_the_proposal(fleet: Fleet, scope: str, store
     assert record(fleet, "e1", topic)["epoch"] == record(fleet, "e2", topic)["epoch"]
 
 
-def test_the_epoch_rises_with_every_change_and_is_the_same_everywhere(fleet: Fleet):
+def test_the_epoch_rises_with_every_change_and_is_the_same_everywhere(fleet: ProcessCluster):
     """It is there to compare records by."""
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "2", "--scope", "east")
@@ -68,17 +70,17 @@ def test_the_epoch_rises_with_every_change_and_is_the_same_everywhere(fleet: Fle
 
 @pytest.mark.parametrize(("name", "cluster"), [("stranger", "east"), ("e1", "west")])
 def test_a_folder_that_was_copied_to_another_broker_is_found_by_its_name(
-    fleet: Fleet, tmp_path: Path, name: str, cluster: str
+    fleet: ProcessCluster, tmp_path: Path, name: str, cluster: str
 ):
     """Or to another cluster. It is said whose it is, and nobody is led there."""
     topic = new_name("topic")
     fleet.run("topic", "create", topic, "--logical-queues", "3", "--scope", "east", "--brokers", "e1")
     record(fleet, "e1", topic)
-    fleet.kill("e1")
+    fleet.kill("e1", until_gone=True)
     shutil.copytree(fleet.brokers["e1"].store, tmp_path / "copy")
     fleet.restart("e1")
     before = fleet.leaders(topic)
-    wrong = fleet.processes.start_broker(name, fleet.namesrv, cluster=cluster, store=tmp_path / "copy")
+    wrong = fleet.start(name, cluster=cluster, store=tmp_path / "copy")
     try:
         said = wrong.child.wait_for_line(f"error.*not this broker's.*{topic}", timeout_s=20)
         assert ("recorded here for broker e1" if name == "stranger" else "fixed in east") in said
@@ -86,8 +88,8 @@ def test_a_folder_that_was_copied_to_another_broker_is_found_by_its_name(
         for kind in KINDS.values():
             assert not [place for place in fleet.route(topic, "west", kind=kind).writes if place[0].startswith("__")]
     finally:
-        wrong.child.kill()
-        fleet.brokers["e1"].child.kill()
+        fleet.kill(wrong)
+        fleet.kill("e1")
         fleet.restart("e1")
 
 
@@ -147,12 +149,12 @@ def folder_with(folder: Path, found: Mapping[str, Any]) -> Path:
     return folder
 
 
-def test_a_file_that_was_copied_alone_is_found_by_its_name_too(fleet: Fleet, tmp_path: Path):
+def test_a_file_that_was_copied_alone_is_found_by_its_name_too(fleet: ProcessCluster, tmp_path: Path):
     """As operators copy topics.json."""
     topic = new_name("topic")
     store = folder_with(tmp_path / "copy", a_record(topic, "e1", 2, scope="east"))
 
-    wrong = fleet.processes.start_broker("w9", fleet.namesrv, cluster="west", store=store)
+    wrong = fleet.start("w9", cluster="west", store=store)
 
     try:
         assert "e1" in wrong.child.wait_for_line(topic, timeout_s=20)
@@ -160,15 +162,15 @@ def test_a_file_that_was_copied_alone_is_found_by_its_name_too(fleet: Fleet, tmp
             told = fleet.route(topic, "west", kind=kind)
             assert not [place for place in told.writes if place[0].startswith("__syslo__")]
     finally:
-        wrong.child.kill()
+        fleet.kill(wrong)
 
 
-def test_a_set_of_clusters_is_read(fleet: Fleet, tmp_path: Path):
+def test_a_set_of_clusters_is_read(fleet: ProcessCluster, tmp_path: Path):
     """Clients of each of them see it; those of others do not. Its name has them all."""
     topic = new_name("topic")
     store = folder_with(tmp_path / "set", a_record(topic, "e9", 4, scope="east_west"))
 
-    maker = fleet.processes.start_broker("e9", fleet.namesrv, cluster="east", store=store)
+    maker = fleet.start("e9", cluster="east", store=store)
 
     try:
         queues = {("__syslo__east_west", number) for number in range(4)}
@@ -182,20 +184,20 @@ def test_a_set_of_clusters_is_read(fleet: Fleet, tmp_path: Path):
             said = fleet.run_refused("topic", "create", topic, "--logical-queues", "2", "--scope", scope)
             assert "east_west" in said
     finally:
-        maker.child.kill()
+        fleet.kill(maker)
 
 
-def test_a_record_in_the_words_of_the_proposal_is_read(fleet: Fleet, tmp_path: Path):
+def test_a_record_in_the_words_of_the_proposal_is_read(fleet: ProcessCluster, tmp_path: Path):
     """Numbers as texts, a version, the scope of a cluster."""
     topic = new_name("topic")
     words = {"version": "1", "scope": "west", "epoch": 0, "totalQueues": "3"}
     store = folder_with(tmp_path / "words", a_record(topic, "w8", 3, **words))
 
-    maker = fleet.processes.start_broker("w8", fleet.namesrv, cluster="west", store=store)
+    maker = fleet.start("w8", cluster="west", store=store)
 
     try:
         wait_until(lambda: len(fleet.route(topic, "west").writes) == 3, maker.child.last_lines())
         assert fleet.route(topic, "west").written_at == {"__syslo__west"}
         assert fleet.route(topic, "east").code == 17
     finally:
-        maker.child.kill()
+        fleet.kill(maker)

@@ -11,32 +11,33 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.support.fleet import SMALL, Fleet, a_fleet, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import wait_until
 
 from holdfast import Message, Producer, SendStatus
 
-SETTINGS = {**SMALL, "memory_limit": 32 * 1024 * 1024}
+MEMORY = {"memory_limit": 32 * 1024 * 1024}
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     """A master that waits for its replica, and the replica."""
     folder = tmp_path_factory.mktemp("strangers")
-    with a_fleet(folder, {}) as fleet:
-        fleet.start("master", "east", settings={**SETTINGS, "replication": "sync"})
-        replica = fleet.processes.start_broker(
+    with units_cluster(folder, {}) as fleet:
+        fleet.start("master", cluster="east", settings={**MEMORY, "replication": "sync"})
+        replica = fleet.start(
             "master",
-            fleet.namesrv,
             cluster="east",
             store=folder / "copy",
-            settings={**SETTINGS, "replica_of": "master"},
+            settings={**MEMORY, "replica_of": "master"},
         )
         replica.child.wait_for_line("following", timeout_s=60)
         fleet.run("topic", "create", "orders", "--queues", "2")
         yield fleet
 
 
-def send(fleet: Fleet, count: int = 3, size: int = 10) -> set[SendStatus]:
+def send(fleet: ProcessCluster, count: int = 3, size: int = 10) -> set[SendStatus]:
     """Send messages; return how they ended."""
 
     async def work() -> set[SendStatus]:
@@ -46,7 +47,7 @@ def send(fleet: Fleet, count: int = 3, size: int = 10) -> set[SendStatus]:
     return asyncio.run(work())
 
 
-def connect(fleet: Fleet) -> socket.socket:
+def connect(fleet: ProcessCluster) -> socket.socket:
     """Connect to the replication port."""
     return socket.create_connection(("127.0.0.1", fleet.brokers["master"].port + 1), timeout=30)
 
@@ -65,7 +66,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_whoever_lies_is_hung_up_on(fleet: Fleet, lie: str):
+def test_whoever_lies_is_hung_up_on(fleet: ProcessCluster, lie: str):
     """The replica is waited for as ever."""
     with connect(fleet) as stranger:
         stranger.sendall(LIES[lie])
@@ -75,7 +76,7 @@ def test_whoever_lies_is_hung_up_on(fleet: Fleet, lie: str):
     assert send(fleet) == {SendStatus.OK}
 
 
-def test_a_flood_of_strangers_that_take_nothing_costs_no_sender_anything(fleet: Fleet):
+def test_a_flood_of_strangers_that_take_nothing_costs_no_sender_anything(fleet: ProcessCluster):
     """Nor do those that say a byte now and then, or half of a number."""
     assert send(fleet, 40, 300_000) == {SendStatus.OK}
     with ExitStack() as stack:
@@ -89,7 +90,7 @@ def test_a_flood_of_strangers_that_take_nothing_costs_no_sender_anything(fleet: 
 
 
 @pytest.mark.parametrize("name", ["master", "stranger"])
-def test_a_masters_folder_is_no_replicas(fleet: Fleet, tmp_path: Path, name: str):
+def test_a_masters_folder_is_no_replicas(fleet: ProcessCluster, tmp_path: Path, name: str):
     """It is refused before anything in it changes."""
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(bytes(1 << 20))
@@ -99,7 +100,7 @@ def test_a_masters_folder_is_no_replicas(fleet: Fleet, tmp_path: Path, name: str
     assert not (tmp_path / "config").exists()
 
 
-def test_operators_are_told_of_a_replica_in_words(fleet: Fleet):
+def test_operators_are_told_of_a_replica_in_words(fleet: ProcessCluster):
     """Who copies whom, and how it stands."""
     assert send(fleet) == {SendStatus.OK}
     rows = [line.split() for line in fleet.attempt("broker", "list").out.splitlines()]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from tests.support.client_stories import new_name
-from tests.support.cluster import wait_until_registered
-from tests.support.fleet import KINDS, OUR_CLIENT, Fleet, a_fleet, call, wait_until
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import KINDS, OUR_CLIENT, raw_request, wait_until, wait_until_registered
 from tests.support.java_heartbeat import a_java_member
 from tests.support.watchers import Peer
 
@@ -21,10 +22,10 @@ QUEUES = 50
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     """The scenario of the proposal: two clusters with a static topic of 50 queues each, and three kinds of others."""
     brokers = {"a1": "clusterA", "b1": "clusterB"}
-    with a_fleet(tmp_path_factory.mktemp("switch"), brokers, name_servers=2) as fleet:
+    with units_cluster(tmp_path_factory.mktemp("switch"), brokers, name_servers=2) as fleet:
         for unit in ("clusterA", "clusterB"):
             fleet.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--scope", unit)
         fleet.run("topic", "create", "normal", "--queues", "2")
@@ -38,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def fleet(whole: Fleet) -> Iterator[Fleet]:
+def fleet(whole: ProcessCluster) -> Iterator[ProcessCluster]:
     """The same, closed before and after."""
     assert openings(whole) == []
     yield whole
@@ -46,18 +47,18 @@ def fleet(whole: Fleet) -> Iterator[Fleet]:
         close(whole, opening)
 
 
-def switch(fleet: Fleet) -> tuple[int, list[dict[str, Any]]]:
+def switch(fleet: ProcessCluster) -> tuple[int, list[dict[str, Any]]]:
     """Return the version of what is open, and what that is."""
     found = fleet.run("dr", "status")
     return found["version"], found["openings"]
 
 
-def openings(fleet: Fleet) -> list[dict[str, Any]]:
+def openings(fleet: ProcessCluster) -> list[dict[str, Any]]:
     """Return what is open."""
     return switch(fleet)[1]
 
 
-def close(fleet: Fleet, opening: dict[str, Any]) -> None:
+def close(fleet: ProcessCluster, opening: dict[str, Any]) -> None:
     """Close what is open."""
     unit = ["--all"] if opening["unit"] == "*" else ["--unit", opening["unit"]]
     narrow = [word for name in ("topic", "group") if opening.get(name) for word in (f"--{name}", opening[name])]
@@ -76,7 +77,7 @@ def create_raw(address: str, topic: str) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
-    assert call(address, 17, fields).code == 0
+    assert raw_request(address, 17, fields).code == 0
 
 
 A, B = ({(f"__syslo__cluster{unit}", number) for number in range(QUEUES)} for unit in "AB")
@@ -90,7 +91,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_site_sees_its_own_while_nothing_is_open(fleet: Fleet, kind: str):
+def test_each_site_sees_its_own_while_nothing_is_open(fleet: ProcessCluster, kind: str):
     """Producers and consumers."""
     for topic, units in SEEN.items():
         for unit, queues in units.items():
@@ -99,7 +100,9 @@ def test_each_site_sees_its_own_while_nothing_is_open(fleet: Fleet, kind: str):
 
 
 @pytest.mark.parametrize("opened", [("--unit", "clusterA"), ("--all",)])
-def test_while_a_site_is_open_its_queues_are_read_and_not_written_by_the_other(fleet: Fleet, opened: tuple[str, ...]):
+def test_while_a_site_is_open_its_queues_are_read_and_not_written_by_the_other(
+    fleet: ProcessCluster, opened: tuple[str, ...]
+):
     """By no client of any kind; and all of them see the same queues, so that no two share one."""
     fleet.run("dr", "open", *opened)
 
@@ -115,7 +118,7 @@ def test_while_a_site_is_open_its_queues_are_read_and_not_written_by_the_other(f
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_has_no_unit_reads_all_and_writes_nothing_into_a_lost_one(fleet: Fleet, kind: str):
+def test_whoever_has_no_unit_reads_all_and_writes_nothing_into_a_lost_one(fleet: ProcessCluster, kind: str):
     """Opened by its name it may be lost; where all are open nothing changes."""
     before = {topic: fleet.route(topic, kind=KINDS[kind]) for topic in SEEN}
 
@@ -131,7 +134,7 @@ def test_whoever_has_no_unit_reads_all_and_writes_nothing_into_a_lost_one(fleet:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_closing_takes_everything_back(fleet: Fleet, kind: str):
+def test_closing_takes_everything_back(fleet: ProcessCluster, kind: str):
     """At all name servers, at once."""
     before = {topic: fleet.request_route(topic, "clusterB", kind=KINDS[kind]).body for topic in SEEN}
     fleet.run("dr", "open", "--unit", "clusterA")
@@ -141,13 +144,13 @@ def test_closing_takes_everything_back(fleet: Fleet, kind: str):
         assert {topic: fleet.request_route(topic, "clusterB", kind=KINDS[kind], at=at).body for topic in SEEN} == before
 
 
-def readable(fleet: Fleet, topic: str, **how: Any) -> bool:
+def readable(fleet: ProcessCluster, topic: str, **how: Any) -> bool:
     """Say whether B reads A's queues of a topic."""
     units = SEEN[topic]
     return fleet.route(topic, "clusterB", **how).reads == set.union(*units.values())
 
 
-def test_a_topic_is_opened_alone(fleet: Fleet):
+def test_a_topic_is_opened_alone(fleet: ProcessCluster):
     """With what groups retry and what is dead: that has no topic. Others stay closed, and can be opened beside it."""
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", TOPIC)
 
@@ -163,7 +166,7 @@ def in_group(group: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("topic", [None, TOPIC])
-def test_a_unit_is_opened_for_one_group(fleet: Fleet, topic: str | None):
+def test_a_unit_is_opened_for_one_group(fleet: ProcessCluster, topic: str | None):
     """Its own retries and no others, whatever it is narrowed to besides; other kinds of clients see their unit."""
     narrow = ["--topic", topic] if topic else []
     fleet.run("group", "create", "fleet")
@@ -178,7 +181,7 @@ def test_a_unit_is_opened_for_one_group(fleet: Fleet, topic: str | None):
         assert fleet.route(TOPIC, "clusterB", kind=kind).writes == B
 
 
-def test_a_group_with_strange_members_is_not_opened_alone(fleet: Fleet):
+def test_a_group_with_strange_members_is_not_opened_alone(fleet: ProcessCluster):
     """They tell no name server their group, and would share queues out differently."""
     group = new_name("group")
 
@@ -210,7 +213,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("case", NOTHING)
-def test_what_would_change_nothing_is_refused(fleet: Fleet, case: str):
+def test_what_would_change_nothing_is_refused(fleet: ProcessCluster, case: str):
     """One line, which says what to do; the switch is as it was."""
     words, status, named = NOTHING[case]
     before = switch(fleet)
@@ -221,7 +224,7 @@ def test_what_would_change_nothing_is_refused(fleet: Fleet, case: str):
     assert switch(fleet) == before
 
 
-def test_what_is_open_already_is_not_opened_again(fleet: Fleet):
+def test_what_is_open_already_is_not_opened_again(fleet: ProcessCluster):
     """Nor a part of it."""
     fleet.run("group", "create", "fleet")
     fleet.run("dr", "open", "--unit", "clusterA")
@@ -232,7 +235,7 @@ def test_what_is_open_already_is_not_opened_again(fleet: Fleet):
     assert fleet.run("dr", "status")["version"] == version
 
 
-def test_a_part_of_what_is_open_cannot_be_closed(fleet: Fleet):
+def test_a_part_of_what_is_open_cannot_be_closed(fleet: ProcessCluster):
     """Only what was opened, as it was opened, or all of a unit: the error says what is open."""
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", TOPIC)
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", "normal")
@@ -245,7 +248,7 @@ def test_a_part_of_what_is_open_cannot_be_closed(fleet: Fleet):
     assert openings(fleet) == []
 
 
-def test_one_unit_stays_open_when_another_is_closed(fleet: Fleet):
+def test_one_unit_stays_open_when_another_is_closed(fleet: ProcessCluster):
     """Each by its name; `--all` closes all of them."""
     for unit in ("clusterA", "clusterB"):
         fleet.run("dr", "open", "--unit", unit)
@@ -257,7 +260,7 @@ def test_one_unit_stays_open_when_another_is_closed(fleet: Fleet):
     assert openings(fleet) == []
 
 
-def test_a_dry_run_changes_nothing(fleet: Fleet):
+def test_a_dry_run_changes_nothing(fleet: ProcessCluster):
     """It says what would be."""
     said = fleet.attempt("dr", "open", "--unit", "clusterA", "--dry-run")
 
@@ -266,7 +269,7 @@ def test_a_dry_run_changes_nothing(fleet: Fleet):
     assert openings(fleet) == []
 
 
-async def test_clients_that_watch_are_told_within_a_second(fleet: Fleet):
+async def test_clients_that_watch_are_told_within_a_second(fleet: ProcessCluster):
     """Of both units, of the opening and of the closing."""
     host, port = fleet.name_servers[0].rsplit(":", 1)
     peers = [Peer(*await asyncio.open_connection(host, int(port))) for _ in range(2)]
@@ -282,34 +285,23 @@ async def test_clients_that_watch_are_told_within_a_second(fleet: Fleet):
         await peer.close()
 
 
-def kill(fleet: Fleet, at: int) -> None:
-    """End a name server without a word."""
-    child = fleet.processes.name_servers[fleet.name_servers[at]]
-    child.kill()
-
-
-def start(fleet: Fleet, at: int) -> None:
-    fleet.processes.start_name_server(port=int(fleet.name_servers[at].rpartition(":")[2]))
-
-
-def test_it_is_durable_over_the_death_of_all_name_servers(fleet: Fleet):
+def test_it_is_durable_over_the_death_of_all_name_servers(fleet: ProcessCluster):
     """What is open is open when the first broker is back."""
     fleet.run("dr", "open", "--unit", "clusterA", "--topic", TOPIC)
     before = switch(fleet)
 
     for at in range(2):
-        kill(fleet, at)
+        fleet.kill(fleet.name_servers[at])
     for at in range(2):
-        start(fleet, at)
+        fleet.restart(fleet.name_servers[at])
 
     first_answers_are_right(fleet, 0)
-    for address in fleet.name_servers:
-        wait_until_registered(address, ["a1", "b1"])
+    fleet.wait_until_registered("a1", "b1")
     assert switch(fleet) == before
     assert all(readable(fleet, TOPIC, at=at) for at in range(2))
 
 
-def first_answers_are_right(fleet: Fleet, at: int) -> None:
+def first_answers_are_right(fleet: ProcessCluster, at: int) -> None:
     """See that a name server that was down tells no route of before: none at first, then the right one."""
     right = dict.fromkeys(KINDS, A | B)
     missing = set(KINDS)
@@ -330,16 +322,16 @@ def first_answers_are_right(fleet: Fleet, at: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["open", "close"])
-def test_a_name_server_that_was_down_has_it_before_its_first_answer(fleet: Fleet, verb: str):
+def test_a_name_server_that_was_down_has_it_before_its_first_answer(fleet: ProcessCluster, verb: str):
     """Of an opening and of a closing."""
     if verb == "close":
         fleet.run("dr", "open", "--unit", "clusterA")
-    kill(fleet, 1)
+    fleet.kill(fleet.name_servers[1])
     said = fleet.attempt("dr", verb, "--unit", "clusterA")
     assert said.status == 0
     assert fleet.name_servers[1] in said.err
 
-    start(fleet, 1)
+    fleet.restart(fleet.name_servers[1])
 
     if verb == "open":
         first_answers_are_right(fleet, 1)
@@ -351,19 +343,19 @@ def test_a_name_server_that_was_down_has_it_before_its_first_answer(fleet: Fleet
     assert found["is_equal"] is True
 
 
-def test_a_name_server_alone_is_enough_to_open_and_says_who_was_not_told(fleet: Fleet):
+def test_a_name_server_alone_is_enough_to_open_and_says_who_was_not_told(fleet: ProcessCluster):
     """With all of them down nothing is done."""
     for at in range(2):
-        kill(fleet, at)
+        fleet.kill(fleet.name_servers[at])
     said = fleet.run_refused("dr", "open", "--unit", "clusterA")
     assert fleet.name_servers[0] in said
     for at in range(2):
-        start(fleet, at)
+        fleet.restart(fleet.name_servers[at])
         wait_until_registered(fleet.name_servers[at], ["a1", "b1"])
     assert openings(fleet) == []
 
 
-def test_the_status_tells_how_much_is_left_and_what_cannot_be_read(fleet: Fleet):
+def test_the_status_tells_how_much_is_left_and_what_cannot_be_read(fleet: ProcessCluster):
     """By group; what lies on a broker that is gone is said to be there, and nothing is said to be read."""
     fleet.run("send", TOPIC, "left", "--count", "12", "--unit", "clusterA")
     fleet.run("group", "create", "fleet")
@@ -373,7 +365,7 @@ def test_the_status_tells_how_much_is_left_and_what_cannot_be_read(fleet: Fleet)
     (unit,) = [each for each in fleet.run("dr", "status")["units"] if each["name"] == "clusterA"]
     assert {(each["group"], each["lag"]) for each in unit["backlogs"]} == {("fleet", 12)}
     assert unit["unreadable"] == []
-    fleet.brokers["a1"].child.kill()
+    fleet.kill("a1")
     try:
         wait_until(lambda: "a1" not in fleet.route("normal").brokers)
         (unit,) = [each for each in fleet.run("dr", "status")["units"] if each["name"] == "clusterA"]
@@ -383,12 +375,11 @@ def test_the_status_tells_how_much_is_left_and_what_cannot_be_read(fleet: Fleet)
         assert "clusterA" in out
     finally:
         fleet.restart("a1")
-        for address in fleet.name_servers:
-            wait_until_registered(address, ["a1"])
+        fleet.wait_until_registered("a1")
         wait_until(lambda: fleet.route(TOPIC, "clusterA").writes == A)
 
 
-def test_the_route_of_a_topic_shows_what_its_unit_may_read(fleet: Fleet):
+def test_the_route_of_a_topic_shows_what_its_unit_may_read(fleet: ProcessCluster):
     """As clients are told: logical queues under their names, and those of others only to read."""
     fleet.run("dr", "open", "--unit", "clusterA")
 
@@ -399,7 +390,7 @@ def test_the_route_of_a_topic_shows_what_its_unit_may_read(fleet: Fleet):
     assert "a1" in fleet.attempt("topic", "route", "onlyA", "--unit", "clusterB").out
 
 
-def test_what_is_looked_at_all_day_is_not_what_is_opened(fleet: Fleet):
+def test_what_is_looked_at_all_day_is_not_what_is_opened(fleet: ProcessCluster):
     """An environment names the own unit: to open one it has to be said."""
     for verb in ("open", "close"):
         assert "--unit" in fleet.run_refused("dr", verb, unit="clusterB", status=2)
@@ -408,9 +399,9 @@ def test_what_is_looked_at_all_day_is_not_what_is_opened(fleet: Fleet):
     assert openings(fleet) == [{"unit": "*"}]
 
 
-def test_a_unit_without_a_broker_is_still_known(fleet: Fleet):
+def test_a_unit_without_a_broker_is_still_known(fleet: ProcessCluster):
     """What it has is shown from what name servers remember, and who would have to be started."""
-    fleet.kill("a1")
+    fleet.kill("a1", until_gone=True)
     try:
         assert len(fleet.mapping(TOPIC, "clusterA")["queues"]) == QUEUES
         assert "clusterA, clusterB: choose one with --unit" in fleet.run_refused("queue", "list", TOPIC)
@@ -422,14 +413,14 @@ def test_a_unit_without_a_broker_is_still_known(fleet: Fleet):
         wait_until(lambda: fleet.route(TOPIC, "clusterA").writes == A)
 
 
-def test_a_broker_is_no_name_server_to_ask_what_is_open(fleet: Fleet):
+def test_a_broker_is_no_name_server_to_ask_what_is_open(fleet: ProcessCluster):
     """It knows the switch as well, and no units."""
     said = fleet.run_refused("dr", "status", namesrv=fleet.brokers["a1"].address)
 
     assert "no name server answers" in said
 
 
-def test_a_closed_status_says_so(fleet: Fleet):
+def test_a_closed_status_says_so(fleet: ProcessCluster):
     """And which units there are."""
     out = fleet.attempt("dr", "status").out
 

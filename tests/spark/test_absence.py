@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.spark.conftest import Cluster
-from tests.spark.test_stream import wait_for
+from tests.spark.conftest import SparkCluster
+from tests.support.cluster.raw_requests import wait_until
 
 from holdfast import Message
 from holdfast.client.cluster.send_plan import queue_for_key
@@ -45,7 +45,7 @@ Start = Callable[..., Watched]
 
 
 @pytest.fixture
-def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
+def start(spark: SparkSession, cluster: SparkCluster, tmp_path: Path) -> Iterator[Start]:
     started: list[StreamingQuery] = []
 
     def begin(topic: str, **options: object) -> Watched:
@@ -55,7 +55,7 @@ def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Sta
         writer = rows.writeStream.format("memory").queryName(NAME)
         for attempt in range(5):
             started.append(writer.option("checkpointLocation", str(tmp_path / str(attempt))).start())
-            wait_for(lambda: bool(started[-1].lastProgress) or not started[-1].isActive, PATIENCE_S)
+            wait_until(lambda: bool(started[-1].lastProgress) or not started[-1].isActive, timeout_s=PATIENCE_S)
             # Spark gives its own Python ten seconds to start, which are over soon on a busy machine.
             if "failed to connect back" not in str(started[-1].exception()):
                 break
@@ -68,20 +68,20 @@ def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Sta
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_broker_is_away_for_two_minutes_in_the_middle_of_a_batch(cluster: Cluster, start: Start):
+def test_a_broker_is_away_for_two_minutes_in_the_middle_of_a_batch(cluster: SparkCluster, start: Start):
     """Its rows are planned, and the task that is to read them waits. Nothing is lost, repeated or out of order."""
-    topic = cluster.make_topic(queues=4)
+    topic = cluster.new_topic(queues=4)
     assert "broker-b" in cluster.leaders(topic).values()
     cluster.send(topic, range(20_000), keys=64)
     watched = start(topic, maxOffsetsPerTrigger=400)
-    wait_for(lambda: len(watched.rows()) >= 800, PATIENCE_S)
+    wait_until(lambda: len(watched.rows()) >= 800, timeout_s=PATIENCE_S)
 
-    cluster.brokers["broker-b"].child.kill()
+    cluster.kill("broker-b")
     threading.Event().wait(5)
     stuck = len(watched.rows())
     threading.Event().wait(AWAY_S)
     assert len(watched.rows()) == stuck < 20_000  # It waits in a batch, and not between two.
-    cluster.start("broker-b")
+    cluster.restart("broker-b")
     watched.query.processAllAvailable()
 
     places = [(row.queue, row.offset) for row in watched.rows()]
@@ -93,38 +93,38 @@ def test_a_broker_is_away_for_two_minutes_in_the_middle_of_a_batch(cluster: Clus
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_leaders_are_replaced_by_force_under_a_query(cluster: Cluster, start: Start):
+def test_leaders_are_replaced_by_force_under_a_query(cluster: SparkCluster, start: Start):
     """One comes back, one is given up: either way the query waits at the unknown end, then goes on, in the same run."""
-    topic = cluster.make_topic(queues=2)
+    topic = cluster.new_topic(queues=2)
     cluster.start("broker-f")
     for queue in (0, 1):
-        cluster.operate("queue", "migrate", topic, str(queue), "--to", "broker-f")
+        cluster.run("queue", "migrate", topic, str(queue), "--to", "broker-f")
     send(cluster, topic, 0, range(10))
     send(cluster, topic, 1, range(10))
     watched = start(topic)
-    wait_for(lambda: len(watched.rows()) == 20, PATIENCE_S)
+    wait_until(lambda: len(watched.rows()) == 20, timeout_s=PATIENCE_S)
 
-    cluster.brokers["broker-f"].child.kill()
-    cluster.operate("broker", "evacuate", "broker-f", "--force", "--yes")
+    cluster.kill("broker-f")
+    cluster.run("broker", "evacuate", "broker-f", "--force", "--yes")
     send(cluster, topic, 0, range(10, 20))
     send(cluster, topic, 1, range(10, 20))
     threading.Event().wait(5)
     assert len(watched.rows()) == 20  # The dead broker may have more, which would come before these.
 
-    cluster.operate("queue", "abandon", topic, "0", "--yes")
-    wait_for(lambda: watched.numbers(queue=0) == list(range(20)), PATIENCE_S)
+    cluster.run("queue", "abandon", topic, "0", "--yes")
+    wait_until(lambda: watched.numbers(queue=0) == list(range(20)), timeout_s=PATIENCE_S)
     assert watched.numbers(queue=1) == list(range(10))
 
-    cluster.start("broker-f")
-    wait_for(lambda: watched.numbers(queue=1) == list(range(20)), PATIENCE_S)
+    cluster.restart("broker-f")
+    wait_until(lambda: watched.numbers(queue=1) == list(range(20)), timeout_s=PATIENCE_S)
     send(cluster, topic, 1, range(20, 30))
-    wait_for(lambda: watched.numbers(queue=1) == list(range(30)), PATIENCE_S)
+    wait_until(lambda: watched.numbers(queue=1) == list(range(30)), timeout_s=PATIENCE_S)
     assert watched.numbers(queue=0) == list(range(20))
     assert max(row.offset for row in watched.rows()) > 1 << 40
-    cluster.brokers.pop("broker-f").child.stop()  # The others take the cluster for one of two.
+    cluster.stop(cluster.brokers.pop("broker-f"))  # The others take the cluster for one of two.
 
 
-def send(cluster: Cluster, topic: str, queue: int, numbers: range) -> None:
+def send(cluster: SparkCluster, topic: str, queue: int, numbers: range) -> None:
     """Send some numbers to one queue, one behind the other."""
     queues = cluster.producer.queues(topic)
     key = next(key for key in map(str, range(100)) if queue_for_key(key, queues).queue_id == queue)

@@ -4,25 +4,25 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from tests.spark.conftest import Cluster
+from tests.spark.conftest import SparkCluster
 
 from holdfast import arrow
 from holdfast.model.errors import ConfigError
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
-    found = cluster.make_topic(queues=2)
+def topic(cluster: SparkCluster) -> str:
+    found = cluster.new_topic(queues=2)
     cluster.send(found, range(100))
     return found
 
 
-def numbers(cluster: Cluster, topic: str, **more: object) -> list[int]:
+def numbers(cluster: SparkCluster, topic: str, **more: object) -> list[int]:
     batches = arrow.read(cluster.namesrv, topic, columns=["body"], **more)
     return sorted(int(body) for batch in batches for body in batch["body"].to_pylist())
 
 
-def test_a_topic_is_read_as_columns(cluster: Cluster, topic: str):
+def test_a_topic_is_read_as_columns(cluster: SparkCluster, topic: str):
     """All of them, and every queue in its order."""
     table = pa.Table.from_batches(arrow.read(cluster.namesrv, topic))
 
@@ -34,7 +34,7 @@ def test_a_topic_is_read_as_columns(cluster: Cluster, topic: str):
         assert offsets == list(range(len(offsets)))
 
 
-def test_only_what_is_asked_for_is_read(cluster: Cluster, topic: str):
+def test_only_what_is_asked_for_is_read(cluster: SparkCluster, topic: str):
     """Columns, tags, and places: offsets of some queues, times, ends."""
     batch = next(arrow.read(cluster.namesrv, topic, columns=["offset", "key"], start={"1": 5}, end={"1": 7}))
     soon = datetime.now(UTC) + timedelta(hours=1)
@@ -46,7 +46,7 @@ def test_only_what_is_asked_for_is_read(cluster: Cluster, topic: str):
     assert numbers(cluster, topic, end=soon) == list(range(100))
 
 
-def test_what_does_not_exist_is_refused_at_once(cluster: Cluster, topic: str):
+def test_what_does_not_exist_is_refused_at_once(cluster: SparkCluster, topic: str):
     """Before the first batch is asked for."""
     with pytest.raises(ConfigError, match="no column 'bodi'"):
         arrow.read(cluster.namesrv, topic, columns=["bodi"])

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThan, LessThanOrEqual, Not
-from tests.spark.conftest import Cluster, Read, numbers_of
+from tests.spark.conftest import Read, SparkCluster, numbers_of
 
 from holdfast.spark.pushdown import combine_filters
 
@@ -17,8 +17,8 @@ COLUMNS = [
 
 
 @pytest.fixture(scope="module")
-def orders(cluster: Cluster) -> str:
-    topic = cluster.make_topic()
+def orders(cluster: SparkCluster) -> str:
+    topic = cluster.new_topic()
     cluster.send(topic, range(1000))
     return topic
 
@@ -48,9 +48,9 @@ def test_the_rows_of_a_queue_are_in_order_within_a_partition(orders: str, read: 
             assert offsets == sorted(offsets)
 
 
-def test_a_normal_topic_is_read_too(cluster: Cluster, read: Read):
+def test_a_normal_topic_is_read_too(cluster: SparkCluster, read: Read):
     """Its queues are those of its brokers."""
-    topic = cluster.make_topic(is_static=False, queues=2)
+    topic = cluster.new_topic(is_static=False, queues=2)
     cluster.send(topic, range(200))
 
     frame = read(topic)
@@ -64,9 +64,9 @@ def test_a_normal_topic_is_read_too(cluster: Cluster, read: Read):
     assert [row.broker for row in only_b.select("broker").distinct().collect()] == ["broker-b"]
 
 
-def test_bounds_choose_what_is_read(cluster: Cluster, read: Read):
+def test_bounds_choose_what_is_read(cluster: SparkCluster, read: Read):
     """Offsets per queue, a time, times per queue."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     cluster.send(topic, range(10))
     time.sleep(0.01)  # so that the next message has a later time
     between_ms = time.time_ns() // 1_000_000
@@ -87,9 +87,9 @@ def test_bounds_choose_what_is_read(cluster: Cluster, read: Read):
         found(startingTimestamp=late)
 
 
-def test_topics_are_chosen_by_pattern_and_queues_by_number(orders: str, cluster: Cluster, read: Read):
+def test_topics_are_chosen_by_pattern_and_queues_by_number(orders: str, cluster: SparkCluster, read: Read):
     """As with Kafka."""
-    one, other = cluster.make_topic(name="match-1"), cluster.make_topic(name="match-2")
+    one, other = cluster.new_topic(name="match-1"), cluster.new_topic(name="match-2")
     cluster.send(one, range(3))
     cluster.send(other, range(3, 6))
 
@@ -139,9 +139,9 @@ def test_what_is_wrong_is_said_before_anything_is_read(
         read(**options).count()
 
 
-def test_an_empty_topic_has_no_rows(cluster: Cluster, read: Read):
+def test_an_empty_topic_has_no_rows(cluster: SparkCluster, read: Read):
     """And its columns all the same."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
 
     assert read(topic).collect() == []
 

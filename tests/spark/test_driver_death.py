@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.spark.conftest import Cluster, Read, numbers_of
+from tests.spark.conftest import Read, SparkCluster, numbers_of
 from tests.support.child import Child
 
 from holdfast.bulk.read_options import flatten_offsets
@@ -52,7 +52,7 @@ DRIVER = """
 class Driver:
     """Starts the same query again and again on one checkpoint."""
 
-    def __init__(self, cluster: Cluster, source: str, target: str, folder: Path) -> None:
+    def __init__(self, cluster: SparkCluster, source: str, target: str, folder: Path) -> None:
         self._program = folder / "driver.py"
         self._program.write_text(textwrap.dedent(DRIVER))
         self._arguments = [cluster.namesrv, source, target, str(folder / "checkpoint")]
@@ -89,9 +89,9 @@ class Driver:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_query_goes_on_where_it_was_whenever_its_driver_is_killed(cluster: Cluster, read: Read, tmp_path: Path):
+def test_a_query_goes_on_where_it_was_whenever_its_driver_is_killed(cluster: SparkCluster, read: Read, tmp_path: Path):
     """Before its first batch was written, before that was committed, and in the batch behind it."""
-    source, target = cluster.make_topic(), cluster.make_topic()
+    source, target = cluster.new_topic(), cluster.new_topic()
     driver = Driver(cluster, source, target, tmp_path)
     cluster.send(source, range(1000, 1100))  # before the query: not asked for
 

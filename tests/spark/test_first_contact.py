@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.conftest import Cluster
-from tests.support.cluster import free_port
+from tests.spark.conftest import SparkCluster
+from tests.support.cluster.ports import free_port
 
 from holdfast import arrow
 from holdfast.bulk.cluster_session import Unavailable
@@ -64,7 +64,7 @@ def test_a_program_without_spark(nowhere: str):
         next(arrow.read(nowhere, "orders", timeout_s=20))
 
 
-def test_a_broker_is_no_name_server(cluster: Cluster):
+def test_a_broker_is_no_name_server(cluster: SparkCluster):
     """Its port is a common mistake, and the error says so."""
     address = f"127.0.0.1:{cluster.brokers['broker-a'].port}"
 
@@ -72,8 +72,8 @@ def test_a_broker_is_no_name_server(cluster: Cluster):
         next(arrow.read(address, "orders", timeout_s=20))
 
 
-def test_one_name_server_that_answers_is_enough(cluster: Cluster, nowhere: str):
-    topic = cluster.make_topic(queues=1)
+def test_one_name_server_that_answers_is_enough(cluster: SparkCluster, nowhere: str):
+    topic = cluster.new_topic(queues=1)
     cluster.send(topic, range(3))
 
     batches = arrow.read(f"{nowhere};{cluster.name_servers[0]}", topic, columns=["body"])
@@ -82,7 +82,7 @@ def test_one_name_server_that_answers_is_enough(cluster: Cluster, nowhere: str):
 
 
 def test_a_sink_that_reached_its_name_servers_once_does_not_fail_for_an_outage(
-    cluster: Cluster, nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SparkCluster, nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Spark plans every batch anew, in any process: all planners of a driver know it."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
-from tests.spark.conftest import Cluster, Read
+from tests.spark.conftest import Read, SparkCluster
 from tests.support.store_folders import StoreFolderBuilder, flip
 from tests.support.stores import NOW_MS
 
@@ -96,7 +96,7 @@ def test_a_task_that_fails_says_why(tasks: SparkTasks):
         tasks.run(fail, [1, 2], int, lambda _: None)
 
 
-def archive_all(cluster: Cluster, topic: str, target: Path, count: int) -> None:
+def archive_all(cluster: SparkCluster, topic: str, target: Path, count: int) -> None:
     """Archive a topic of live brokers until all of it is there: their marks move every ten seconds."""
     deadline_s = time.monotonic() + SETTLE_S
     rows = 0
@@ -109,12 +109,14 @@ def archive_all(cluster: Cluster, topic: str, target: Path, count: int) -> None:
         time.sleep(0.5)
 
 
-def test_live_brokers_are_audited_and_archived_while_queues_move(cluster: Cluster, tasks: SparkTasks, tmp_path: Path):
+def test_live_brokers_are_audited_and_archived_while_queues_move(
+    cluster: SparkCluster, tasks: SparkTasks, tmp_path: Path
+):
     """Offsets of each logical queue go on over both brokers, and nothing is wrong with either."""
-    topic = cluster.make_topic(queues=2)
+    topic = cluster.new_topic(queues=2)
     cluster.send(topic, range(200))
     other = {"broker-a": "broker-b", "broker-b": "broker-a"}[cluster.leaders(topic)[0]]
-    cluster.operate("queue", "migrate", topic, "0", "--to", other)
+    cluster.run("queue", "migrate", topic, "0", "--to", other)
     cluster.send(topic, range(200, 400))
 
     archive_all(cluster, topic, tmp_path / "archive", 400)
@@ -147,10 +149,10 @@ def orders_archive(tmp_path: Path, count: int) -> Path:
 
 
 def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
-    cluster: Cluster, spark: SparkSession, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SparkCluster, spark: SparkSession, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """In the order of each key, with key, tag, properties and where it came from; run again, it goes on."""
-    source, topic, state = orders_archive(tmp_path, 200), cluster.make_topic(), str(tmp_path / "state")
+    source, topic, state = orders_archive(tmp_path, 200), cluster.new_topic(), str(tmp_path / "state")
     # Of a row of the second piece the clock said that it is of the first one.
     stored = F.col("storeTimestamp")
     late = F.when(F.decode("body", "utf-8") == "114", stored - F.expr("INTERVAL 7 SECONDS")).otherwise(stored)
@@ -214,7 +216,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
         backfill(rows, cluster.namesrv, "elsewhere", state, source=str(source))
 
 
-def test_a_table_without_the_right_columns_is_refused(cluster: Cluster, spark: SparkSession, tmp_path: Path):
+def test_a_table_without_the_right_columns_is_refused(cluster: SparkCluster, spark: SparkSession, tmp_path: Path):
     """By name, before anything is planned."""
     table: Any = spark.createDataFrame([(b"one",)], "body binary")
 

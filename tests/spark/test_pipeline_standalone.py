@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from tests.spark.conftest import Cluster, Read
+from tests.spark.conftest import Read, SparkCluster
 from tests.spark.test_standalone import Standalone, standalone  # noqa: F401 - a fixture
 from tests.support.child import Child
 from tests.support.store_folders import StoreFolderBuilder
@@ -100,12 +100,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def driver(
     standalone: Standalone,  # noqa: F811
-    cluster: Cluster,
+    cluster: SparkCluster,
     folder: Path,
     tmp_path: Path,
 ) -> Iterator[tuple[Child, str]]:
     """A program that runs every job; what its tasks have done is held back until a gate is opened."""
-    program, topic = tmp_path / "driver.py", cluster.make_topic()
+    program, topic = tmp_path / "driver.py", cluster.new_topic()
     program.write_text(textwrap.dedent(DRIVER))
     (tmp_path / "gates").mkdir()
     paths = [str(tmp_path / "gates"), str(folder), str(tmp_path / "archive")]

@@ -6,14 +6,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from tests.spark.conftest import Cluster
+from tests.spark.conftest import SparkCluster
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_spark_example_counts_the_messages_of_each_queue(spark: SparkSession, cluster: Cluster):
+def test_the_spark_example_counts_the_messages_of_each_queue(spark: SparkSession, cluster: SparkCluster):
     """With nothing changed but the address and the topic; `session` returns the session of the tests."""
-    topic = cluster.make_topic(queues=2)
+    topic = cluster.new_topic(queues=2)
     cluster.send(topic, range(10))
     (example,) = re.findall(r"^```python\n(from holdfast.spark .*?)^```", README, re.DOTALL | re.MULTILINE)
     example = example.replace("127.0.0.1:9876", cluster.namesrv).replace('"orders"', f'"{topic}"')

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.spark.conftest import Cluster, Read, numbers_of
+from tests.spark.conftest import Read, SparkCluster, numbers_of
 
 from holdfast.bulk.cluster_session import ClusterSession, session_for
 from holdfast.client.cluster.send_plan import queue_for_key
@@ -26,7 +26,7 @@ KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
 
 
 @pytest.fixture
-def write(cluster: Cluster) -> Callable[..., None]:
+def write(cluster: SparkCluster) -> Callable[..., None]:
     """Write a frame."""
 
     def save(frame: DataFrame, topic: str | None = None, **options: object) -> None:
@@ -40,10 +40,10 @@ def write(cluster: Cluster) -> Callable[..., None]:
 @pytest.mark.parametrize("is_static", [True, False])
 @pytest.mark.parametrize("exactly", ["false", "true"])
 def test_every_row_becomes_a_message_in_the_queue_of_its_key(
-    spark: SparkSession, cluster: Cluster, read: Read, write: Callable[..., None], *, is_static: bool, exactly: str
+    spark: SparkSession, cluster: SparkCluster, read: Read, write: Callable[..., None], *, is_static: bool, exactly: str
 ):
     """The same queue that every other client chooses. Exactly once needs a static topic."""
-    topic = cluster.make_topic(is_static=is_static)
+    topic = cluster.new_topic(is_static=is_static)
     frame = spark.range(500).selectExpr(*KEYED, "'blue' as tags", "map('n', cast(id as string)) as properties")
 
     if exactly == "true" and not is_static:
@@ -62,10 +62,10 @@ def test_every_row_becomes_a_message_in_the_queue_of_its_key(
 
 
 def test_rows_may_name_their_topics_and_need_no_keys(
-    spark: SparkSession, cluster: Cluster, read: Read, write: Callable[..., None]
+    spark: SparkSession, cluster: SparkCluster, read: Read, write: Callable[..., None]
 ):
     """Then they are spread over all queues."""
-    one, other = cluster.make_topic(), cluster.make_topic()
+    one, other = cluster.new_topic(), cluster.new_topic()
     frame = spark.range(100).selectExpr("cast(id as string) value", f"if(id < 50, '{one}', '{other}') topic")
 
     write(frame)
@@ -76,10 +76,10 @@ def test_rows_may_name_their_topics_and_need_no_keys(
 
 
 def test_a_batch_write_that_has_a_name_can_be_repeated(
-    spark: SparkSession, cluster: Cluster, read: Read, write: Callable[..., None]
+    spark: SparkSession, cluster: SparkCluster, read: Read, write: Callable[..., None]
 ):
     """As `foreachBatch` needs it; with the next number it is another write."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     for version, numbers in ((0, 30), (0, 30), (1, 10)):
         frame = spark.range(numbers).selectExpr(*KEYED)
         write(frame, topic, exactlyOnce="true", txnAppId="copy", txnVersion=version)
@@ -131,7 +131,7 @@ class Killed(Exception):
 class Writer:
     """Tasks of one query, without Spark: what is retried, and in what order, is in our hands."""
 
-    def __init__(self, cluster: Cluster, topic: str, *, is_producer: bool = False) -> None:
+    def __init__(self, cluster: SparkCluster, topic: str, *, is_producer: bool = False) -> None:
         group = "tests-whole-sink" if is_producer else "tests-sink"
         self.link: ClusterSession = session_for(cluster.namesrv, group, 60, is_producer=is_producer)
         self._queues = self.link.publishable(topic)
@@ -166,9 +166,11 @@ ROWS = range(REQUEST_ROWS_MAX * 2 + 100)
 
 
 @pytest.mark.parametrize("requests", [1, 2, 3])
-def test_a_task_that_is_killed_at_any_request_is_completed_by_its_retry(cluster: Cluster, read: Read, requests: int):
+def test_a_task_that_is_killed_at_any_request_is_completed_by_its_retry(
+    cluster: SparkCluster, read: Read, requests: int
+):
     """Each row once, in order."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     writer = Writer(cluster, topic)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=requests)
@@ -181,10 +183,10 @@ def test_a_task_that_is_killed_at_any_request_is_completed_by_its_retry(cluster:
 
 
 def test_a_retry_that_cuts_its_rows_otherwise_goes_on_behind_what_is_there(
-    cluster: Cluster, read: Read, monkeypatch: pytest.MonkeyPatch
+    cluster: SparkCluster, read: Read, monkeypatch: pytest.MonkeyPatch
 ):
     """The first attempt may have run with other sizes of requests: rows are what counts."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     writer = Writer(cluster, topic)
     monkeypatch.setattr("holdfast.spark.sink_requests.REQUEST_ROWS_MAX", 300)
     with pytest.raises(Killed):
@@ -196,9 +198,9 @@ def test_a_retry_that_cuts_its_rows_otherwise_goes_on_behind_what_is_there(
     assert [int(row.body) for row in read(topic).orderBy("offset").collect()] == list(ROWS)
 
 
-def test_a_retry_with_other_rows_is_refused_by_name(cluster: Cluster):
+def test_a_retry_with_other_rows_is_refused_by_name(cluster: SparkCluster):
     """Half of the one and half of the other would be neither."""
-    writer = Writer(cluster, cluster.make_topic(queues=1))
+    writer = Writer(cluster, cluster.new_topic(queues=1))
     writer.write(range(10))
 
     with pytest.raises(
@@ -212,9 +214,9 @@ def test_a_retry_with_other_rows_is_refused_by_name(cluster: Cluster):
         writer.write(range(10))
 
 
-def test_a_retry_may_bring_its_rows_in_another_order(cluster: Cluster, read: Read):
+def test_a_retry_may_bring_its_rows_in_another_order(cluster: SparkCluster, read: Read):
     """A shuffle promises none. Who says that the input is ordered is believed, and held to it."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     rows = [{"key": f"key-{number % 7}", "body": b"%d" % number} for number in range(300)]
 
     def attempt(query: str, seed: int, **more: str) -> None:
@@ -232,9 +234,9 @@ def test_a_retry_may_bring_its_rows_in_another_order(cluster: Cluster, read: Rea
         attempt("ordered", 1, inputOrdered="true")
 
 
-def test_two_attempts_at_once_write_the_rows_once(cluster: Cluster, read: Read):
+def test_two_attempts_at_once_write_the_rows_once(cluster: SparkCluster, read: Read):
     """One of them is a ghost; neither knows of the other."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     writer = Writer(cluster, topic)
     attempts = [threading.Thread(target=writer.write, args=(ROWS,)) for _ in range(3)]
 
@@ -246,29 +248,29 @@ def test_two_attempts_at_once_write_the_rows_once(cluster: Cluster, read: Read):
     assert [int(row.body) for row in read(topic).orderBy("offset").collect()] == list(ROWS)
 
 
-def test_the_broker_remembers_through_its_death_and_a_move(cluster: Cluster, read: Read):
+def test_the_broker_remembers_through_its_death_and_a_move(cluster: SparkCluster, read: Read):
     """Killed with nothing saved; then the queue moves, and the next leader knows."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     writer = Writer(cluster, topic)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=1)
     leader = next(name for name in cluster.leaders(topic).values())
-    cluster.brokers[leader].child.kill()
-    cluster.start(leader)
+    cluster.kill(leader)
+    cluster.restart(leader)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=2)
     other = "broker-b" if leader == "broker-a" else "broker-a"
-    cluster.operate("queue", "migrate", topic, "0", "--to", other)
+    cluster.run("queue", "migrate", topic, "0", "--to", other)
 
     writer.write(ROWS)
-    cluster.brokers[other].child.kill()
-    cluster.start(other)
+    cluster.kill(other)
+    cluster.restart(other)
     writer.write(ROWS)
 
     assert [int(row.body) for row in read(topic).orderBy("offset").collect()] == list(ROWS)
 
 
-def copy(spark: SparkSession, cluster: Cluster, source: str, target: str, folder: Path) -> StreamingQuery:
+def copy(spark: SparkSession, cluster: SparkCluster, source: str, target: str, folder: Path) -> StreamingQuery:
     """Run a query with a shuffle in it from one topic into another, exactly once, over what there is now."""
     reader = spark.readStream.format("holdfast").option("namesrv", cluster.namesrv).option("subscribe", source)
     frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="400").load()
@@ -281,10 +283,10 @@ def copy(spark: SparkSession, cluster: Cluster, source: str, target: str, folder
 
 
 def test_a_query_that_is_started_again_writes_no_row_twice(
-    spark: SparkSession, cluster: Cluster, read: Read, tmp_path: Path
+    spark: SparkSession, cluster: SparkCluster, read: Read, tmp_path: Path
 ):
     """Also when the driver died after the rows were written and before Spark took note of it."""
-    source, target = cluster.make_topic(), cluster.make_topic()
+    source, target = cluster.new_topic(), cluster.new_topic()
     cluster.send(source, range(1000), keys=random.Random(3).randrange(20, 30))
     query = copy(spark, cluster, source, target, tmp_path)
     assert query.exception() is None, query.exception()

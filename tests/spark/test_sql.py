@@ -3,19 +3,19 @@
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.spark.conftest import Cluster
+from tests.spark.conftest import SparkCluster
 
 from holdfast.spark.spark_session import _LOCAL_CONFIG, session
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
-    found = cluster.make_topic(queues=2)
+def topic(cluster: SparkCluster) -> str:
+    found = cluster.new_topic(queues=2)
     cluster.send(found, range(10))
     return found
 
 
-def test_a_topic_is_a_temporary_view(spark: SparkSession, cluster: Cluster, topic: str):
+def test_a_topic_is_a_temporary_view(spark: SparkSession, cluster: SparkCluster, topic: str):
     """Made anew it has what is in the topic by then."""
     options = f"OPTIONS (namesrv '{cluster.namesrv}', subscribe '{topic}')"
     view = f"CREATE OR REPLACE TEMPORARY VIEW sql_view USING holdfast {options}"
@@ -28,7 +28,7 @@ def test_a_topic_is_a_temporary_view(spark: SparkSession, cluster: Cluster, topi
     assert spark.sql(query).collect()[0].rows == 30
 
 
-def test_a_table_is_refused_when_it_is_made(spark: SparkSession, cluster: Cluster, topic: str):
+def test_a_table_is_refused_when_it_is_made(spark: SparkSession, cluster: SparkCluster, topic: str):
     """Spark would read it without its options."""
     options = f"OPTIONS (namesrv '{cluster.namesrv}', subscribe '{topic}')"
 
@@ -37,7 +37,7 @@ def test_a_table_is_refused_when_it_is_made(spark: SparkSession, cluster: Cluste
     assert not spark.catalog.tableExists("sql_table")
 
 
-def test_a_table_with_columns_says_what_it_lacks(spark: SparkSession, cluster: Cluster, topic: str):
+def test_a_table_with_columns_says_what_it_lacks(spark: SparkSession, cluster: SparkCluster, topic: str):
     """Spark does not ask the source when such a table is made. A query can bring the options itself."""
     spark.sql("DROP TABLE IF EXISTS sql_columns")
     spark.sql("CREATE TABLE sql_columns (offset bigint) USING holdfast")

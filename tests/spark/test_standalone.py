@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.spark.conftest import Cluster, Read, numbers_of
+from tests.spark.conftest import Read, SparkCluster, numbers_of
 from tests.support.child import Child
-from tests.support.cluster import free_port, wait_until_listening
+from tests.support.cluster.ports import free_port, wait_until_listening
 
 from holdfast.spark.spark_session import find_java
 
@@ -90,10 +90,10 @@ DRIVER = """
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_query_on_a_cluster_survives_the_loss_of_a_worker(
-    cluster: Cluster, standalone: Standalone, read: Read, tmp_path: Path
+    cluster: SparkCluster, standalone: Standalone, read: Read, tmp_path: Path
 ):
     """Workers find the package and connect by themselves; each row is written once, in one run."""
-    source, target = cluster.make_topic(), cluster.make_topic()
+    source, target = cluster.new_topic(), cluster.new_topic()
     cluster.send(source, range(500))
     program = tmp_path / "driver.py"
     program.write_text(textwrap.dedent(DRIVER))

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.conftest import Cluster
+from tests.spark.conftest import SparkCluster
+from tests.support.cluster.raw_requests import wait_until
 
 from holdfast.spark.options import read_source_options
 from holdfast.spark.stream_reader import HoldfastStreamReader
@@ -23,7 +22,7 @@ _names = itertools.count()
 class Story:
     """A stream that is started again and again on one checkpoint, and what it has handed out."""
 
-    def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, cluster: SparkCluster, folder: Path) -> None:
         self._spark = spark
         self._cluster = cluster
         self._folder = folder
@@ -58,13 +57,13 @@ class Story:
 
 
 @pytest.fixture
-def story(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Story:
+def story(spark: SparkSession, cluster: SparkCluster, tmp_path: Path) -> Story:
     return Story(spark, cluster, tmp_path / "checkpoint")
 
 
-def test_a_stream_goes_on_where_it_ended(story: Story, cluster: Cluster):
+def test_a_stream_goes_on_where_it_ended(story: Story, cluster: SparkCluster):
     """Every row once, over several runs."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     for at in range(3):
         cluster.send(topic, range(at * 50, at * 50 + 50))
 
@@ -74,9 +73,9 @@ def test_a_stream_goes_on_where_it_ended(story: Story, cluster: Cluster):
     assert "broker" not in json.dumps(story.position(0))
 
 
-def test_a_batch_takes_no_more_than_it_may(story: Story, cluster: Cluster):
+def test_a_batch_takes_no_more_than_it_may(story: Story, cluster: SparkCluster):
     """And all batches together take everything that was there."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     cluster.send(topic, range(100))
 
     query = story.run(topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
@@ -85,9 +84,9 @@ def test_a_batch_takes_no_more_than_it_may(story: Story, cluster: Cluster):
     assert sorted(story.numbers) == list(range(100))
 
 
-def test_a_batch_takes_no_more_bytes_than_about_what_it_may(story: Story, cluster: Cluster):
+def test_a_batch_takes_no_more_bytes_than_about_what_it_may(story: Story, cluster: SparkCluster):
     """Records of one size make it exact."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     cluster.send(topic, range(100, 200))
 
     query = story.run(topic, startingOffsets="earliest", maxBytesPerTrigger=25 * 220)
@@ -97,9 +96,9 @@ def test_a_batch_takes_no_more_bytes_than_about_what_it_may(story: Story, cluste
     assert sorted(story.numbers) == list(range(100, 200))
 
 
-def test_what_comes_after_a_new_query_died_in_its_first_batch_is_not_lost(story: Story, cluster: Cluster):
+def test_what_comes_after_a_new_query_died_in_its_first_batch_is_not_lost(story: Story, cluster: SparkCluster):
     """The word latest means what it meant when the query was first started, though Spark asks for it anew."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     cluster.send(topic, range(1000, 1010))
     story.run(topic, startingOffsets="latest", fail_at=0)
 
@@ -109,9 +108,9 @@ def test_what_comes_after_a_new_query_died_in_its_first_batch_is_not_lost(story:
     assert sorted(story.numbers) == list(range(20))
 
 
-def test_a_query_that_died_in_a_later_batch_repeats_just_that_batch(story: Story, cluster: Cluster):
+def test_a_query_that_died_in_a_later_batch_repeats_just_that_batch(story: Story, cluster: SparkCluster):
     """Each row is handed out once by a batch that was committed."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     cluster.send(topic, range(30))
     story.run(topic, startingOffsets="earliest", maxOffsetsPerTrigger=10, fail_at=1)
     first = list(story.numbers)
@@ -123,34 +122,34 @@ def test_a_query_that_died_in_a_later_batch_repeats_just_that_batch(story: Story
     assert sorted(story.numbers) == list(range(40))
 
 
-def test_topics_and_queues_that_appear_later_are_read_from_their_beginning(story: Story, cluster: Cluster):
+def test_topics_and_queues_that_appear_later_are_read_from_their_beginning(story: Story, cluster: SparkCluster):
     """Those of a pattern, and those that a topic gets when it grows."""
-    topic = cluster.make_topic(name="later-1", queues=2)
+    topic = cluster.new_topic(name="later-1", queues=2)
     cluster.send(topic, range(10))
     story.run(topic, subscribePattern="later-.*", startingOffsets="earliest")
 
-    cluster.make_topic(name="later-2", queues=2)
+    cluster.new_topic(name="later-2", queues=2)
     cluster.send("later-2", range(10, 20))
-    cluster.operate("topic", "grow", topic, "--logical-queues", "4")
+    cluster.run("topic", "grow", topic, "--logical-queues", "4")
     cluster.send(topic, range(20, 60), keys=40)
     story.run(topic, subscribePattern="later-.*", startingOffsets="latest")
 
     assert sorted(story.numbers) == list(range(60))
 
 
-def test_few_rows_wait_for_more(spark: SparkSession, cluster: Cluster, tmp_path: Path):
+def test_few_rows_wait_for_more(spark: SparkSession, cluster: SparkCluster, tmp_path: Path):
     """Until there are enough of them, or they have waited long enough."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     reader = spark.readStream.format("holdfast").option("namesrv", cluster.namesrv).option("subscribe", topic)
     frame = reader.options(minOffsetsPerTrigger="10", maxTriggerDelay="3s", startingOffsets="earliest").load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     try:
-        wait_for(lambda: bool(query.lastProgress))  # the first batch, which is empty
+        wait_until(lambda: bool(query.lastProgress))  # the first batch, which is empty
 
         cluster.send(topic, range(10))
-        wait_for(lambda: rows_read(query) == [10])
+        wait_until(lambda: rows_read(query) == [10])
         cluster.send(topic, range(3))
-        wait_for(lambda: rows_read(query) == [10, 3])
+        wait_until(lambda: rows_read(query) == [10, 3])
         delays = [progress["timestamp"] for progress in query.recentProgress if progress["numInputRows"]]
     finally:
         query.stop()
@@ -158,9 +157,9 @@ def test_few_rows_wait_for_more(spark: SparkSession, cluster: Cluster, tmp_path:
     assert seconds_between(*delays) >= 2.5
 
 
-def test_progress_shows_how_far_behind_the_stream_is(story: Story, cluster: Cluster):
+def test_progress_shows_how_far_behind_the_stream_is(story: Story, cluster: SparkCluster):
     """Ends per queue, and the group's own offsets at the broker where one is named."""
-    topic = cluster.make_topic(queues=2)
+    topic = cluster.new_topic(queues=2)
     cluster.send(topic, range(40))
 
     query = story.run(topic, startingOffsets="earliest", maxOffsetsPerTrigger=10, groupId="dashboard")
@@ -172,33 +171,25 @@ def test_progress_shows_how_far_behind_the_stream_is(story: Story, cluster: Clus
 
 
 @pytest.mark.timeout(120)
-def test_a_stream_that_has_nothing_to_do_holds_no_broker(spark: SparkSession, cluster: Cluster, tmp_path: Path):
+def test_a_stream_that_has_nothing_to_do_holds_no_broker(spark: SparkSession, cluster: SparkCluster, tmp_path: Path):
     """The last batch is published as well, though Spark plans no other; so what it read can be dropped."""
-    topic = cluster.make_topic(queues=2)
+    topic = cluster.new_topic(queues=2)
     cluster.start("broker-idle")
-    cluster.operate("queue", "migrate", topic, "0", "--to", "broker-idle")
+    cluster.run("queue", "migrate", topic, "0", "--to", "broker-idle")
     cluster.send(topic, range(20))
     reader = spark.readStream.format("holdfast").option("namesrv", cluster.namesrv).option("subscribe", topic)
     frame = reader.options(startingOffsets="earliest", groupId="idle").load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     try:
         query.processAllAvailable()
-        drained = cluster.operate("broker", "drain", "broker-idle", "--wait", "--discard-consumed", "idle")
-        cluster.operate("broker", "remove", "broker-idle")
-        cluster.brokers["broker-idle"].child.stop()
+        drained = cluster.run("broker", "drain", "broker-idle", "--wait", "--discard-consumed", "idle")
+        cluster.run("broker", "remove", "broker-idle")
+        cluster.stop("broker-idle")
     finally:
         query.stop()
 
     assert drained["removable"]
     assert [(home["topic"], home["queue"]) for home in drained["discarded"]] == [(topic, 0)]
-
-
-def wait_for(done: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Return when *done* says so. Spark tells of progress to whoever asks."""
-    deadline_s = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def rows_read(query: StreamingQuery) -> list[int]:
@@ -210,9 +201,9 @@ def seconds_between(one: str, other: str) -> float:
     return (datetime.fromisoformat(other) - datetime.fromisoformat(one)).total_seconds()
 
 
-def test_the_first_batch_run_again_by_a_new_process_is_the_same(cluster: Cluster):
+def test_the_first_batch_run_again_by_a_new_process_is_the_same(cluster: SparkCluster):
     """Spark asks the new process where to begin, and by then the end of the topic is elsewhere."""
-    topic = cluster.make_topic()
+    topic = cluster.new_topic()
     options = read_source_options(
         {"namesrv": cluster.namesrv, "subscribe": topic, "startingOffsets": "latest"}, is_stream=True
     )

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from tests.spark.conftest import Cluster
-from tests.spark.test_stream import wait_for
-from tests.support.cluster import wait_until_registered
+from tests.spark.conftest import SparkCluster
+from tests.support.cluster.raw_requests import wait_until, wait_until_registered
 
 from holdfast import Message, blocking
 from holdfast.model.errors import HoldfastError
@@ -59,8 +58,8 @@ class Load:
 
 
 @pytest.fixture
-def load(cluster: Cluster) -> Iterator[tuple[str, Load]]:
-    topic = cluster.make_topic(queues=6)
+def load(cluster: SparkCluster) -> Iterator[tuple[str, Load]]:
+    topic = cluster.new_topic(queues=6)
     found = Load(cluster.namesrv, topic)
     yield topic, found
     found.stop()
@@ -68,7 +67,7 @@ def load(cluster: Cluster) -> Iterator[tuple[str, Load]]:
 
 @pytest.mark.timeout(900)
 def test_a_query_outlives_moves_deaths_and_replacements(
-    spark: SparkSession, cluster: Cluster, load: tuple[str, Load], tmp_path: Path
+    spark: SparkSession, cluster: SparkCluster, load: tuple[str, Load], tmp_path: Path
 ):
     """The same run from beginning to end; nothing lost, repeated or out of order in any queue."""
     topic, producer = load
@@ -81,7 +80,7 @@ def test_a_query_outlives_moves_deaths_and_replacements(
     def goes_on() -> None:
         """Wait until rows come that were sent from now on."""
         goal = producer.total + 3 * KEYS
-        wait_for(lambda: read_so_far() >= goal, timeout_s=90)
+        wait_until(lambda: read_so_far() >= goal, timeout_s=90)
 
     def read_so_far() -> int:
         assert query.exception() is None, query.exception()
@@ -89,27 +88,27 @@ def test_a_query_outlives_moves_deaths_and_replacements(
 
     goes_on()
     cluster.start("broker-c")
-    cluster.operate("broker", "spread", "broker-c")
+    cluster.run("broker", "spread", "broker-c")
     goes_on()
     queue = next(queue for queue, leader in cluster.leaders(topic).items() if leader != "broker-b")
-    cluster.operate("queue", "migrate", topic, str(queue), "--to", "broker-b")
+    cluster.run("queue", "migrate", topic, str(queue), "--to", "broker-b")
     goes_on()
-    cluster.brokers["broker-b"].child.kill()
+    cluster.kill("broker-b")
     threading.Event().wait(DOWN_S)
-    cluster.start("broker-b")
+    cluster.restart("broker-b")
     goes_on()
     for address in cluster.name_servers:
-        cluster.processes.name_servers[address].kill()
+        cluster.kill(address)
         goes_on()
-        cluster.start_another_name_server(address)
+        cluster.restart(address, is_empty=True)
         wait_until_registered(address, ["broker-a", "broker-b", "broker-c"])
         goes_on()
-    cluster.operate("broker", "drain", "broker-c", "--wait", "--discard-consumed", QUERY)
-    cluster.operate("broker", "remove", "broker-c")
-    cluster.brokers["broker-c"].child.stop()
+    cluster.run("broker", "drain", "broker-c", "--wait", "--discard-consumed", QUERY)
+    cluster.run("broker", "remove", "broker-c")
+    cluster.stop("broker-c")
     goes_on()
     total = producer.stop()
-    wait_for(lambda: read_so_far() >= total, timeout_s=90)
+    wait_until(lambda: read_so_far() >= total, timeout_s=90)
     query.processAllAvailable()
     rows = spark.sql(f"select * from {QUERY}").collect()
     assert (query.id, query.runId) == run

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.integration.test_local_reads import handed_out
-from tests.spark.test_stream import wait_for
-from tests.support.fleet import SMALL, Fleet, a_fleet
+from tests.support.cluster.process_presets import units_cluster
+from tests.support.cluster.processes import ProcessCluster
+from tests.support.cluster.raw_requests import wait_until
 
 from holdfast import Message, blocking
 
@@ -21,8 +22,8 @@ TOPICS = ("orders", "plain")  # one is static in each unit, the other normal
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with a_fleet(tmp_path_factory.mktemp("fleet"), {"e1": "east", "w1": "west"}, name_servers=2) as found:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    with units_cluster(tmp_path_factory.mktemp("fleet"), {"e1": "east", "w1": "west"}, name_servers=2) as found:
         for unit, queues in (("east", 2), ("west", 3)):
             found.run("topic", "create", "orders", "--logical-queues", str(queues), "--scope", unit)
             found.run("topic", "create", "plain", "--queues", "2", "--cluster", unit)
@@ -32,7 +33,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 class Watched:
     """A stream of unit west, and the texts that it has handed out, however often it was started."""
 
-    def __init__(self, spark: SparkSession, fleet: Fleet, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, fleet: ProcessCluster, folder: Path) -> None:
         self._spark = spark
         self._fleet = fleet
         self._folder = folder
@@ -60,7 +61,7 @@ class Watched:
         return set(texts)
 
     def wait_for(self, texts: set[str]) -> None:
-        wait_for(lambda: texts <= self.texts.keys() or not self.query.isActive, PATIENCE_S)
+        wait_until(lambda: texts <= self.texts.keys() or not self.query.isActive, timeout_s=PATIENCE_S)
         assert self.query.exception() is None, self.query.exception()
         assert texts <= self.texts.keys()
 
@@ -72,7 +73,7 @@ class Watched:
         return {topic: {*queues} for topic, queues in found.get("q", {}).items()}
 
 
-def test_a_stream_follows_opening_and_closing(spark: SparkSession, fleet: Fleet, tmp_path: Path):
+def test_a_stream_follows_opening_and_closing(spark: SparkSession, fleet: ProcessCluster, tmp_path: Path):
     """Queues of the other unit come, stay where they are while it is closed, and resume there. Nothing is repeated."""
     watched = Watched(spark, fleet, tmp_path / "checkpoint")
     watched.send("east")
@@ -83,12 +84,12 @@ def test_a_stream_follows_opening_and_closing(spark: SparkSession, fleet: Fleet,
     fleet.run("dr", "open", "--unit", "east")
     watched.wait_for(set(watched.sent))
     both = {"orders": {"0", "1", "2", "east/0", "east/1"}, "plain": {"w1/0", "w1/1", "e1/0", "e1/1"}}
-    wait_for(lambda: watched.reads() == both, PATIENCE_S)
+    wait_until(lambda: watched.reads() == both, timeout_s=PATIENCE_S)
     watched.wait_for(watched.send("east"))
 
     fleet.run("dr", "close", "--unit", "east")
     watched.send("west")
-    wait_for(lambda: watched.reads() == {"orders": {"0", "1", "2"}, "plain": {"w1/0", "w1/1"}}, PATIENCE_S)
+    wait_until(lambda: watched.reads() == {"orders": {"0", "1", "2"}, "plain": {"w1/0", "w1/1"}}, timeout_s=PATIENCE_S)
     unread = watched.send("east")
     watched.wait_for(watched.send("west"))
     assert not unread & watched.texts.keys()
@@ -107,7 +108,7 @@ def test_a_stream_follows_opening_and_closing(spark: SparkSession, fleet: Fleet,
 
 
 def test_a_batch_that_was_planned_while_a_unit_was_open_is_read_to_its_end(
-    spark: SparkSession, fleet: Fleet, tmp_path: Path
+    spark: SparkSession, fleet: ProcessCluster, tmp_path: Path
 ):
     """Else a query would wait in vain for what it has promised to read."""
     watched = Watched(spark, fleet, tmp_path / "checkpoint")
@@ -122,13 +123,11 @@ def test_a_batch_that_was_planned_while_a_unit_was_open_is_read_to_its_end(
     assert sent <= {row.text for row in frame.rdd.collect()}
 
 
-def test_tasks_read_an_open_unit_at_a_replica_in_their_own(spark: SparkSession, fleet: Fleet, tmp_path: Path):
+def test_tasks_read_an_open_unit_at_a_replica_in_their_own(spark: SparkSession, fleet: ProcessCluster, tmp_path: Path):
     """The master hands out what tells each process of the replica, and every row is there once."""
-    settings = {**SMALL, "replica_of": "e1", "replica_id": 1, "replica_unit": "west"}
+    settings = {"replica_of": "e1", "replica_id": 1, "replica_unit": "west"}
     master = fleet.brokers["e1"]
-    replica = fleet.processes.start_broker(
-        "e1", fleet.namesrv, cluster="east", store=tmp_path / "replica", settings=settings
-    )
+    replica = fleet.start("e1", cluster="east", store=tmp_path / "replica", settings=settings)
     watched = Watched(spark, fleet, tmp_path / "checkpoint")
     watched.send("east", count=2000)
 
@@ -146,8 +145,8 @@ def test_tasks_read_an_open_unit_at_a_replica_in_their_own(spark: SparkSession, 
             assert sorted(rows.collect()) == expected
             return handed_out(replica) - before[0] >= 1000 and handed_out(master) - before[1] < 100
 
-        wait_for(read_at_replica, PATIENCE_S)
+        wait_until(read_at_replica, timeout_s=PATIENCE_S)
         assert read_at_replica()
     finally:
         fleet.run("dr", "close", "--unit", "east")
-        replica.child.kill()
+        fleet.kill(replica)

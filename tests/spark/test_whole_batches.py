@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.conftest import Cluster, Read
+from tests.spark.conftest import Read, SparkCluster
 from tests.spark.test_sink import ROWS, Killed, Writer
 
 from holdfast import arrow
@@ -18,7 +18,7 @@ from holdfast.spark.writer import write_rows
 COLUMNS = ("concat('key-', id % 10) as key", "cast(id as string) as body", "concat('tag-', id % 2) as tags")
 
 
-def records_of(cluster: Cluster, topic: str, queue: int = 0) -> Records:
+def records_of(cluster: SparkCluster, topic: str, queue: int = 0) -> Records:
     """Return what the first pull of a queue brings, as it is stored."""
     link = session_for(cluster.namesrv, "tests-raw", 60)
     pulled = link.pull(PullSocket(), PullRequest(link.find_queue((topic, str(queue))), 0, 4096, size_max=1 << 22))
@@ -26,13 +26,13 @@ def records_of(cluster: Cluster, topic: str, queue: int = 0) -> Records:
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
-    return cluster.make_topic(queues=2, keeps_batches=True)
+def topic(cluster: SparkCluster) -> str:
+    return cluster.new_topic(queues=2, keeps_batches=True)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "zlib"])
 def test_rows_go_out_as_few_records_and_come_back_as_rows(
-    spark: SparkSession, cluster: Cluster, topic: str, read: Read, compression: str
+    spark: SparkSession, cluster: SparkCluster, topic: str, read: Read, compression: str
 ):
     """Compressed or not; with their keys, tags, properties and offsets, from any offset on."""
     frame = spark.range(1000).selectExpr(*COLUMNS, "map('n', cast(id as string)) as properties").coalesce(1)
@@ -58,7 +58,7 @@ def test_rows_go_out_as_few_records_and_come_back_as_rows(
     assert sorted(map(int, tagged["body"].to_pylist())) == list(range(1, 1000, 2))
 
 
-def test_single_messages_and_batches_of_one_queue_are_read_together(cluster: Cluster, topic: str):
+def test_single_messages_and_batches_of_one_queue_are_read_together(cluster: SparkCluster, topic: str):
     """A producer's singles and batches of any size among the sink's."""
     options = read_sink_options({"namesrv": cluster.namesrv, "topic": topic})
     for start in (0, 100, 200):
@@ -73,10 +73,10 @@ def test_single_messages_and_batches_of_one_queue_are_read_together(cluster: Clu
     assert sorted(found) == list(range(300))
 
 
-def test_each_row_is_there_once_whatever_dies(cluster: Cluster, read: Read, monkeypatch: pytest.MonkeyPatch):
+def test_each_row_is_there_once_whatever_dies(cluster: SparkCluster, read: Read, monkeypatch: pytest.MonkeyPatch):
     """A task after any request, the broker with nothing saved, then the leader by a move."""
     monkeypatch.setattr("holdfast.spark.sink_requests.INNER_BATCH_ROWS_MAX", 1000)
-    topic = cluster.make_topic(queues=1, keeps_batches=True)
+    topic = cluster.new_topic(queues=1, keeps_batches=True)
     writer = Writer(cluster, topic, is_producer=True)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=1)
@@ -85,22 +85,22 @@ def test_each_row_is_there_once_whatever_dies(cluster: Cluster, read: Read, monk
     with pytest.raises(Killed):
         writer.write(ROWS, batch=1, stop_after=2)
     leader = next(name for name in cluster.leaders(topic).values())
-    cluster.brokers[leader].child.kill()
-    cluster.start(leader)
+    cluster.kill(leader)
+    cluster.restart(leader)
     writer.write(ROWS, batch=1)
     other = "broker-b" if leader == "broker-a" else "broker-a"
     with pytest.raises(Killed):
         writer.write(ROWS, batch=2, stop_after=1)
-    cluster.operate("queue", "migrate", topic, "0", "--to", other)
+    cluster.run("queue", "migrate", topic, "0", "--to", other)
     writer.write(ROWS, batch=2)
     writer.write(ROWS, batch=2)
 
     assert [int(row.body) for row in read(topic).orderBy("offset").collect()] == [*ROWS] * 3
 
 
-def test_a_topic_that_keeps_no_batches_gets_rows_apart(cluster: Cluster):
+def test_a_topic_that_keeps_no_batches_gets_rows_apart(cluster: SparkCluster):
     """From the same writer, and the broker is the same."""
-    topic = cluster.make_topic(queues=1)
+    topic = cluster.new_topic(queues=1)
     Writer(cluster, topic, is_producer=True).write(range(10))
 
     records = records_of(cluster, topic)

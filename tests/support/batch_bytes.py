@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import lz4.frame
 import zstandard
-from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 
 from holdfast.machine.events import Stopping
 from holdfast.wire.frames.codes import RequestCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import VERSION, RequestCode

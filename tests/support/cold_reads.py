@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.machine.effects import Effect, ReadLog
 from holdfast.machine.events import Event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 from tests.support.stores import HOST
 
 from holdfast.model import property_names as names

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.up import HOLDFAST, Up
+from tests.support.cluster.operator import HOLDFAST
+from tests.support.cluster.up import Up
 
 ROOT = Path(__file__).parents[2]
 USUAL_ADDRESS = "127.0.0.1:9876"

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_registration, a_topic, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_registration, a_topic, register
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
@@ -75,14 +75,14 @@ def register_static(
     """Let a broker register one static topic for each report; return the answer."""
     topics = [a_topic(report["topic"], queues) for report in reports]
     body = a_registration(*topics, mappings={report["topic"]: report for report in reports})
-    channel = server.open() if channel is None else channel
+    channel = server.connect() if channel is None else channel
     return register(server, name, address_of(name), body=body, channel=channel, clusterName=cluster)
 
 
 def request_aware(server: MachineHarness, topic: str = "orders", *, channel: ChannelId | None = None) -> Command:
     """Ask for a route as our own clients do."""
     fields = {"topic": topic, "hf.mapping": "1"}
-    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+    return server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
 
 
 def request_as(
@@ -95,8 +95,8 @@ def request_as(
     **options: Any,
 ) -> Command:
     """Ask for a route as a client of that language and version does."""
-    channel = server.open() if channel is None else channel
-    request = server.request(
+    channel = server.connect() if channel is None else channel
+    request = server.new_request(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, language=language, version=version, **options
     )
     server.receive(channel, encode_command(request))

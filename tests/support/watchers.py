@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from tests.support.name_servers import a_registration, heartbeat_fields, registration_fields
+from tests.support.cluster.name_server_machine import a_registration, heartbeat_fields, registration_fields
 
 from holdfast.machine.effects import Log
 from holdfast.machine.readings import Readings

@@ -1,7 +1,7 @@
 """A cluster, clients that watch its routes at a name server, and the passing of its ticks."""
 
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
 
 from holdfast.machine.effects import SetTimer
 from holdfast.machine.events import ChannelId, TimerFired
@@ -16,15 +16,15 @@ BROKER_CHANNEL = ChannelId(1)
 def a_cluster(**options: object) -> MachineHarness:
     """Return a name server where broker a, on the first channel, serves orders and bills, and b serves bills."""
     server = a_name_server(**options)
-    assert server.open() == BROKER_CHANNEL
+    assert server.connect() == BROKER_CHANNEL
     register(server, "a", body=a_registration("orders", "bills"), channel=BROKER_CHANNEL)
-    register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"), channel=server.open())
+    register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"), channel=server.connect())
     return server
 
 
 def delete_topic(server: MachineHarness) -> None:
     """Change the one route that all of these tests know."""
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
 
 def create_topic(server: MachineHarness) -> None:
@@ -32,16 +32,16 @@ def create_topic(server: MachineHarness) -> None:
 
 
 def wipe(server: MachineHarness) -> None:
-    server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
 
 def unwipe(server: MachineHarness) -> None:
-    server.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.request(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
 
 def watch(server: MachineHarness, *topics: str, channel: ChannelId | None = None) -> ChannelId:
     """Let a client, a new one unless a channel is given, watch *topics*; return its channel."""
-    channel = server.open() if channel is None else channel
+    channel = server.connect() if channel is None else channel
     for topic in topics:
         assert request_watch(server, topic, channel).fields == {WATCHING_FIELD: "true"}
     return channel
@@ -50,12 +50,12 @@ def watch(server: MachineHarness, *topics: str, channel: ChannelId | None = None
 def request_watch(server: MachineHarness, topic: str, channel: ChannelId, **how: int) -> Command:
     """Ask for a route and to be told of its changes; return the answer."""
     fields = {"topic": topic, WATCH_FIELD: "true"}
-    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel, **how)
+    return server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel, **how)
 
 
 def unwatch(server: MachineHarness, channel: ChannelId, *topics: str) -> Command:
     """Let a client watch *topics* no more; return the answer."""
-    return server.call(UNWATCH, {TOPICS_FIELD: ";".join(topics)}, channel=channel)
+    return server.request(UNWATCH, {TOPICS_FIELD: ";".join(topics)}, channel=channel)
 
 
 def next_tick_ms(server: MachineHarness) -> int | None:

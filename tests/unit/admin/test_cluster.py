@@ -1,7 +1,7 @@
 """Clusters and brokers, against a scripted cluster."""
 
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedAccess, ScriptedRequest
 
 from holdfast.admin.cluster import Cluster, parse_settings
 from holdfast.admin.cluster_access import NotFound
@@ -14,8 +14,8 @@ RUNTIME = (
 )
 
 
-def a_cluster() -> ScriptedReach:
-    reach = ScriptedReach(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
+def a_cluster() -> ScriptedAccess:
+    reach = ScriptedAccess(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
     reach.on(RequestCode.GET_BROKER_RUNTIME_INFO, lambda _: RUNTIME)
     reach.on(RequestCode.GET_BROKER_CONFIG, lambda _: b"brokerName=broker-a\nlistenPort=1\n")
     return reach

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedAccess
 
 from holdfast.admin.cluster_access import IN_FLIGHT_MAX, ClusterAccess, NameServerUnreachable, NotFound, gather
 from holdfast.admin.operations import Admin
@@ -34,7 +34,7 @@ async def test_name_servers_can_be_others():
 
 async def test_masters_are_chosen_by_cluster_and_by_name():
     """What does not exist is told with what does."""
-    reach = ScriptedReach(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
+    reach = ScriptedAccess(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
 
     assert [broker.name for broker in await reach.masters()] == ["broker-a", "broker-b"]
     assert [broker.name for broker in await reach.masters(names=["broker-b"])] == ["broker-b"]
@@ -53,18 +53,18 @@ async def test_a_replica_answers_for_its_master_while_that_is_down():
         "b": {"cluster": "c", "brokerName": "b", "brokerAddrs": {"1": "b:1", "0": "b:0"}},
     }
     info = msgspec.json.encode({"brokerAddrTable": table, "clusterAddrTable": {"c": ["a", "b"]}})
-    reach = ScriptedReach().on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
+    reach = ScriptedAccess().on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
 
     assert [broker.address for broker in await reach.readable_brokers()] == ["a:1", "b:0"]
     assert [broker.address for broker in await reach.masters()] == ["b:0"]
     with pytest.raises(NotFound):
-        await ScriptedReach(brokers_by_name={}).readable_brokers()
+        await ScriptedAccess(brokers_by_name={}).readable_brokers()
 
 
 async def test_a_cluster_without_brokers_is_told():
     """A name server alone serves nothing."""
     with pytest.raises(NotFound, match="knows no broker"):
-        await ScriptedReach(brokers_by_name={}).masters()
+        await ScriptedAccess(brokers_by_name={}).masters()
 
 
 async def test_a_bounded_number_is_asked_at_once():

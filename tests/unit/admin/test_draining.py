@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.draining import Draining, RemovalBlocker, blocker_text, latest_end_ms
@@ -22,17 +22,17 @@ async def no_pause(seconds: float) -> None:
     del seconds
 
 
-def draining_of(cluster: StaticCluster) -> Draining:
+def draining_of(cluster: ScriptedTopics) -> Draining:
     return Draining(cluster, StaticTopics(cluster), Topics(cluster), sleep=no_pause)
 
 
-async def holds(cluster: StaticCluster, broker: str = "a") -> list[RemovalBlocker]:
+async def holds(cluster: ScriptedTopics, broker: str = "a") -> list[RemovalBlocker]:
     return await draining_of(cluster).find_blockers(broker)
 
 
-def a_drained_cluster(*, end: int = 50) -> StaticCluster:
+def a_drained_cluster(*, end: int = 50) -> ScriptedTopics:
     """Queue 0 was on a, with 50 records until hour 10, and is on b now."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     moved = new_logical_queue(0, "a", 0).prepare("b", 0).seal(end, 10 * HOUR_MS).open_next()
     cluster.put_queues("t", [moved])
     return cluster
@@ -40,7 +40,7 @@ def a_drained_cluster(*, end: int = 50) -> StaticCluster:
 
 async def test_an_empty_broker_is_removable():
     """It leads nothing, nothing of its own is readable, nothing waits."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "b"})
 
     assert await holds(cluster) == []
@@ -48,7 +48,7 @@ async def test_an_empty_broker_is_removable():
 
 async def test_queues_that_it_leads_hold_it():
     """And moves that are not over."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "a"})
     cluster.moves["a"] = [Move(id="m", topic="t", queues=[1], source="a", target="b", state="planned")]
 
@@ -65,7 +65,7 @@ async def test_old_homes_hold_it_until_retention_ends():
 
 async def test_an_end_that_nobody_knows_holds_it():
     """Retention does not help there: the remedy is another."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_queues("t", [new_logical_queue(0, "a", 0).force("b", 0)])
 
     (hold,) = await holds(cluster)
@@ -76,7 +76,7 @@ async def test_an_end_that_nobody_knows_holds_it():
 
 async def test_what_waits_inside_holds_it():
     """Delayed, half, retried and dead-lettered messages, each counted from where it was taken care of."""
-    cluster = StaticCluster(delays={3: 7})
+    cluster = ScriptedTopics(delays={3: 7})
     cluster.put_normal("%RETRY%g", {"a": 1})
     cluster.put_normal("%DLQ%g", {"a": 1})
     cluster.stats["a", "SCHEDULE_TOPIC_XXXX"] = [(2, 0, 10), (4, 5, 6)]
@@ -93,7 +93,7 @@ async def test_what_waits_inside_holds_it():
 
 async def test_a_normal_topic_holds_it():
     """While it may be written; then until its records are gone; an empty read-only one does not."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_normal("plain", {"a": 4})
     writable = await holds(cluster)
     cluster.configs["a"]["plain"] = msgspec.structs.replace(cluster.configs["a"]["plain"], permission=4)
@@ -185,7 +185,7 @@ async def test_a_removed_broker_is_forgotten_everywhere():
 async def test_a_dead_broker_is_removed_only_by_force():
     """What waited in it is given up; what others know of it still counts."""
     cluster = a_drained_cluster()
-    cluster.dead.add("a")
+    cluster.kill("a")
 
     with pytest.raises(NotAllowed, match="give them up with --force"):
         await draining_of(cluster).remove("a")
@@ -198,7 +198,7 @@ async def test_a_dead_broker_is_removed_only_by_force():
 async def test_the_last_broker_is_not_removed():
     """Though nothing holds it."""
     with pytest.raises(NotAllowed, match="only broker"):
-        await draining_of(StaticCluster(brokers_by_name={"a": "a:1"})).remove("a")
+        await draining_of(ScriptedTopics(brokers_by_name={"a": "a:1"})).remove("a")
 
 
 @pytest.mark.parametrize("kind", ["leads", "move", "records", "delayed", "half", "retry", "dead-letter", "topic"])

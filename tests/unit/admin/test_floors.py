@@ -1,6 +1,6 @@
 """Where a queue without a leader may begin, by all who can be asked."""
 
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_changes import StaticChanges
@@ -13,9 +13,9 @@ from holdfast.wire.frames.codes import RequestCode
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-async def a_cluster() -> StaticCluster:
+async def a_cluster() -> ScriptedTopics:
     """Queue 1, which b led up to offset 20, is forgotten; queue 2 never had a home."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, total=3)
     cluster.ends["t", 1] = 20
     view = await StaticTopics(cluster).read()
@@ -23,7 +23,7 @@ async def a_cluster() -> StaticCluster:
     return cluster
 
 
-async def starts(cluster: StaticCluster) -> dict[int, KnownStart]:
+async def starts(cluster: ScriptedTopics) -> dict[int, KnownStart]:
     view = await StaticTopics(cluster).read()
     return await find_starts(cluster, view, view.topics["t"], [1, 2])
 
@@ -42,8 +42,7 @@ async def test_a_forgotten_queue_begins_at_its_floor_and_a_new_one_at_0():
 async def test_a_broker_that_does_not_answer_is_named_and_costs_a_gap():
     """Though the name server lists it no longer, and tells what it reported."""
     cluster = await a_cluster()
-    cluster.dead.add("b")
-    cluster.forgotten.add("b")
+    cluster.forget("b")
 
     found = await starts(cluster)
 

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import Reply
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.forced_moves import ForcedMoveOperations
@@ -15,15 +15,15 @@ from holdfast.wire.requests.moves import ForceRequest, decode_body
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-def forced_moves_of(cluster: StaticCluster) -> ForcedMoveOperations:
+def forced_moves_of(cluster: ScriptedTopics) -> ForcedMoveOperations:
     return ForcedMoveOperations(cluster, StaticTopics(cluster), lambda: 77_000)
 
 
-def a_cluster(*, dead: bool = True) -> StaticCluster:
-    cluster = StaticCluster(brokers_by_name=THREE)
+def a_cluster(*, dead: bool = True) -> ScriptedTopics:
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b"}, epoch=5)
     if dead:
-        cluster.dead.add("a")
+        cluster.kill("a")
     return cluster
 
 
@@ -66,7 +66,7 @@ async def test_a_topic_is_forced_only_away_from_the_dead():
 async def test_nobody_left_to_take_over_is_told():
     """Before anything is opened."""
     cluster = a_cluster()
-    cluster.dead |= {"b", "c"}
+    cluster.kill("b", "c")
 
     with pytest.raises(NotAllowed, match="only broker that can lead"):
         await forced_moves_of(cluster).plan_evacuation("a")
@@ -75,7 +75,7 @@ async def test_nobody_left_to_take_over_is_told():
 async def test_a_topic_that_only_the_dead_recorded_is_found():
     """A broker that came later never heard of it; the name server did."""
     cluster = a_cluster()
-    cluster.dead.add("b")
+    cluster.kill("b")
     del cluster.records["c"]["t"]
 
     plan = await forced_moves_of(cluster).plan_evacuation("a")
@@ -139,6 +139,6 @@ async def test_what_waits_for_nobody_is_not_abandoned():
         await forced_moves_of(cluster).plan_abandon("t", 2)
 
     await forced_moves_of(cluster).force(await forced_moves_of(cluster).plan_queue("t", 0, "b"))
-    cluster.dead.clear()
+    cluster.restart(*cluster.dead)
     with pytest.raises(NotAllowed, match="a is back"):
         await forced_moves_of(cluster).plan_abandon("t", 0)

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import ScriptedReach, ScriptedRequest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import ScriptedAccess, ScriptedRequest
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.groups import DownQueue, DownQueues, Groups
@@ -15,10 +15,10 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
 
 
-def a_cluster(*groups: str) -> ScriptedReach:
+def a_cluster(*groups: str) -> ScriptedAccess:
     """Two brokers that both know *groups*; nobody is online."""
     table = {"subscriptionGroupTable": {name: {"groupName": name, "retryMaxTimes": 5} for name in groups}}
-    reach = ScriptedReach(brokers_by_name=TWO)
+    reach = ScriptedAccess(brokers_by_name=TWO)
     reach.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: msgspec.json.encode(table))
     reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: ResponseCode.CONSUMER_NOT_ONLINE)
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps":0.0,"offsetTable":{}}')
@@ -152,7 +152,7 @@ async def test_offsets_without_messages_are_no_lag():
 
 async def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
     """Nobody can tell how far the group is behind there."""
-    cluster = StaticCluster(forgotten={"b"})
+    cluster = ScriptedTopics(forgotten={"b"})
     cluster.put_topic("orders", {0: "a", 1: "b"})
     table = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
     cluster.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: msgspec.json.encode(table))
@@ -214,7 +214,7 @@ async def test_a_queue_for_which_two_brokers_answer_counts_once():
 LEFT = {"broker-c": {"cluster": "c", "readQueues": {"orders": 4, "%RETRY%g": 1}}, "x": {"cluster": "elsewhere"}}
 
 
-def with_left(reach: ScriptedReach) -> ScriptedReach:
+def with_left(reach: ScriptedAccess) -> ScriptedAccess:
     """Let the name server remember brokers that left, one of them in another cluster."""
     table = {name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": TWO[name]}} for name in TWO}
 

@@ -1,7 +1,7 @@
 """Finding stored messages."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedAccess
 
 from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.messages import Messages, Origin
@@ -25,8 +25,8 @@ def a_record(body: bytes = b"hello", store_ms: int = 5, **properties: str) -> by
     )
 
 
-def a_cluster() -> ScriptedReach:
-    return ScriptedReach(brokers_by_name={"broker-a": ADDRESS}, topics={"t": {"broker-a": 4}})
+def a_cluster() -> ScriptedAccess:
+    return ScriptedAccess(brokers_by_name={"broker-a": ADDRESS}, topics={"t": {"broker-a": 4}})
 
 
 async def test_only_messages_that_carry_the_key_are_returned():

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedRequest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import Reply, ScriptedRequest
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.moves import MovePlan, Moves, find_move, to_orders
@@ -25,18 +25,18 @@ async def no_pause(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-def moves_of(cluster: StaticCluster) -> Moves:
+def moves_of(cluster: ScriptedTopics) -> Moves:
     return Moves(cluster, StaticTopics(cluster), sleep=no_pause)
 
 
-def a_cluster() -> StaticCluster:
-    cluster = StaticCluster(brokers_by_name=THREE)
+def a_cluster() -> ScriptedTopics:
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b", 3: "b"})
     cluster.put_topic("u", {0: "a"})
     return cluster
 
 
-async def carry_out(cluster: StaticCluster, plan: MovePlan) -> list[Move]:
+async def carry_out(cluster: ScriptedTopics, plan: MovePlan) -> list[Move]:
     moves = moves_of(cluster)
     return await moves.follow(await moves.start(plan))
 
@@ -78,7 +78,7 @@ async def test_a_plan_shows_where_each_queue_ends_now():
 
 async def test_the_last_broker_is_not_drained():
     """Nobody could take its queues."""
-    cluster = StaticCluster(brokers_by_name={"a": "a:1"})
+    cluster = ScriptedTopics(brokers_by_name={"a": "a:1"})
     cluster.put_topic("t", {0: "a"})
 
     with pytest.raises(NotAllowed, match="only broker that can lead queues"):
@@ -88,7 +88,7 @@ async def test_the_last_broker_is_not_drained():
 async def test_a_dead_source_is_told_with_the_way_out():
     """Moving needs its word; without it there is only force."""
     cluster = a_cluster()
-    cluster.dead.add("a")
+    cluster.kill("a")
 
     with pytest.raises(NotAllowed, match="holdfast broker evacuate a --force"):
         await moves_of(cluster).plan_queue("t", 0, "c")
@@ -168,7 +168,7 @@ async def test_a_source_that_stays_away_ends_the_looking_and_not_the_move():
 
     moves = moves_of(cluster)
     started = await moves.start(await moves.plan_queue("t", 0, "c"))
-    cluster.dead.add("a")
+    cluster.kill("a")
     (ended,) = await moves.follow(started)
 
     assert ended.state == "unknown"
@@ -228,7 +228,7 @@ async def test_an_order_names_queues_and_target():
 
 async def test_a_drained_broker_gets_queues_only_by_name():
     """Plans pass it over, until somebody spreads to it; an order that names it is carried out."""
-    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1", "c": "c:1"})
+    cluster = ScriptedTopics(brokers_by_name={"a": "a:1", "b": "b:1", "c": "c:1"})
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b", 3: "b"})
     cluster.draining.add("c")
     moves = moves_of(cluster)
@@ -256,11 +256,11 @@ async def test_the_last_broker_that_is_not_drained_is_not_drained():
 # Scopes.
 
 
-def two_units() -> StaticCluster:
+def two_units() -> ScriptedTopics:
     """Return two brokers in each of two clusters, both with a topic t of their own; u is everybody's."""
     names = ("a", "b", "c", "d")
     clusters = {"a": "east", "b": "east", "c": "west", "d": "west"}
-    cluster = StaticCluster(brokers_by_name={name: f"{name}:1" for name in names}, clusters=clusters)
+    cluster = ScriptedTopics(brokers_by_name={name: f"{name}:1" for name in names}, clusters=clusters)
     cluster.put_topic("t", {0: "a", 1: "a", 2: "a"}, scope="east")
     cluster.put_topic("t", {0: "c", 1: "d"}, scope="west")
     cluster.put_topic("u", {0: "a", 1: "a", 2: "a", 3: "a"})

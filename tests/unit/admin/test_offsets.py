@@ -1,8 +1,8 @@
 """Places in queues, and where groups go on."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedReach
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import ScriptedAccess
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.offsets import Offsets, OffsetTarget
@@ -11,9 +11,9 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 
 
-def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedReach:
+def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedAccess:
     """One queue that holds [10, 20); the group stands at 12; the time search says 99."""
-    reach = ScriptedReach(topics={"t": {"broker-a": 1}})
+    reach = ScriptedAccess(topics={"t": {"broker-a": 1}})
     end = Command(code=0, fields={"offset": "20"}, language=language, version=version)
     reach.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "10"})
     reach.on(RequestCode.GET_MAX_OFFSET, lambda _: end)
@@ -83,7 +83,7 @@ async def test_a_queue_that_is_not_there_is_told():
 
 async def test_offsets_that_hold_nothing_are_not_counted_as_lag():
     """Behind a forced move there is a gap of 2^40: nobody has to consume that."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_queues("t", [new_logical_queue(0, "a", 0).force("b", 0).fix_end(5, generation=0)])
     cluster.ends["t", 0] = FORCED_GAP + 3
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
@@ -95,7 +95,7 @@ async def test_offsets_that_hold_nothing_are_not_counted_as_lag():
 
 async def test_a_reset_leaves_no_queue_out_in_silence():
     """One whose leader is down is named; without it the others can be reset one by one."""
-    cluster = StaticCluster(forgotten={"b"})
+    cluster = ScriptedTopics(forgotten={"b"})
     cluster.put_topic("t", {0: "b", 1: "a"})
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
@@ -108,7 +108,7 @@ async def test_a_reset_leaves_no_queue_out_in_silence():
 
 async def test_queues_without_a_leader_are_named_and_the_others_are_read():
     """Name servers list the last leader of a queue that was unset; that broker refuses the question."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "a"})
     refused = Command(code=ResponseCode.NOT_LEADER_FOR_QUEUE, remark="logical queue 0 of t has no leader")
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda asked: refused if asked.fields["queueId"] == "0" else {"offset": "0"})
@@ -128,7 +128,7 @@ async def test_queues_without_a_leader_are_named_and_the_others_are_read():
 
 async def test_logical_queues_are_asked_for_at_their_leaders():
     """By their logical numbers, under the name that stands for no broker."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "b", 1: "a"})
     cluster.ends["t", 1] = 7
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})

@@ -1,6 +1,6 @@
 """Tables before and after, without moving anything."""
 
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.previews import Preview, preview_moves
 from holdfast.admin.static_topics import StaticTopics
@@ -11,7 +11,7 @@ from holdfast.model.mapping import LogicalQueue, new_logical_queue
 async def preview(
     queues: list[LogicalQueue], moves: list[PlannedMove], ends: dict[int, int], *, forced: bool = False
 ) -> Preview:
-    cluster = StaticCluster(brokers_by_name={"broker1": "a:1", "broker2": "b:1"})
+    cluster = ScriptedTopics(brokers_by_name={"broker1": "a:1", "broker2": "b:1"})
     cluster.put_queues("t", queues)
     topic = (await StaticTopics(cluster).read()).topics["t"]
     return preview_moves(topic, moves, ends, forced=forced)

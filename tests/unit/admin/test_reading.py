@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedAccess, ScriptedRequest
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reading import Reader
@@ -36,7 +36,7 @@ def an_answer(code: int, following: int, body: bytes = b"") -> Command:
     return Command(code=code, fields=offsets, body=body)
 
 
-def from_queues(queues: dict[int, list[bytes]], per_pull: int = 2) -> ScriptedReach:
+def from_queues(queues: dict[int, list[bytes]], per_pull: int = 2) -> ScriptedAccess:
     """A broker whose queues hold these records, and that hands out a few at a time."""
 
     def pull(asked: ScriptedRequest) -> Reply:
@@ -47,7 +47,7 @@ def from_queues(queues: dict[int, list[bytes]], per_pull: int = 2) -> ScriptedRe
             return an_answer(ResponseCode.PULL_NOT_FOUND, start)
         return an_answer(0, start + len(taken), b"".join(taken))
 
-    return ScriptedReach().on(RequestCode.PULL_MESSAGE, pull)
+    return ScriptedAccess().on(RequestCode.PULL_MESSAGE, pull)
 
 
 async def read(reader: Reader, *ranges: QueueRange) -> list[str]:
@@ -110,7 +110,7 @@ async def test_the_newest_are_found_where_offsets_have_no_messages():
             return an_answer(ResponseCode.PULL_OFFSET_MOVED, 60)
         return an_answer(0, found[-1] + 1, b"".join(queue[offset] for offset in found))
 
-    reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
+    reader = Reader(ScriptedAccess().on(RequestCode.PULL_MESSAGE, pull))
     found = await reader.newest([a_range(0, 0, 60)], 4, lambda _: True)
 
     assert [message.offset for message in found] == [1, 2, 30, 31]
@@ -137,7 +137,7 @@ async def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFix
         assert asked.fields["opensBatches"] == "true"
         return an_answer(0, 30, a_batch(0, 10) + a_batch(10, 10, b"nonsense") + a_batch(20, 10))
 
-    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, pull)
+    reach = ScriptedAccess().on(RequestCode.PULL_MESSAGE, pull)
 
     assert await read(Reader(reach, "1"), a_range(0, 6, 24)) == ["7", "9", "21", "23"]
     assert "batch at offset 10 cannot be opened" in caplog.text
@@ -157,7 +157,7 @@ async def test_a_queue_that_does_not_move_on_ends():
 
 async def test_a_refusal_is_raised():
     """Not taken for an empty queue."""
-    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.NO_PERMISSION)
+    reach = ScriptedAccess().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.NO_PERMISSION)
 
     with pytest.raises(BrokerRefused):
         await read(Reader(reach), a_range(0, 0, 5))
@@ -181,7 +181,7 @@ async def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.Mo
             return ConnectionLost("gone for good")
         return replies.pop(0)
 
-    reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
+    reader = Reader(ScriptedAccess().on(RequestCode.PULL_MESSAGE, pull))
     messages = reader.follow([a_range(0, 0, 5)])
     message = await anext(messages)
     await done.wait()
@@ -192,7 +192,7 @@ async def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.Mo
 
 async def test_following_tells_a_failure_that_does_not_pass():
     """A topic that was deleted ends the reading with the broker's own words."""
-    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.TOPIC_NOT_EXIST)
+    reach = ScriptedAccess().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.TOPIC_NOT_EXIST)
 
     with pytest.raises(BrokerRefused):
         await anext(Reader(reach).follow([a_range(0, 0, 5)]))

@@ -1,6 +1,6 @@
 """Name servers and what they do about changed routes, against a scripted cluster."""
 
-from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
+from tests.support.cluster.scripted import NAME_SERVER, Reply, ScriptedAccess
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import ConnectionLost, RequestTimeout
@@ -22,7 +22,7 @@ STATE = PushState(
 
 async def ask(reply: Reply | None) -> RoutePushStatus:
     """Return what is found of a name server that answers so; None: one of Java's, which would not answer at all."""
-    reach = ScriptedReach()
+    reach = ScriptedAccess()
     settings = b"listenPort=9876\n" if reply is None else b"brokerEvents=spread\nlistenPort=9876\n"
     reach.on(RequestCode.GET_NAMESRV_CONFIG, lambda _: settings)
     reach.on(RequestCode.GET_PUSH_STATE, lambda _: RequestTimeout("never answered") if reply is None else reply)

@@ -1,8 +1,8 @@
 """Carrying out changes of static topics."""
 
 import pytest
-from tests.support.scripted_reach import Reply, Script, ScriptedRequest
-from tests.support.static_cluster import StaticCluster, plan_repair
+from tests.support.cluster.scripted import Reply, Script, ScriptedRequest
+from tests.support.cluster.scripted_topics import ScriptedTopics, plan_repair
 
 from holdfast.admin.cluster_access import NotAllowed, PartlyDone
 from holdfast.admin.static_changes import StaticChanges
@@ -16,13 +16,13 @@ THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 CONFIG = TopicConfig(name="t", attributes={"+x": "1"})
 
 
-async def a_view(cluster: StaticCluster) -> ClusterMappings:
+async def a_view(cluster: ScriptedTopics) -> ClusterMappings:
     return await StaticTopics(cluster).read()
 
 
 async def test_every_broker_gets_its_own_record():
     """As a 513 that Java brokers read too; the name server shows the whole before it is called done."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     plan = create_plan(await a_view(cluster), CONFIG, 3, targets=["a", "b"], now_ms=7)
 
     await StaticChanges(cluster).apply(plan)
@@ -36,7 +36,7 @@ async def test_every_broker_gets_its_own_record():
 
 async def test_a_change_is_done_when_the_name_server_shows_the_whole():
     """It withholds what is not whole, or serves what was before: neither counts."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=7)
     whole = cluster.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC]
     answers: list[Script] = [lambda _: 2, lambda _: 17, lambda _: b'{"brokerDatas":[],"queueDatas":[]}', whole]
@@ -55,7 +55,7 @@ async def test_a_change_is_done_when_the_name_server_shows_the_whole():
 
 async def test_a_topic_is_looked_for_where_it_is_fixed():
     """Another cluster has one of the name, with more queues; nobody had to say which unit is looked at."""
-    cluster = StaticCluster(clusters={"a": "east", "b": "west"})
+    cluster = ScriptedTopics(clusters={"a": "east", "b": "west"})
     cluster.put_topic("t", {0: "a", 1: "a", 2: "a"}, scope="east")
     plan = create_plan(await a_view(cluster), CONFIG, 2, scope="west", now_ms=7)
 
@@ -66,7 +66,7 @@ async def test_a_topic_is_looked_for_where_it_is_fixed():
 
 async def test_a_change_that_only_some_took_says_who_and_what_to_run():
     """The repair then finishes it."""
-    cluster = StaticCluster(brokers_by_name=THREE, refusing={"b": "disk full"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, refusing={"b": "disk full"})
     plan = create_plan(await a_view(cluster), CONFIG, 3, now_ms=7)
     changes = StaticChanges(cluster)
 
@@ -83,7 +83,7 @@ async def test_a_change_that_only_some_took_says_who_and_what_to_run():
 
 async def test_a_change_that_nobody_took_is_just_refused():
     """Nothing to repair."""
-    cluster = StaticCluster(refusing={"a": "no", "b": "no"})
+    cluster = ScriptedTopics(refusing={"a": "no", "b": "no"})
     plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=7)
 
     with pytest.raises(BrokerRefused, match="no"):
@@ -92,7 +92,7 @@ async def test_a_change_that_nobody_took_is_just_refused():
 
 async def test_a_late_stamp_is_put():
     """A broker that came later learns epoch and number of queues."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     del cluster.records["c"]["t"]
     view = await a_view(cluster)
@@ -104,7 +104,7 @@ async def test_a_late_stamp_is_put():
 
 async def test_a_queue_is_forgotten_by_all_who_record_it():
     """And by nobody when one of them could not be told."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "b"})
     view = await a_view(cluster)
 
@@ -116,15 +116,15 @@ async def test_a_queue_is_forgotten_by_all_who_record_it():
 
 async def test_a_static_topic_is_deleted_wherever_it_is_recorded():
     """Also on brokers that only have its stamp; a broker that is away would bring it back."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a"})
     view = await a_view(cluster)
 
-    cluster.dead.add("c")
+    cluster.kill("c")
     late = await a_view(cluster)
     with pytest.raises(NotAllowed, match="c does not answer"):
         await StaticChanges(cluster).delete(late, late.topics["t"])
-    cluster.dead.clear()
+    cluster.restart(*cluster.dead)
     await StaticChanges(cluster).delete(view, view.topics["t"])
 
     assert [asked.address for asked in cluster.requests_of(RequestCode.DELETE_TOPIC_IN_BROKER)] == ["a:1", "b:1", "c:1"]
@@ -133,7 +133,7 @@ async def test_a_static_topic_is_deleted_wherever_it_is_recorded():
 
 async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
     """Also when the name server has forgotten that broker: it would bring the topic back."""
-    cluster = StaticCluster(brokers_by_name=THREE, forgotten={"b"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, forgotten={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
     view = await a_view(cluster)
 
@@ -147,7 +147,7 @@ async def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
 
 async def test_committed_offsets_follow_their_queues_into_logical_numbers():
     """Physical queue 0 of the second broker becomes logical queue 2, and groups go on there."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_normal("t", {"a": 2, "b": 1})
     cluster.offsets["b", "g", "t", 0] = 41
     view = await a_view(cluster)
@@ -163,7 +163,7 @@ async def test_committed_offsets_follow_their_queues_into_logical_numbers():
 
 async def test_writes_are_withdrawn_and_can_be_restored():
     """A conversion that fails leaves the topic as it was."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_normal("t", {"a": 2})
     configs = {"a": cluster.configs["a"]["t"]}
     hosts = {broker.name: broker for broker in await cluster.masters(names=["a"])}

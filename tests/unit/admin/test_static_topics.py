@@ -1,9 +1,9 @@
 """Reading the static topics of a cluster."""
 
 import pytest
-from tests.support.scripted_reach import ScriptedRequest
+from tests.support.cluster.scripted import ScriptedRequest
+from tests.support.cluster.scripted_topics import JAVA_4, ScriptedTopics
 from tests.support.scripted_server import ScriptedServer
-from tests.support.static_cluster import JAVA_4, StaticCluster
 
 from holdfast.admin.cluster_access import ClusterAccess, NotAllowed, NotFound
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
@@ -17,13 +17,13 @@ from holdfast.wire.requests.moves import MappingsAnswer
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 
 
-async def read(cluster: StaticCluster, topic: str | None = None) -> ClusterMappings:
+async def read(cluster: ScriptedTopics, topic: str | None = None) -> ClusterMappings:
     return await StaticTopics(cluster).read(topic=topic)
 
 
 async def test_records_of_all_brokers_are_one_mapping():
     """Each queue as its leader records it; a broker without queues is no contradiction."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b", 2: "a"})
 
     topic = (await read(cluster)).get_topic("t")
@@ -35,7 +35,7 @@ async def test_records_of_all_brokers_are_one_mapping():
 
 async def test_a_java_broker_is_asked_topic_by_topic():
     """It does not know our question; its part of the mapping counts all the same, but it moves nothing."""
-    cluster = StaticCluster(brokers_by_name=THREE, java={"b"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, java={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
     cluster.put_normal("plain", {"b": 2})
 
@@ -49,7 +49,7 @@ async def test_a_java_broker_is_asked_topic_by_topic():
 
 async def test_a_dead_brokers_last_word_comes_from_the_name_server():
     """Who would take its queues over must know where they were."""
-    cluster = StaticCluster(brokers_by_name=THREE, dead={"b"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, dead={"b"})
     cluster.put_topic("t", {0: "a", 1: "b"})
 
     view = await read(cluster, "t")
@@ -62,7 +62,7 @@ async def test_a_dead_brokers_last_word_comes_from_the_name_server():
 
 async def test_the_name_server_is_not_believed_where_the_broker_answers():
     """Its rows are older than what the broker says now."""
-    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
+    cluster = ScriptedTopics(brokers_by_name={"a": "a:1", "b": "b:1"})
     cluster.put_topic("t", {0: "a", 1: "b"}, total=2)
     remembered = cluster.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC](
         ScriptedRequest("namesrv:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t", "hf.mapping": "1"})
@@ -75,7 +75,7 @@ async def test_the_name_server_is_not_believed_where_the_broker_answers():
 
 async def test_an_old_name_server_is_refused_with_the_reason():
     """It would drop every mapping without a word."""
-    cluster = StaticCluster(name_server_version=JAVA_4)
+    cluster = ScriptedTopics(name_server_version=JAVA_4)
 
     with pytest.raises(NotAllowed, match=r"older than RocketMQ 5.0 \(protocol version 407\)"):
         await StaticTopics(cluster).require_support()
@@ -86,7 +86,7 @@ async def test_an_old_name_server_is_refused_with_the_reason():
 
 async def test_unknown_names_are_told_with_the_nearest():
     """A misspelled broker is not searched for in a table of topics."""
-    cluster = StaticCluster(brokers_by_name={"broker-a": "a:1"})
+    cluster = ScriptedTopics(brokers_by_name={"broker-a": "a:1"})
     view = await read(cluster)
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
@@ -100,7 +100,7 @@ async def test_unknown_names_are_told_with_the_nearest():
 
 async def test_a_broker_that_is_down_is_no_misspelled_one():
     """The name server has forgotten it, but a queue has not."""
-    cluster = StaticCluster(forgotten={"a"})
+    cluster = ScriptedTopics(forgotten={"a"})
     cluster.put_topic("t", {0: "a", 1: "b"})
     view = await read(cluster)
 
@@ -111,7 +111,7 @@ async def test_a_broker_that_is_down_is_no_misspelled_one():
 
 async def test_a_fresh_physical_queue_is_one_that_nobody_used():
     """Neither one of a record, expired or not, nor one that the broker hosts beside the mapping."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "a"})
     cluster.configs["b"]["t"] = cluster.configs["a"]["t"]
 
@@ -152,7 +152,7 @@ def _aged(answer: Command | None) -> Command:
 
 async def test_two_topics_of_one_name_are_read_apart():
     """Each with the records of its cluster. Which is meant has to be said, or follows from a broker."""
-    cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
     cluster.put_topic("t", {0: "a"}, scope="east")
     cluster.put_topic("t", {0: "b", 1: "c"}, scope="west")
     cluster.put_topic("u", {0: "a"})
@@ -167,13 +167,13 @@ async def test_two_topics_of_one_name_are_read_apart():
     for narrowed in (view.for_unit("west"), view.for_broker("b")):
         assert narrowed.get_topic("t").merged.total == 2
         assert narrowed.topics.keys() == {"t", "u"}
-    cluster.forgotten.add("a")
+    cluster.forget("a")
     assert (await read(cluster)).for_broker("a").topics.keys() >= {"u"}
 
 
 async def test_a_way_to_one_unit_leaves_the_others_out():
     """Also of routes that tell of them, while they are open."""
-    cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
     cluster.put_topic("t", {0: "a"}, scope="east")
     cluster.put_topic("t", {0: "b"}, scope="west")
 

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.support.static_cluster import StaticCluster, plan_repair
+from tests.support.cluster.scripted_topics import ScriptedTopics, plan_repair
 
 from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.static_changes import StaticChanges
@@ -26,18 +26,18 @@ THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 CONFIG = TopicConfig(name="t")
 
 
-async def a_view(cluster: StaticCluster) -> ClusterMappings:
+async def a_view(cluster: ScriptedTopics) -> ClusterMappings:
     return await StaticTopics(cluster).read()
 
 
-def grown(cluster: StaticCluster, broker: str, *queues: LogicalQueue, total: int, epoch: int) -> TopicMapping:
+def grown(cluster: ScriptedTopics, broker: str, *queues: LogicalQueue, total: int, epoch: int) -> TopicMapping:
     record = cluster.records[broker]["t"].with_queues(*queues)
     return msgspec.structs.replace(record, total=total, epoch=epoch)
 
 
 async def test_a_new_topic_is_recorded_by_every_broker():
     """Who leads nothing gets the stamp: epoch and number of queues, no physical queue."""
-    plan = create_plan(await a_view(StaticCluster(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
+    plan = create_plan(await a_view(ScriptedTopics(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
 
     assert [(c.broker, c.queues, c.record.led_queues) for c in plan.changes] == [
         ("a", 2, {0: 0, 2: 1}),
@@ -50,7 +50,7 @@ async def test_a_new_topic_is_recorded_by_every_broker():
 
 async def test_queues_go_to_whoever_leads_the_fewest():
     """The load of other topics decides what is left over."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("busy", {0: "a", 1: "b"})
 
     plan = create_plan(await a_view(cluster), CONFIG, 1, now_ms=1)
@@ -60,7 +60,7 @@ async def test_queues_go_to_whoever_leads_the_fewest():
 
 async def test_a_broker_that_is_away_is_left_out_and_named():
     """It gets its stamp from a repair; as a target it is refused."""
-    cluster = StaticCluster(brokers_by_name=THREE, dead={"c"})
+    cluster = ScriptedTopics(brokers_by_name=THREE, dead={"c"})
 
     plan = create_plan(await a_view(cluster), CONFIG, 2, now_ms=1)
 
@@ -72,7 +72,7 @@ async def test_a_broker_that_is_away_is_left_out_and_named():
 
 async def test_growing_leaves_what_is_there():
     """New queues get new physical queues, and a higher epoch, also when the clock went back."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "a", 2: "b"}, epoch=50_000)
     view = await a_view(cluster)
 
@@ -91,7 +91,7 @@ async def test_growing_leaves_what_is_there():
 
 async def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
     """The move may have been taken back since the records were read: the home would stay for ever."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_queues("t", [new_logical_queue(0, "a", 0).prepare("b", 0)])
     view = await a_view(cluster)
 
@@ -107,7 +107,7 @@ async def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
 
 async def test_a_topic_never_shrinks():
     """With the reason; and growing by nothing is said."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "a"})
     view = await a_view(cluster)
 
@@ -119,7 +119,7 @@ async def test_a_topic_never_shrinks():
 
 async def test_a_topic_that_is_not_whole_is_repaired_before_it_grows():
     """Otherwise a queue could get two homes."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a"}, total=2)
     view = await a_view(cluster)
 
@@ -129,7 +129,7 @@ async def test_a_topic_that_is_not_whole_is_repaired_before_it_grows():
 
 async def test_a_normal_topics_queues_become_logical_ones_as_they_are():
     """Offsets stay what they are: first and start are 0. More queues may come, fewer not."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_normal("t", {"a": 2, "b": 1})
 
     plan = convert_plan(await a_view(cluster), CONFIG, {"b": 1, "a": 2}, total=4, now_ms=1)
@@ -142,7 +142,7 @@ async def test_a_normal_topics_queues_become_logical_ones_as_they_are():
 
 async def test_a_scope_is_global_or_a_cluster():
     """Of another name there is no broker."""
-    view = await a_view(StaticCluster())
+    view = await a_view(ScriptedTopics())
 
     assert set(members_of(view, "c")) == {"a", "b"}
     with pytest.raises(NotAllowed, match=r"global or the name of a cluster \(c\)"):
@@ -151,7 +151,7 @@ async def test_a_scope_is_global_or_a_cluster():
 
 async def test_an_unknown_target_is_told_with_the_nearest():
     """Before anybody is asked to change anything."""
-    view = await a_view(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
+    view = await a_view(ScriptedTopics(brokers_by_name={"broker-a": "a:1"}))
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
         create_plan(view, CONFIG, 2, targets=["broker-b"], now_ms=1)
@@ -159,7 +159,7 @@ async def test_an_unknown_target_is_told_with_the_nearest():
 
 async def test_only_a_queue_without_a_leader_is_set_by_hand():
     """One that has a leader is moved: two homes would both take writes."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a"}, total=2)
     view = await a_view(cluster)
 
@@ -179,7 +179,7 @@ async def test_only_a_queue_without_a_leader_is_set_by_hand():
 
 async def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
     """In a later generation; lower than that, or while a broker that may know more is silent, only by force."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a"}, total=2)
     view = await a_view(cluster)
     floor = Floor(offset=10, generation=3, brokers=("a",))
@@ -203,15 +203,14 @@ async def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
 
 async def test_a_repair_continues_where_a_forgotten_queue_ended():
     """Not while a broker that held it is away, though the name server lists it no longer."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"})
     cluster.ends["t", 1] = 20
     view = await a_view(cluster)
     await StaticChanges(cluster).unset(view, view.topics["t"], 1)
 
     plan = await plan_repair(cluster, await a_view(cluster))
-    cluster.dead.add("b")
-    cluster.forgotten.add("b")
+    cluster.forget("b")
     away = await plan_repair(cluster, await a_view(cluster))
     forced = await plan_repair(cluster, await a_view(cluster), force=True)
 
@@ -225,7 +224,7 @@ async def test_a_repair_continues_where_a_forgotten_queue_ended():
 
 async def test_a_repair_brings_late_stamps():
     """A broker that missed a change gets the newest epoch and number."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(epoch=9)
     del cluster.records["c"]["t"]
@@ -239,12 +238,12 @@ async def test_a_repair_brings_late_stamps():
 
 async def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
     """What a half-done growth left behind; not while a broker that may hold them is away."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a"}, total=2)
     view = await a_view(cluster)
 
     plan = await plan_repair(cluster, view)
-    cluster.dead.add("c")
+    cluster.kill("c")
     view = await a_view(cluster)
     away = await plan_repair(cluster, view)
 
@@ -257,7 +256,7 @@ async def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
 @pytest.mark.parametrize("epoch", [9, 5, 12_000])
 async def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
     """Whatever epoch a change elsewhere took since: a topic never shrinks, so the most queues count."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["a"]["t"] = grown(cluster, "a", new_logical_queue(2, "a", 1), total=4, epoch=9)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(epoch=epoch)
@@ -275,7 +274,7 @@ async def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
 
 async def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
     """Also in an epoch that the broker knows: two changes took the same."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
     cluster.records["a"]["t"] = grown(cluster, "a", new_logical_queue(2, "a", 1), total=3, epoch=5)
     view = await a_view(cluster)
@@ -288,9 +287,9 @@ async def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
 
 async def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
     """In a later generation and behind a gap: should it return and have taken something, no offset is used twice."""
-    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster = ScriptedTopics(brokers_by_name=THREE)
     cluster.put_topic("t", {0: "a", 1: "b"}, total=3)
-    cluster.dead.add("b")
+    cluster.kill("b")
     view = await a_view(cluster)
 
     refused = await plan_repair(cluster, view)
@@ -307,7 +306,7 @@ async def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
 
 async def test_a_queue_that_had_a_leader_gets_no_second_one():
     """Its messages are there. Not even by force: somebody knows to whom it went."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     moved = new_logical_queue(0, "a", 0).prepare("b", 0).seal(5).open_next()
     cluster.put_queues("t", [moved])
     cluster.records["b"]["t"] = cluster.records["b"]["t"].without_queues(0)
@@ -320,7 +319,7 @@ async def test_a_queue_that_had_a_leader_gets_no_second_one():
 
 async def test_a_contradiction_is_left_to_the_operator():
     """Nobody guesses which of two leaders is right."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a"}, total=2)
     cluster.records["b"]["t"] = cluster.records["b"]["t"].with_queues(new_logical_queue(0, "b", 0))
     view = await a_view(cluster)
@@ -346,7 +345,7 @@ TWO_UNITS = {"a": "east", "b": "west"}
 
 async def test_a_topic_of_a_cluster_is_recorded_there_only():
     """Another cluster may have one of that name."""
-    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster = ScriptedTopics(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope="east")
 
     plan = create_plan(await a_view(cluster), CONFIG, 4, scope="west", now_ms=9000)
@@ -357,7 +356,7 @@ async def test_a_topic_of_a_cluster_is_recorded_there_only():
 @pytest.mark.parametrize(("known", "wanted"), [("east", "__global__"), ("__global__", "east")])
 async def test_a_global_topic_is_the_only_one_of_its_name(known: str, wanted: str):
     """Refused in either order."""
-    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster = ScriptedTopics(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope=known)
 
     with pytest.raises(NotAllowed, match=r"t is a static topic of .* already"):
@@ -366,7 +365,7 @@ async def test_a_global_topic_is_the_only_one_of_its_name(known: str, wanted: st
 
 async def test_a_topic_grows_inside_its_scope():
     """By itself, and not at all elsewhere."""
-    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster = ScriptedTopics(clusters=TWO_UNITS)
     cluster.put_topic("t", {0: "a"}, scope="east")
     view = await a_view(cluster)
 

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import ScriptedReach, ScriptedRequest
-from tests.support.static_cluster import StaticCluster
+from tests.support.cluster.scripted import ScriptedAccess, ScriptedRequest
+from tests.support.cluster.scripted_topics import ScriptedTopics
 
 from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
 from holdfast.model.errors import ConfigError, RouteNotFound
@@ -17,7 +17,7 @@ def a_config(**changes: object) -> bytes:
     return msgspec.json.encode(config | changes)
 
 
-def put_into(reach: ScriptedReach) -> None:
+def put_into(reach: ScriptedAccess) -> None:
     """Let the cluster carry out what it is told."""
 
     def put(asked: ScriptedRequest) -> dict[str, str]:
@@ -31,7 +31,7 @@ def put_into(reach: ScriptedReach) -> None:
 async def test_only_the_users_topics_are_summed_up():
     """Topics of the system, of retries and of dead letters are left out unless asked for."""
     names = ["orders", "%RETRY%g", "%DLQ%g", "TBW102", "broker-a", "c", "c_REPLY_TOPIC", "rmq_sys_x", "RMQ_SYS_Y"]
-    reach = ScriptedReach(topics={name: {"broker-a": 2} for name in names})
+    reach = ScriptedAccess(topics={name: {"broker-a": 2} for name in names})
 
     summaries = await Topics(reach).summaries()
     everything = await Topics(reach).summaries(with_system=True)
@@ -47,7 +47,7 @@ async def test_only_the_users_topics_are_summed_up():
 
 async def test_a_new_topic_is_planned_on_every_master():
     """Nothing is asked to change; the plan says what would be new where."""
-    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+    reach = ScriptedAccess(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
 
     changes = await Topics(reach).plan("t", queues=3)
 
@@ -60,7 +60,7 @@ async def test_a_new_topic_is_planned_on_every_master():
 
 async def test_a_change_keeps_what_is_not_named():
     """Only the permission changes; queues and order stay."""
-    reach = ScriptedReach().on(RequestCode.GET_TOPIC_CONFIG, lambda _: a_config(order=True))
+    reach = ScriptedAccess().on(RequestCode.GET_TOPIC_CONFIG, lambda _: a_config(order=True))
 
     (change,) = await Topics(reach).plan("t", permission=4)
 
@@ -70,7 +70,7 @@ async def test_a_change_keeps_what_is_not_named():
 async def test_a_broker_of_before_5_tells_about_all_its_topics():
     """Where the question for one topic is unknown, the one for all of them is asked."""
     table = {"topicConfigTable": {"t": msgspec.json.decode(a_config(writeQueueNums=9))}}
-    reach = ScriptedReach().on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
+    reach = ScriptedAccess().on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
 
     (change,) = await Topics(reach).plan("t")
 
@@ -80,7 +80,7 @@ async def test_a_broker_of_before_5_tells_about_all_its_topics():
 
 async def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
     """Blanks and slashes are no topic."""
-    reach = ScriptedReach()
+    reach = ScriptedAccess()
 
     with pytest.raises(ConfigError, match="may only contain"):
         await Topics(reach).plan("a/b", queues=1)
@@ -89,7 +89,7 @@ async def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
 
 async def test_applying_waits_until_the_name_server_shows_it():
     """What runs next can rely on the route."""
-    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+    reach = ScriptedAccess(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
     put_into(reach)
     topics = Topics(reach)
 
@@ -103,7 +103,7 @@ async def test_applying_waits_until_the_name_server_shows_it():
 
 async def test_an_ordered_topic_has_its_queue_counts_written_down():
     """Keys keep their queues while a broker is away."""
-    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+    reach = ScriptedAccess(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
     reach.on(RequestCode.PUT_KV_CONFIG, lambda _: {})
     put_into(reach)
     topics = Topics(reach)
@@ -116,7 +116,7 @@ async def test_an_ordered_topic_has_its_queue_counts_written_down():
 
 async def test_deleting_begins_with_the_brokers():
     """A name server that forgets first would be told again by the next registration."""
-    reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
+    reach = ScriptedAccess(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
     for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
         reach.on(code, lambda _: {})
 
@@ -132,7 +132,7 @@ async def test_deleting_begins_with_the_brokers():
 
 async def test_a_deletion_that_was_interrupted_can_be_repeated():
     """The brokers have deleted the topic, but no name server has heard of it."""
-    reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
+    reach = ScriptedAccess(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
     for code in (
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_TOPIC_STATS_INFO,
@@ -154,7 +154,7 @@ async def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
     """Name servers would forget it for all of them; how it is ordered elsewhere is kept, too."""
     clusters = {"broker-a": "east", "broker-b": "west"}
     topics = {"t": {"broker-a": 1, "broker-b": 1}}
-    reach = ScriptedReach(brokers_by_name=TWO, topics=topics, clusters=clusters)
+    reach = ScriptedAccess(brokers_by_name=TWO, topics=topics, clusters=clusters)
     reach.unit = "east"
     for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
         reach.on(code, lambda _: {})
@@ -171,7 +171,7 @@ async def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
 async def test_a_topic_that_nobody_has_is_told_with_the_way_out():
     """The text names the command that lists topics."""
     with pytest.raises(RouteNotFound, match="holdfast topic list"):
-        await Topics(ScriptedReach()).describe("t")
+        await Topics(ScriptedAccess()).describe("t")
 
 
 async def test_queue_states_are_read_from_object_keys():
@@ -181,7 +181,7 @@ async def test_queue_states_are_read_from_object_keys():
         b'"minOffset":4},{"brokerName":"broker-a","queueId":0,"topic":"t"}:{"lastUpdateTimestamp":5,"maxOffset":2,'
         b'"minOffset":0}},"topicPutTps":0.0}'
     )
-    reach = ScriptedReach(topics={"t": {"broker-a": 2}}).on(RequestCode.GET_TOPIC_STATS_INFO, lambda _: body)
+    reach = ScriptedAccess(topics={"t": {"broker-a": 2}}).on(RequestCode.GET_TOPIC_STATS_INFO, lambda _: body)
 
     stats = await Topics(reach).stats("t")
 
@@ -210,7 +210,7 @@ def test_the_kind_of_a_topic_follows_from_its_name():
 
 async def test_a_static_topic_is_listed_with_its_logical_queues():
     """The brokers are those that lead; one that is withheld is listed as incomplete."""
-    cluster = StaticCluster()
+    cluster = ScriptedTopics()
     cluster.put_topic("t", {0: "a", 1: "a", 2: "a"})
 
     (whole,) = await Topics(cluster).summaries()
@@ -223,7 +223,7 @@ async def test_a_static_topic_is_listed_with_its_logical_queues():
 
 async def test_topics_that_keep_batches_whole_are_known_as_such():
     """Whoever hosts them knows; a broker that does not answer is left out."""
-    reach = ScriptedReach(topics={"orders": {"broker-a": 2}, "plain": {"broker-a": 2}})
+    reach = ScriptedAccess(topics={"orders": {"broker-a": 2}, "plain": {"broker-a": 2}})
     assert not any(topic.batches for topic in await Topics(reach).summaries())
     table = {"topicConfigTable": {"orders": {"topicName": "orders", "attributes": {"queue.type": "BatchCQ"}}}}
     reach.on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.fused import SERVERS, FusedCluster
-from tests.support.scripted_reach import ScriptedReach
+from tests.support.cluster.scripted import ScriptedAccess
+from tests.support.cluster.scripted_units import SERVERS, ScriptedUnits
 from tests.support.static_reports import a_leader_report
 
 from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
@@ -17,13 +17,13 @@ from holdfast.wire.frames.codes import RequestCode, ResponseCode
 EAST = UnitOpening("east")
 
 
-def units_of(reach: ScriptedReach) -> Units:
+def units_of(reach: ScriptedAccess) -> Units:
     return Units(reach, lambda: 5000)
 
 
 async def test_everybody_is_told_of_what_is_opened():
     """Name servers, and brokers that carry it to those who are away."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
 
     change = await units_of(reach).open(EAST)
 
@@ -34,7 +34,7 @@ async def test_everybody_is_told_of_what_is_opened():
 
 async def test_the_newest_switch_that_anybody_has_is_changed():
     """One of the name servers may have missed the last change."""
-    reach = FusedCluster(switches={"ns:1": CLOSED, "ns:2": DrSwitch(9000, (UnitOpening("west"),))})
+    reach = ScriptedUnits(switches={"ns:1": CLOSED, "ns:2": DrSwitch(9000, (UnitOpening("west"),))})
 
     await units_of(reach).open(EAST)
 
@@ -43,19 +43,19 @@ async def test_the_newest_switch_that_anybody_has_is_changed():
 
 async def test_who_is_away_is_named():
     """It is told by brokers when it is back. Where nobody can be told, nothing was done."""
-    reach = FusedCluster(unreachable={"ns:2", "b:1"})
+    reach = ScriptedUnits(dead={"ns:2", "b:1"})
 
     change = await units_of(reach).open(EAST)
 
     assert change.told == ["ns:1"]
     assert set(change.missed) == {"ns:2", "b"}
     with pytest.raises(NameServerUnreachable):
-        await units_of(FusedCluster(unreachable=set(SERVERS))).open(EAST)
+        await units_of(ScriptedUnits(dead=set(SERVERS))).open(EAST)
 
 
 async def test_a_dry_run_tells_nobody():
     """It says what would be."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
 
     change = await units_of(reach).open(EAST, dry_run=True)
 
@@ -75,7 +75,7 @@ async def test_a_dry_run_tells_nobody():
 )
 async def test_what_would_open_nothing_is_refused(opening: UnitOpening, text: str):
     """By what is wrong with it."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
 
     with pytest.raises(NotFound, match=text):
         await units_of(reach).open(opening)
@@ -87,18 +87,18 @@ async def test_what_would_open_nothing_is_refused(opening: UnitOpening, text: st
 )
 async def test_topics_are_looked_for_in_the_unit(opening: UnitOpening):
     """Static and normal ones."""
-    assert (await units_of(FusedCluster()).open(opening)).told
+    assert (await units_of(ScriptedUnits()).open(opening)).told
 
 
 async def test_one_unit_alone_has_nothing_to_open():
     """There is nobody else to read."""
     with pytest.raises(NotAllowed, match="no other unit"):
-        await units_of(FusedCluster(units={"east": KnownUnit(["a"])})).open(EAST)
+        await units_of(ScriptedUnits(units={"east": KnownUnit(["a"])})).open(EAST)
 
 
 async def test_what_is_open_is_not_opened_again_and_what_is_not_is_not_closed():
     """Refused, as it would change nothing."""
-    reach = FusedCluster(switches=dict.fromkeys(SERVERS, DrSwitch(1, (EAST,))))
+    reach = ScriptedUnits(switches=dict.fromkeys(SERVERS, DrSwitch(1, (EAST,))))
 
     with pytest.raises(SwitchRefused, match="unit east is open already"):
         await units_of(reach).open(EAST)
@@ -110,17 +110,17 @@ async def test_what_is_open_is_not_opened_again_and_what_is_not_is_not_closed():
 async def test_a_group_with_members_of_another_kind_is_not_opened_alone():
     """They do not tell their group to name servers, and would see other queues than the rest."""
     java = {"connectionSet": [{"clientId": "jay", "clientAddr": "x:2", "language": "JAVA", "version": 513}]}
-    reach = FusedCluster()
+    reach = ScriptedUnits()
     reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: json.dumps(java).encode())
 
     with pytest.raises(NotAllowed, match="jay of group billing is not a Holdfast client"):
         await units_of(reach).open(UnitOpening("east", group="billing"))
-    assert (await units_of(FusedCluster()).open(UnitOpening("east", group="billing"))).told
+    assert (await units_of(ScriptedUnits()).open(UnitOpening("east", group="billing"))).told
 
 
 async def test_a_unit_that_is_none_is_named_with_the_nearest():
     """Unless it is open: then it can be closed, though nothing is left of it. Where units are unknown nobody judges."""
-    cluster = FusedCluster()
+    cluster = ScriptedUnits()
     units = units_of(cluster)
 
     await units.require_unit("east")
@@ -134,7 +134,7 @@ async def test_a_unit_that_is_none_is_named_with_the_nearest():
 
 async def test_a_global_topic_is_nobodys_to_open():
     """It is read and written in every unit, always."""
-    cluster = FusedCluster()
+    cluster = ScriptedUnits()
     cluster.on(RequestCode.GET_TOPICS_BY_CLUSTER, lambda _: json.dumps({"topicList": ["everywhere"]}).encode())
     report = {"bname": "a", "topic": "everywhere", "scope": "__global__", "totalQueues": 1}
     route = {"brokerDatas": [], "queueDatas": [], "topicQueueMappingByBroker": {"a": report}}
@@ -146,7 +146,7 @@ async def test_a_global_topic_is_nobodys_to_open():
 
 async def test_a_name_server_that_knows_no_units_is_named():
     """Its clients see everything."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
     reach.on(RequestCode.GET_DR_SWITCH, lambda _: ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     with pytest.raises(NotAllowed, match="ns:1 does not support units"):
@@ -155,7 +155,7 @@ async def test_a_name_server_that_knows_no_units_is_named():
 
 async def test_a_java_broker_has_nothing_to_do_with_it():
     """But one that refuses is told of."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
     codes = {"a:1": ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "b:1": ResponseCode.ILLEGAL_OPERATION}
     reach.on(RequestCode.SET_DR_SWITCH, lambda asked: int(codes[asked.address]) if asked.address in codes else {})
 
@@ -164,7 +164,7 @@ async def test_a_java_broker_has_nothing_to_do_with_it():
 
 async def test_a_name_server_that_has_a_newer_one_stops_the_change():
     """Somebody else was quicker."""
-    reach = FusedCluster()
+    reach = ScriptedUnits()
     reach.on(RequestCode.SET_DR_SWITCH, lambda _: int(ResponseCode.ILLEGAL_OPERATION))
 
     with pytest.raises(BrokerRefused):
@@ -181,7 +181,7 @@ async def test_the_status_shows_what_is_left_and_what_cannot_be_read():
         "b": a_leader_report("b", 0, 1, scope="west"),
     }
     units = {"east": KnownUnit(["a"], ["orders"]), "west": KnownUnit(["b"], ["orders"])}
-    reach = FusedCluster(switches={"ns:1": DrSwitch(7, (EAST,)), "ns:2": CLOSED}, units=units)
+    reach = ScriptedUnits(switches={"ns:1": DrSwitch(7, (EAST,)), "ns:2": CLOSED}, units=units)
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps(stats).encode())
     reach.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: json.dumps({"topicQueueMappingByBroker": rows}).encode())
 
@@ -213,7 +213,7 @@ async def test_only_what_is_open_is_left_to_read(opening: UnitOpening, left: int
         json.dumps({"topic": topic, "brokerName": "a", "queueId": 0}): {"brokerOffset": end, "consumerOffset": 10}
         for topic, end in ends.items()
     }
-    reach = FusedCluster(switches=dict.fromkeys(SERVERS, DrSwitch(7, (opening,))))
+    reach = ScriptedUnits(switches=dict.fromkeys(SERVERS, DrSwitch(7, (opening,))))
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps({"consumeTps": 0, "offsetTable": table}).encode())
 
     (east, _) = (await units_of(reach).status()).units
@@ -225,7 +225,7 @@ async def test_only_what_is_open_is_left_to_read(opening: UnitOpening, left: int
 async def test_of_several_name_servers_the_one_is_believed_that_has_been_there_longest(fresh: str):
     """No broker has come back yet to one that was just replaced: it knows of no unit, and of nothing that is left."""
     ages_ms = dict.fromkeys(SERVERS, 60_000) | {fresh: 200}
-    reach = FusedCluster(
+    reach = ScriptedUnits(
         switches=dict.fromkeys(SERVERS, DrSwitch(9, (EAST,))), ages_ms=ages_ms, without_brokers={fresh}
     )
     reach.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps": 0, "offsetTable": {}}')
@@ -240,7 +240,7 @@ async def test_of_several_name_servers_the_one_is_believed_that_has_been_there_l
 
 async def test_where_all_name_servers_were_just_started_brokers_are_waited_for():
     """They come back within seconds; whoever looks sooner would be told that there is no unit."""
-    reach = FusedCluster(ages_ms={"ns:1": 1_000, "ns:2": 400}, without_brokers=set(SERVERS))
+    reach = ScriptedUnits(ages_ms={"ns:1": 1_000, "ns:2": 400}, without_brokers=set(SERVERS))
     slept = []
 
     async def sleep(seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from benchmarks.idle import PENDING_METRICS, QUIET_CORES, QUIET_S, Idle, has_caught_up, is_quiet
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.metrics import broker_samples
 

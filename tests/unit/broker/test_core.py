@@ -2,7 +2,8 @@
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
 
 from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.dispatch import _DELIVERED_SIZE_MAX

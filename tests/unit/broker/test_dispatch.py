@@ -2,7 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
 
 from holdfast.machine.effects import CloseChannel, Fault, SendBytes, SyncLog
 from holdfast.model.errors import DiskFailed

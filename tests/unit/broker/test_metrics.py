@@ -1,6 +1,6 @@
 """The numbers of a broker."""
 
-from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.inner_batches import a_batch_harness, make_items, put_batch, put_record
 
 from holdfast.broker.metrics import broker_samples

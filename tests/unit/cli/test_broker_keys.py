@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.admin.cluster import parse_settings
 from holdfast.cli.broker_keys import figure_rows, setting_rows

@@ -1,6 +1,6 @@
 """The numbers that a name server tells about itself."""
 
-from tests.support.name_servers import a_name_server, a_registration, register, request_route
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register, request_route
 from tests.support.static_reports import a_leader_report, register_static
 from tests.support.watching import tick, watch
 
@@ -11,7 +11,7 @@ from holdfast.wire.frames.codes import RequestCode
 def test_every_number_is_told_once_and_moves_with_what_it_counts():
     """Gauges for what is there, counters for what happened."""
     server = a_name_server()
-    register(server, body=a_registration("orders", "bills"), channel=server.open())
+    register(server, body=a_registration("orders", "bills"), channel=server.connect())
     request_route(server, "orders")
     request_route(server, "nothing")
 
@@ -55,10 +55,10 @@ def test_static_topics_are_counted_with_what_is_wrong_with_them():
 def test_who_watches_and_how_often_they_are_told_is_counted():
     """Readings that are not known are left out, not 0; a pause shows as no interval."""
     server = a_name_server()
-    register(server, body=a_registration("orders", "bills"), channel=server.open())
+    register(server, body=a_registration("orders", "bills"), channel=server.connect())
     watch(server, "orders", "bills")
     watch(server, "orders")
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     before = {sample.name: sample.value for sample in name_server_samples(server.machine)}
     tick(server)
     server.machine.push.readings.load = 95.5

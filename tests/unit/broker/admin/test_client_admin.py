@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client, pop_requests
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 from tests.support.inner_batches import host_batches, make_items, put_batch
 from tests.support.stores import HOST
 

@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.relay.relay import LEADER_WAIT_MS
 from holdfast.model.mapping import new_logical_queue
@@ -34,10 +34,10 @@ def about(code: RequestCode, queue: int, **fields: str) -> Command:
 
 def test_what_is_asked_about_the_new_queue_is_passed_on(cluster: MovingCluster) -> None:
     """A client has the newer route: it gets what the leader answers."""
-    sent = cluster.call_command("a", a_send(TOPIC, queue=NEW, body=b"first"))
-    end = cluster.call_command("a", about(RequestCode.GET_MAX_OFFSET, NEW))
-    offset = cluster.call_command("a", about(RequestCode.QUERY_CONSUMER_OFFSET, NEW))
-    pulled = cluster.call_command("a", a_pull(TOPIC, queue=NEW))
+    sent = cluster.call("a", a_send(TOPIC, queue=NEW, body=b"first"))
+    end = cluster.call("a", about(RequestCode.GET_MAX_OFFSET, NEW))
+    offset = cluster.call("a", about(RequestCode.QUERY_CONSUMER_OFFSET, NEW))
+    pulled = cluster.call("a", a_pull(TOPIC, queue=NEW))
 
     assert (sent.code, sent.fields["queueId"], sent.fields["queueOffset"]) == (0, str(NEW), "0")
     assert end.fields["offset"] == "1"
@@ -54,7 +54,7 @@ def test_a_queue_that_nobody_knows_is_to_be_tried_again(cluster: MovingCluster, 
     """With 501, on which clients ask for the route anew; as soon as no name server knows it either."""
     begun_ms = cluster.world.now_ms
 
-    answer = cluster.call_command("a", command)
+    answer = cluster.call("a", command)
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert cluster.world.now_ms - begun_ms < LEADER_WAIT_MS
@@ -62,6 +62,6 @@ def test_a_queue_that_nobody_knows_is_to_be_tried_again(cluster: MovingCluster, 
 
 def test_a_negative_queue_is_nobodys(cluster: MovingCluster) -> None:
     """No name server is asked about it."""
-    answer = cluster.call_command("a", about(RequestCode.GET_MAX_OFFSET, -1))
+    answer = cluster.call("a", about(RequestCode.GET_MAX_OFFSET, -1))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE

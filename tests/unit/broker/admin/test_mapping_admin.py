@@ -1,8 +1,8 @@
 """An operator sees everything a broker records, and takes away only what nobody needs."""
 
 import msgspec
-from tests.support.broker_desk import BrokerHarness
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.mapping import TopicMapping, new_logical_queue
 from holdfast.wire.cluster.mapping import from_detail
@@ -31,7 +31,9 @@ def test_all_topics_are_shown_in_full_and_the_moves_that_were_driven() -> None:
     """Homes, ends, the topic's configuration; a move is listed by who drove it."""
     cluster = a_cluster()
 
-    told = {name: decode_body(cluster.call(name, RequestCode.GET_MAPPINGS).body, MappingsAnswer) for name in ("a", "b")}
+    told = {
+        name: decode_body(cluster.request(name, RequestCode.GET_MAPPINGS).body, MappingsAnswer) for name in ("a", "b")
+    }
 
     for name, every in told.items():
         (topic,) = every.topics
@@ -47,8 +49,8 @@ def test_a_closed_home_is_expired_by_hand() -> None:
     cluster = a_cluster()
     order = DiscardRequest(topic=TOPIC, queue=0, generation=0)
 
-    answers = [cluster.call(name, RequestCode.DISCARD_SEGMENTS, order) for name in ("b", "a", "a")]
-    refused = cluster.call("b", RequestCode.DISCARD_SEGMENTS, msgspec.structs.replace(order, generation=1))
+    answers = [cluster.request(name, RequestCode.DISCARD_SEGMENTS, order) for name in ("b", "a", "a")]
+    refused = cluster.request("b", RequestCode.DISCARD_SEGMENTS, msgspec.structs.replace(order, generation=1))
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 3
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
@@ -63,10 +65,10 @@ def test_a_removed_broker_is_listed_no_longer() -> None:
     """Only when nothing of it can be read any more."""
     cluster = a_cluster()
     order = ForgetBrokerRequest(broker="a")
-    assert cluster.call("b", RequestCode.FORGET_BROKER, order).code == ResponseCode.ILLEGAL_OPERATION
+    assert cluster.request("b", RequestCode.FORGET_BROKER, order).code == ResponseCode.ILLEGAL_OPERATION
 
-    cluster.call("b", RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
-    answer = cluster.call("b", RequestCode.FORGET_BROKER, order)
+    cluster.request("b", RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
+    answer = cluster.request("b", RequestCode.FORGET_BROKER, order)
 
     assert answer.code == ResponseCode.SUCCESS
     assert [segment.broker for segment in record(cluster, "b").queues[0].segments] == ["b"]
@@ -77,7 +79,7 @@ def test_a_queue_is_forgotten_as_the_operator_names_it() -> None:
     """The others stay."""
     cluster = a_cluster()
 
-    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
 
     assert set(record(cluster, "a").queues) == {1}
 
@@ -85,14 +87,14 @@ def test_a_queue_is_forgotten_as_the_operator_names_it() -> None:
 def test_a_topic_is_forgotten_with_its_record_where_nothing_of_it_is_held() -> None:
     """Never is a normal topic left behind that takes what stale clients send; what is not there is fine."""
     cluster = a_cluster()
-    held = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    held = cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
     assert (held.code, record(cluster, "a").led_queues) == (ResponseCode.ILLEGAL_OPERATION, {1: 1})
 
     cluster.move("a", "b", 1)
     cluster.run(5_000, cluster.are_moves_finished)
     for name in ("b", "a"):
-        cluster.call(name, RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
-    answers = [cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC) for _ in range(2)]
+        cluster.request(name, RequestCode.DISCARD_SEGMENTS, DiscardRequest(topic=TOPIC, queue=0, generation=0))
+    answers = [cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC) for _ in range(2)]
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
     assert cluster.components["a"].mappings.find(TOPIC) is None
@@ -104,10 +106,10 @@ def test_a_topic_is_forgotten_with_its_record_where_nothing_of_it_is_held() -> N
 def test_what_is_on_its_way_is_not_forgotten() -> None:
     """The move would end nowhere."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.move("a", "b", 1)
 
-    answer = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    answer = cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "being moved" in (answer.remark or "")

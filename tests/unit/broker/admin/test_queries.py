@@ -1,10 +1,10 @@
 import pytest
-from tests.support import static_desks
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster import broker_machines
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machines import StaticBrokers
 from tests.support.cold_reads import forbid_index_reads
 from tests.support.inner_batches import a_batch_harness, make_items, put_batch, put_record
-from tests.support.static_desks import StaticBrokers
 
 from holdfast.broker.flow import scheduler
 from holdfast.broker.messages.batch_cache import UnpackReason
@@ -277,12 +277,12 @@ def desks() -> StaticBrokers:
     for number, name in enumerate("abc"):
         desks[name].now_ms += number
         properties = f"UNIQ_KEY\x01U{name}\x02KEYS\x01shared\x02"
-        desks[name].call(a_send(static_desks.TOPIC, queue=number, body=name.encode(), i=properties))
+        desks[name].call(a_send(broker_machines.TOPIC, queue=number, body=name.encode(), i=properties))
     return desks
 
 
 def by_key_at(desks: StaticBrokers, name: str, *, version: int = 433, **fields: object) -> list[bytes]:
-    asked = {"topic": static_desks.TOPIC, "key": "shared", "maxNum": 10}
+    asked = {"topic": broker_machines.TOPIC, "key": "shared", "maxNum": 10}
     query = a_request(RequestCode.QUERY_MESSAGE, **(asked | fields))
     query.language, query.version = "JAVA", version
     (answer,) = desks[name].call(query)
@@ -306,7 +306,7 @@ def test_clients_that_read_mappings_find_what_one_broker_holds(desks: StaticBrok
 
 def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticBrokers) -> None:
     """What the others hold is found."""
-    desks.disconnect("b")
+    desks.kill("b")
 
     assert by_key_at(desks, "a", version=399) == [b"c", b"a"]
 
@@ -362,7 +362,7 @@ def test_messages_of_batches_of_a_static_topic_are_shown_with_logical_numbers() 
     """As every reader of the topic knows them."""
     desks = StaticBrokers("a", "b")
     for desk in desks.brokers.values():
-        desk.store.set_batched(static_desks.TOPIC)
+        desk.store.set_batched(broker_machines.TOPIC)
     desks.create("b", "a")
     put_batch(desks["b"], make_items(0, 3))
     desks.move(0, "a")

@@ -1,7 +1,7 @@
 """What tools tell of a topic's queues, where a broker that they could not ask returns with something else."""
 
 import msgspec
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, new_logical_queue
 from holdfast.wire.cluster import mapping as wire
@@ -17,9 +17,7 @@ def tell(cluster: MovingCluster, broker: str, *queues: LogicalQueue, total: int)
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     body = wire.encode(wire.to_detail(told))
-    answer = cluster.call_command(
-        broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
-    )
+    answer = cluster.call(broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
@@ -28,11 +26,11 @@ def test_whoever_returns_with_a_home_that_was_given_to_another_is_fenced() -> No
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a", 1: "b"})
     tell(cluster, "b", new_logical_queue(2, "b", 1), total=3)
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     home = msgspec.structs.replace(new_logical_queue(2, "a", 1).leader, generation=1, first=FORCED_GAP)
 
     tell(cluster, "a", LogicalQueue(2, (home,)), total=3)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(30_000)
     cluster.run(5_000, cluster.produce(2, 2, "b"))
 
@@ -51,7 +49,7 @@ def test_a_tool_cannot_record_a_topic_of_another_cluster() -> None:
 
     body = wire.encode(wire.to_detail(record))
     told = Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
-    answer = cluster.call_command("a", told)
+    answer = cluster.call("a", told)
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "T is fixed in west, and a belongs to cluster east" in (answer.remark or "")

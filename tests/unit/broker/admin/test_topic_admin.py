@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.frames import java_json

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.inner_batches import JAVA_4, JAVA_5, a_batch_harness, make_items, put_batch, put_record
 
 from holdfast.broker.messages.batch_cache import UnpackReason

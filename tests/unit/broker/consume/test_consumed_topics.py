@@ -1,7 +1,7 @@
 """Which groups consume what at other brokers."""
 
-from tests.support.broker_desk import BrokerHarness
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.consume.consumed_topics import BROKERS_MAX, LIFE_MS, REPEAT_MS, ROUND_MS
 from holdfast.model.topic import TopicConfig
@@ -47,8 +47,8 @@ def test_brokers_of_the_cluster_hear_of_every_change():
 def test_a_broker_that_restarted_hears_it_with_the_next_repetition():
     """Nothing of it is on disk, and its group is not made there."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("b")
+    cluster.restart("b")
     cluster.run(ROUND_MS)
     assert heard(cluster, "b") == []
 
@@ -61,7 +61,7 @@ def test_a_broker_that_restarted_hears_it_with_the_next_repetition():
 def test_a_broker_that_stays_silent_is_forgotten():
     """It may be gone for good."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     cluster.run(LIFE_MS + ROUND_MS)
 

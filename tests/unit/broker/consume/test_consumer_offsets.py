@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.broker.consume.consumer_offsets import NEVER_COMMITTED, TIMER, OffsetTable
 from holdfast.broker.options import BrokerOptions

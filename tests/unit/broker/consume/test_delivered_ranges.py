@@ -2,8 +2,8 @@
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 
 from holdfast.broker.consume.delivered_ranges import RANGES_MAX, DeliveredRanges
 from holdfast.broker.mapping.offset_rewrite import find_last
@@ -239,7 +239,7 @@ def test_the_leader_remembers_nothing_of_what_it_answers_to_another_broker(desks
 def test_a_broker_that_may_hold_it_and_is_silent_is_named(desks: StaticBrokers) -> None:
     """No other message is taken instead; the client may try again."""
     position = pull(desks, 1)
-    desks.disconnect("b")
+    desks.kill("b")
 
     answer = give_back(desks, position)
 
@@ -277,7 +277,7 @@ def test_a_message_of_a_normal_topic_is_the_one_that_is_here(desks: StaticBroker
     for body in (b"x", b"y", b"z"):
         desks["b"].call(a_send(TOPIC, queue=1, body=body))
     assert pull(desks, 1) > position
-    desks.disconnect("c")  # Which has nothing to do with it.
+    desks.kill("c")  # Which has nothing to do with it.
 
     assert give_back(desks, position).code == 0
 
@@ -349,7 +349,7 @@ def test_a_message_of_a_silent_broker_is_not_shown(desks: StaticBrokers) -> None
     """The answer names the broker."""
     desks["b"].call(a_send(TOPIC, queue=1, body=b"far"))
     position = pull(desks, 1)
-    desks.disconnect("b")
+    desks.kill("b")
 
     answer = view(desks, position)
 

@@ -2,10 +2,9 @@
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
-from tests.support.replicas import ReplicaPair
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.replica_machines import ReplicaPair
+from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.consume.consumed_topics import ROUND_MS
@@ -37,7 +36,7 @@ def all_reported(cluster: MovingCluster) -> dict[str, float]:
 def told(cluster: MovingCluster, name: str) -> int:
     """Return the lag that a broker tells a tool which knows of gaps."""
     fields = {"consumerGroup": GROUP, "topic": TOPIC, "lo": "true"}
-    answer = cluster.call(name, RequestCode.GET_CONSUME_STATS, None, **fields)
+    answer = cluster.request(name, RequestCode.GET_CONSUME_STATS, None, **fields)
     rows = java_json.loads(answer.body)["offsetTable"].values()
     return sum(row["brokerOffset"] - max(0, row["consumerOffset"]) - row.get("gap", 0) for row in rows)
 
@@ -64,8 +63,8 @@ def test_the_lag_of_a_queue_that_moved_is_reported_by_its_leader_alone() -> None
     assert all_reported(cluster) == {"b": 25}
     assert told(cluster, "b") == 25
 
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(5_000)
     assert all_reported(cluster) == {"b": 25}
 
@@ -81,8 +80,8 @@ def test_no_two_brokers_report_a_queue_at_any_time_of_a_move() -> None:
 
     cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.components["b"].mappings.placement(TOPIC, 0).state == "open")
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     assert cluster.run(10_000, cluster.are_moves_finished)
     cluster.run(5_000)
 
@@ -98,13 +97,13 @@ def test_after_a_forced_move_gaps_are_no_lag_and_a_leader_that_returns_reports_n
     """From its first moment on, though it has yet to learn that it was replaced."""
     cluster = a_cluster()
     cluster.run(3_000)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 10, "b"))
     lag_past_gap = all_reported(cluster)["b"]
     cluster.world.checks.append(lambda: _assert_one_reports(cluster))
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(20_000)
 
     assert lag_past_gap == 10, "the number of the old leader's messages is unknown"
@@ -133,7 +132,7 @@ def test_a_group_lags_at_brokers_that_it_never_met() -> None:
     for rooms in cluster.components.values():
         rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1), cluster.world.now_ms)
     for name in ("b", "b", "elsewhere"):
-        cluster.call_command(name, a_send(TOPIC))
+        cluster.call(name, a_send(TOPIC))
 
     cluster.components["a"].offsets.commit(GROUP, TOPIC, 0, 0)
     cluster.run(ROUND_MS + 2_000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticBroker, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers, records
 
 from holdfast.broker.consume.physical_pull import Puller
 from holdfast.machine.events import ChannelId

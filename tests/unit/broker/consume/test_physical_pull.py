@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_pull
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
 from tests.support.stores import HOST, INNER_BATCH, batched_disk
 
 from holdfast.store.message_store import MessageStore

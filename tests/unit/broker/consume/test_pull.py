@@ -1,5 +1,6 @@
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
 
 from holdfast.broker.consume.pull import SUSPEND_MAX_MS
 from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import a_pull
+from tests.support.cluster.broker_machine import a_pull
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 from tests.support.inner_batches import JAVA_4, JAVA_5, make_items, put_batch
-from tests.support.static_desks import TOPIC, StaticBrokers, records
 
 from holdfast.broker.messages.batch_cache import UnpackReason
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

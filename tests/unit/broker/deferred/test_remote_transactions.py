@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, connect_client, pop_requests
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers
 
 from holdfast.model.leadership import Leader
 from holdfast.model.mapping import new_logical_queue
@@ -117,7 +117,7 @@ def decide_while_the_leader_is_down(desks: StaticBrokers) -> None:
     """Commit a half message of b, whose queue a leads, and let time pass in which its producer would be asked."""
     connect_client(desks["b"], 7, a_heartbeat("producer", producer_group="p"))
     sent = send_half(desks, "b", "K1")
-    desks.disconnect("a")
+    desks.kill("a")
     decide(desks, "b", sent, "K1")
     let_time_pass(desks, TIMEOUT_MS + 2_000)
     assert pop_requests(desks["b"], 7) == [], "its producer has said what he wants"

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
 
 from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER

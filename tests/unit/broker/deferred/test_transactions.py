@@ -2,7 +2,7 @@ import random
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, connect_client, pop_requests
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
 
 from holdfast.broker.deferred.transactions import RUN_MAX, TIMER

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue, segments_of
-from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue, segments_of
+from tests.support.cluster.simulated_world import NAMESRV
 
 from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
@@ -35,7 +35,7 @@ def state(cluster: MovingCluster, name: str, queue: int = 0) -> str:
 def test_a_forced_queue_opens_far_above_everything_that_may_exist() -> None:
     """The new leader cannot know the end: no offset may ever be used twice."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     answer = force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 3, "b"))
@@ -51,7 +51,7 @@ def test_dead_brokers_take_no_longer_together_than_one() -> None:
     """A forced move asks all of them who leads, and then all of them for copies of offsets."""
     cluster = a_cluster("a", "b", "c", "d", "e")
     for name in "acde":
-        cluster.brokers[name].power_off()
+        cluster.power_off(name)
     began_ms = cluster.world.now_ms
 
     answer = force_queue(cluster, "b")
@@ -63,7 +63,7 @@ def test_dead_brokers_take_no_longer_together_than_one() -> None:
 def test_readers_wait_at_the_unknown_end_with_an_error_that_names_the_broker() -> None:
     """What it took may still come: nobody skips it silently."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
 
     answer = cluster.pull("b", 0, 10)
@@ -75,10 +75,10 @@ def test_readers_wait_at_the_unknown_end_with_an_error_that_names_the_broker() -
 def test_a_leader_that_returns_is_fenced_and_tells_its_end() -> None:
     """Its records are readable in their place; what is sent to it goes to the new leader."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(10_000)
 
     assert state(cluster, "a") == "elsewhere"
@@ -93,15 +93,15 @@ def test_a_leader_that_returns_is_fenced_and_tells_its_end() -> None:
 def test_a_fence_holds_over_restarts_of_everything() -> None:
     """It is in the log of the fenced."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(10_000)
 
     for node in (cluster.name_server, *cluster.brokers.values()):
         node.kill()
     cluster.run(1_000)
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(10_000)
 
     assert state(cluster, "a") == "elsewhere"
@@ -162,33 +162,33 @@ def test_what_a_fenced_leader_holds_is_on_disk_before_its_end_is_written(monkeyp
 def test_an_operator_gives_up_what_a_dead_leader_may_hold() -> None:
     """Readers go on behind the end that was named. It is too late for the broker to name another."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 2, "b"))
     order = AbandonRequest(topic=TOPIC, queue=0, generation=0, end=5)
 
-    answer = cluster.call("b", RequestCode.ABANDON_QUEUE, order)
-    cluster.brokers["a"].start()
+    answer = cluster.request("b", RequestCode.ABANDON_QUEUE, order)
+    cluster.restart("a")
     cluster.run(10_000)
 
     assert answer.code == ResponseCode.SUCCESS
     assert cluster.logical_queue(0).segments[0].end == 5
     assert len(cluster.consume("b", 0)) == 7
-    assert cluster.call("b", RequestCode.ABANDON_QUEUE, order).code == ResponseCode.SUCCESS
+    assert cluster.request("b", RequestCode.ABANDON_QUEUE, order).code == ResponseCode.SUCCESS
     other = AbandonRequest(topic=TOPIC, queue=0, generation=0, end=7)
-    assert cluster.call("b", RequestCode.ABANDON_QUEUE, other).code == ResponseCode.ILLEGAL_OPERATION
+    assert cluster.request("b", RequestCode.ABANDON_QUEUE, other).code == ResponseCode.ILLEGAL_OPERATION
 
 
 def test_an_end_that_was_told_to_a_leader_who_died_with_it_is_asked_for() -> None:
     """Its broker has told it, and sees no reason to tell it again."""
     cluster = a_cluster("a", "b", "c")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     before = segments_of(cluster, 0, "b")
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(10_000)
     assert cluster.logical_queue(0).segments[0].end == 10
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
     force_queue(cluster, "c", source="b", segments=before)
     assert cluster.logical_queue(0).segments[0].end == -1
@@ -209,7 +209,7 @@ def test_whoever_remembers_only_its_own_homes_learns_of_the_others_when_it_is_ma
     assert mapping is not None
     mappings.change(mapping.with_queues(mapping.queues[0].reduce_to("c")), now_ms=mapping.epoch)
     assert "a" not in {segment.broker for segment in mapping.queues[0].reduce_to("c").segments}
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
     force_queue(cluster, "c", source="b")
 
@@ -221,7 +221,7 @@ def test_only_a_leader_fixes_ends() -> None:
     """Anybody else would decide about what is not its own."""
     cluster = a_cluster()
 
-    answer = cluster.call("b", RequestCode.ABANDON_QUEUE, AbandonRequest(topic=TOPIC, queue=0, generation=0, end=5))
+    answer = cluster.request("b", RequestCode.ABANDON_QUEUE, AbandonRequest(topic=TOPIC, queue=0, generation=0, end=5))
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
 
@@ -231,7 +231,7 @@ def test_a_move_whose_target_died_is_ended_by_force() -> None:
     cluster = a_cluster("a", "b", "c")
     move = cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: state(cluster, "a") == "sealed")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(500)
 
     force_queue(cluster, "c")
@@ -249,10 +249,10 @@ def test_a_move_whose_target_died_is_ended_by_force() -> None:
 def test_after_a_restart_sends_wait_until_name_servers_were_asked() -> None:
     """Somebody may have been made leader meanwhile. They are held, not refused."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(100)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     done = cluster.produce(0, 12, "a")
 
     assert cluster.open_brokers(0) == []
@@ -264,10 +264,10 @@ def test_after_a_restart_sends_wait_until_name_servers_were_asked() -> None:
 def test_a_restarted_leader_takes_sends_within_a_second() -> None:
     """Asking name servers and peers is a matter of round trips."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(100)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
 
     assert cluster.run(1_000, lambda: cluster.open_brokers(0) == ["a"])
 
@@ -276,12 +276,12 @@ def test_without_any_name_server_a_restarted_leader_takes_no_sends_and_says_what
     """Somebody may have been made leader meanwhile, and nobody can tell. When one answers it goes on by itself."""
     cluster = a_cluster()
     cluster.name_server.kill()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(100)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(60_000)
-    answer = cluster.call_command("a", a_send(TOPIC, queue=0))
+    answer = cluster.call("a", a_send(TOPIC, queue=0))
 
     assert cluster.open_brokers(0) == []
     assert answer.code == ResponseCode.SYSTEM_BUSY
@@ -319,7 +319,7 @@ def test_a_name_server_that_lost_its_folder_lets_brokers_open_once_they_register
     cluster.name_server.disk.remove(STATIC_FILE)
 
     cluster.name_server.start()
-    cluster.brokers["a"].start()
+    cluster.restart("a")
 
     assert cluster.run(3_000, lambda: cluster.open_brokers(0) == ["a"])
 
@@ -328,13 +328,13 @@ def test_a_name_server_that_has_not_heard_of_the_topic_confirms_nothing() -> Non
     """It answers, and knows of no other leader, because it knows of none at all."""
     cluster = a_cluster()
     cluster.name_server.kill()
-    cluster.brokers["a"].kill()
-    cluster.brokers["b"].kill()
+    cluster.kill("a")
+    cluster.kill("b")
     assert cluster.name_server.disk is not None
     cluster.name_server.disk.remove(STATIC_FILE)
     cluster.name_server.start()
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     assert cluster.run(1_000, lambda: bool(ways(cluster)))
     cluster.network.delay(ways(cluster)[0], 5_000)  # the first: on it the broker registers
     cluster.run(4_000)
@@ -353,12 +353,10 @@ def ways(cluster: MovingCluster) -> list[Socket]:
 def test_a_delayed_message_waits_with_the_queue() -> None:
     """What the broker itself writes is a write, too."""
     cluster = a_cluster()
-    assert (
-        cluster.call_command("a", a_send(TOPIC, queue=0, body=b"late", i="DELAY\x011\x02")).code == ResponseCode.SUCCESS
-    )
+    assert cluster.call("a", a_send(TOPIC, queue=0, body=b"late", i="DELAY\x011\x02")).code == ResponseCode.SUCCESS
     cluster.name_server.kill()
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(20_000)
     log = cluster.components["a"].mappings.placement(TOPIC, 0).queue_index
     assert log is not None
@@ -372,7 +370,7 @@ def test_a_delayed_message_waits_with_the_queue() -> None:
 def test_a_gap_is_no_lag() -> None:
     """How far a group is behind is a number of messages; the gap is told beside it. Java's tool subtracts by itself."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000, cluster.produce(0, 3, "b"))
     cluster.components["b"].groups.put_all([GroupConfig(group_name="consumers")], cluster.world.now_ms)
@@ -387,7 +385,7 @@ def test_a_gap_is_no_lag() -> None:
     assert physical["brokerOffset"] + FORCED_GAP - physical["consumerOffset"] == 3
     assert old["brokerOffset"] - old["consumerOffset"] == 3
     assert "gap" not in physical.keys() | old.keys()
-    answer = cluster.call("b", RequestCode.GET_BROKER_CONSUME_STATS, None, isOrder="false")
+    answer = cluster.request("b", RequestCode.GET_BROKER_CONSUME_STATS, None, isOrder="false")
     assert b'"totalDiff":3,' in bytes(answer.body)
 
 
@@ -397,7 +395,7 @@ def consume_stats(
     """Return what b tells of queue 0, which is its physical queue 1."""
     asked = {"consumerGroup": "consumers", "topic": TOPIC} | fields
     command = Command(code=RequestCode.GET_CONSUME_STATS, fields=asked, language=language, version=version)
-    answer = cluster.call_command("b", command)
+    answer = cluster.call("b", command)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     head, _, rest = bytes(answer.body).partition(b'"queueId":1' if version >= 413 else b'"queueId":0')
     assert head

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.unit.broker.failover.test_forced_open import force_queue
 
 from holdfast.broker.failover import offset_backup
@@ -74,7 +74,7 @@ def test_a_forced_move_finds_the_copy_wherever_it_is(target: str) -> None:
     cluster = a_cluster()
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     force_queue(cluster, target)
 
@@ -86,11 +86,11 @@ def test_what_a_copy_said_outlives_the_new_leader() -> None:
     cluster = a_cluster()
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "c")
 
-    cluster.brokers["c"].kill()
-    cluster.brokers["c"].start()
+    cluster.kill("c")
+    cluster.restart("c")
     cluster.run(5_000)
 
     assert committed(cluster.committed("c", 0)) == 7
@@ -104,8 +104,8 @@ def test_without_a_copy_a_group_begins_at_the_earliest_message() -> None:
         cluster.move(source, target, 0)
         assert cluster.run(5_000, cluster.are_moves_finished)
     cluster.commit("a", 0, 2)  # An operator may have sent the group back since.
-    cluster.brokers["b"].kill()
-    cluster.brokers["a"].kill()
+    cluster.kill("b")
+    cluster.kill("a")
     assert cluster.components["c"].offsets.find("consumers", TOPIC, 0) == 4
 
     force_queue(cluster, "c")
@@ -126,7 +126,7 @@ def test_a_copy_of_an_earlier_generation_counts_for_nothing() -> None:
 def reset(cluster: MovingCluster, offset: int) -> None:
     """Send the group elsewhere in queue 0; it has yet to hear of it."""
     fields = ResetOffsetFields(group="consumers", topic=TOPIC, queue_id=0, offset=offset, timestamp=-1, is_force=True)
-    answer = cluster.call("a", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, None, **to_fields(fields))
+    answer = cluster.request("a", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, None, **to_fields(fields))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
@@ -143,7 +143,7 @@ def test_a_reset_that_waits_is_told_by_whoever_leads_next_by_force() -> None:
     cluster.run(SOON_MS)
     reset(cluster, 2)
     cluster.run(SOON_MS)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     force_queue(cluster, "c")
     cluster.commit("c", 0, 7)
@@ -160,7 +160,7 @@ def test_a_reset_that_was_told_waits_nowhere_any_more() -> None:
     cluster.run(SOON_MS)
     assert pull(cluster, "a", 7) == (ResponseCode.PULL_OFFSET_MOVED, "2")
     cluster.run(SOON_MS)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     force_queue(cluster, "b")
     cluster.commit("b", 0, 7)
@@ -210,7 +210,7 @@ def test_another_broker_takes_over_when_the_one_that_keeps_copies_dies() -> None
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
 
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.commit("a", 1, 1)
     cluster.run(6 * ROUND_MS)
 
@@ -222,8 +222,8 @@ def test_a_broker_that_was_restarted_is_told_everything_again() -> None:
     cluster = a_cluster("a", "b")
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
-    cluster.brokers["b"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("b")
+    cluster.restart("b")
 
     cluster.run(15 * ROUND_MS)
 
@@ -237,7 +237,7 @@ def test_a_copy_outlives_the_power_cut_in_which_its_leader_died() -> None:
     cluster.run(SAVED_MS)
     for broker in cluster.brokers.values():
         broker.power_off()
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(SOON_MS)
 
     force_queue(cluster, "b")
@@ -250,11 +250,11 @@ def test_a_broker_that_stops_saves_the_copies_that_it_keeps() -> None:
     cluster = a_cluster("a", "b")
     cluster.commit("a", 0, 7)
     assert cluster.run(SOON_MS, lambda: kept(cluster, "b") == {"consumers": 7})
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
-    cluster.brokers["b"].stop(lambda: None)
+    cluster.stop("b")
     cluster.run(1_000)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
 
     assert kept(cluster, "b") == {"consumers": 7}
 
@@ -269,8 +269,8 @@ def test_copies_are_saved_when_they_change_and_go_with_their_topic() -> None:
     assert [copy.queue for copy in saved_copies(cluster, "b") or []] == [0, 1]
     assert saved_copies(cluster, "c") is None
 
-    cluster.call("b", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
-    cluster.brokers["a"].kill()
+    cluster.request("b", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    cluster.kill("a")
     cluster.run(SAVED_MS)
 
     assert saved_copies(cluster, "b") == []
@@ -310,7 +310,7 @@ def test_copies_of_a_topic_that_is_not_known_are_asked_for_again() -> None:
     cluster = a_cluster()
     copy = QueueOffsetBackup(topic="strange", queue=0, generation=0, boot_ms=1, number=1, offsets={"g": 5})
 
-    answer = cluster.call("b", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
+    answer = cluster.request("b", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
 
     assert decode_body(answer.body, OffsetBackupAnswer).unknown == ["strange"]
     assert cluster.components["b"].offset_backup.find("strange", 0) is None
@@ -323,7 +323,7 @@ def test_an_older_copy_does_not_replace_a_newer_one() -> None:
         copy = QueueOffsetBackup(
             topic=TOPIC, queue=1, generation=generation, boot_ms=1, number=number, offsets={"g": number}
         )
-        cluster.call("c", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
+        cluster.request("c", RequestCode.BACKUP_OFFSETS, OffsetBackupList(backups=[copy]))
 
     assert kept(cluster, "c", 1) == {"g": 8}
 

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.leadership import NO_LEADER
@@ -35,7 +35,7 @@ def record(cluster: MovingCluster, name: str) -> TopicMapping:
 def forget(cluster: MovingCluster, *names: str) -> None:
     """Let brokers forget the queue, and the name server hear of it."""
     for name in names:
-        assert cluster.call(name, RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue=str(QUEUE)).code == 0
+        assert cluster.request(name, RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue=str(QUEUE)).code == 0
     cluster.run(1_000)
 
 
@@ -69,11 +69,11 @@ def test_a_queue_that_a_tool_sets_again_continues(target: str, *, is_restarted: 
     if is_restarted:
         cluster.run(10_000)  # Offsets are saved now and then.
         for name in ("a", "b"):
-            cluster.brokers[name].kill()
-            cluster.brokers[name].start()
+            cluster.kill(name)
+            cluster.restart(name)
         cluster.run(5_000)
 
-    answer = cluster.call_command(target, an_order(cluster, target))
+    answer = cluster.call(target, an_order(cluster, target))
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     home = cluster.logical_queue(QUEUE).leader
@@ -87,8 +87,8 @@ def test_an_offset_that_was_used_is_refused_by_name() -> None:
     cluster = a_cluster()
     forget(cluster, "a")
 
-    refused = cluster.call_command("b", an_order(cluster, "b", first=9))
-    accepted = cluster.call_command("b", an_order(cluster, "b", first=10))
+    refused = cluster.call("b", an_order(cluster, "b", first=9))
+    accepted = cluster.call("b", an_order(cluster, "b", first=10))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "cannot begin at 9: let it begin at 10 or above" in (refused.remark or "")
@@ -100,7 +100,7 @@ def test_an_old_mapping_that_is_replayed_uses_no_offset_again() -> None:
     cluster = a_cluster()
     forget(cluster, "a")
 
-    answer = cluster.call_command("a", an_order(cluster, "a", physical=1))
+    answer = cluster.call("a", an_order(cluster, "a", physical=1))
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert cluster.logical_queue(QUEUE).leader.start == 10
@@ -112,7 +112,7 @@ def test_a_queue_that_has_a_leader_gets_no_second_one() -> None:
     """Both would take sends at the same offsets until a name server noticed."""
     cluster = a_cluster()
 
-    refused = cluster.call_command("b", an_order(cluster, "b", first=10, generation=7))
+    refused = cluster.call("b", an_order(cluster, "b", first=10, generation=7))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert f"logical queue {QUEUE} of {TOPIC} is led by a" in (refused.remark or "")
@@ -124,7 +124,9 @@ def test_of_two_brokers_that_open_it_at_once_at_most_one_does() -> None:
     cluster = a_cluster("a", "b", "c")
     forget(cluster, "a")
 
-    begun: list[list[Command | HoldfastError]] = [cluster.send(name, an_order(cluster, name)) for name in ("b", "c")]
+    begun: list[list[Command | HoldfastError]] = [
+        cluster.call_later(name, an_order(cluster, name)) for name in ("b", "c")
+    ]
     cluster.run(10_000, lambda: all(begun))
 
     assert len(cluster.open_brokers(QUEUE)) <= 1
@@ -136,14 +138,14 @@ def test_while_a_broker_that_held_it_is_silent_it_opens_behind_a_gap_only(*, is_
     """The name server remembers what that broker reported, over a restart too; it may have used more."""
     cluster = a_cluster()
     forget(cluster, "a")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     if is_restarted:
         cluster.name_server.kill()
         cluster.name_server.start()
     cluster.run(35_000)
 
-    refused = [cluster.call_command("b", an_order(cluster, "b", first=first)) for first in (0, 10, 9 + FORCED_GAP)]
-    accepted = cluster.call_command("b", an_order(cluster, "b", first=10 + FORCED_GAP))
+    refused = [cluster.call("b", an_order(cluster, "b", first=first)) for first in (0, 10, 9 + FORCED_GAP)]
+    accepted = cluster.call("b", an_order(cluster, "b", first=10 + FORCED_GAP))
 
     assert {answer.code for answer in refused} == {ResponseCode.INVALID_PARAMETER}
     assert "a did not answer" in (refused[0].remark or "")
@@ -159,7 +161,7 @@ def test_without_a_name_server_nothing_begins_again() -> None:
     forget(cluster, "a")
     cluster.name_server.kill()
 
-    refused = cluster.call_command("b", an_order(cluster, "b"))
+    refused = cluster.call("b", an_order(cluster, "b"))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "the name servers did not answer" in (refused.remark or "")
@@ -171,7 +173,7 @@ def test_a_commit_beyond_the_end_raises_the_floor() -> None:
     cluster.commit("a", QUEUE, 50)
     forget(cluster, "a")
 
-    cluster.call_command("b", an_order(cluster, "b"))
+    cluster.call("b", an_order(cluster, "b"))
 
     assert send_more(cluster, "b", 2) == [50, 51]
 
@@ -189,7 +191,7 @@ def test_a_copy_of_offsets_raises_the_floor() -> None:
     forget(cluster, "a")
     cluster.components["a"].offsets.forget_topic(TOPIC)
 
-    cluster.call_command("a", an_order(cluster, "a"))
+    cluster.call("a", an_order(cluster, "a"))
 
     assert send_more(cluster, "a", 1) == [60]
     assert cluster.committed("a", QUEUE).fields["offset"] == "60"
@@ -204,7 +206,7 @@ def test_a_queue_of_several_homes_continues_after_the_newest() -> None:
     cluster.commit("b", QUEUE, 12)
     forget(cluster, "a", "b")
 
-    cluster.call_command("a", an_order(cluster, "a"))
+    cluster.call("a", an_order(cluster, "a"))
 
     home = cluster.logical_queue(QUEUE).leader
     assert (home.broker, home.first, home.generation) == ("a", 15, 2)
@@ -218,7 +220,7 @@ def test_sends_that_run_meanwhile_get_no_offset_twice() -> None:
     done = cluster.produce(QUEUE, 60, "a", "b")
     cluster.run(60)
     forget(cluster, "a")
-    assert cluster.call_command("b", an_order(cluster, "b")).code == ResponseCode.SUCCESS
+    assert cluster.call("b", an_order(cluster, "b")).code == ResponseCode.SUCCESS
 
     assert cluster.run(30_000, done)
 
@@ -234,10 +236,10 @@ def test_a_broker_that_alone_knows_the_floor_is_not_made_to_forget_it() -> None:
     assert cluster.run(5_000, cluster.produce(QUEUE, 10, "a"))
     forget(cluster, "a")
 
-    refused = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
-    cluster.call_command("b", an_order(cluster, "b"))
+    refused = cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    cluster.call("b", an_order(cluster, "b"))
     cluster.run(20_000)
-    forgotten = cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    forgotten = cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
 
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
     assert f"holdfast queue set {TOPIC} {QUEUE}" in (refused.remark or "")
@@ -255,10 +257,10 @@ def test_a_deleted_topic_leaves_no_offset_anywhere() -> None:
     assert cluster.components["b"].view.find_leader(TOPIC, QUEUE) != NO_LEADER
 
     for name in ("a", "b"):
-        assert cluster.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, None, topic=TOPIC).code == ResponseCode.SUCCESS
+        assert cluster.request(name, RequestCode.DELETE_TOPIC_IN_BROKER, None, topic=TOPIC).code == ResponseCode.SUCCESS
         assert cluster.components[name].view.find_leader(TOPIC, QUEUE) == NO_LEADER
-        cluster.brokers[name].kill()
-        cluster.brokers[name].start()
+        cluster.kill(name)
+        cluster.restart(name)
     cluster.run(2_000)
 
     for name, rooms in cluster.components.items():
@@ -273,7 +275,7 @@ def test_a_commit_that_leaves_no_offsets_is_refused_by_name() -> None:
     cluster.commit("a", QUEUE, 2**63 - 1)
     forget(cluster, "a")
 
-    refused = cluster.call_command("b", an_order(cluster, "b"))
+    refused = cluster.call("b", an_order(cluster, "b"))
 
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert "a group has committed a wrong offset" in (refused.remark or "")
@@ -288,7 +290,7 @@ def test_a_forced_move_of_a_mapping_that_was_forgotten_is_refused() -> None:
     homes = QueueSegments(queue=QUEUE, segments=[wire.to_wire_segment(segment) for segment in known.segments])
     order = ForceRequest(topic=config, scope="__global__", epoch=10**13, total=2, queues=[homes])
 
-    refused = cluster.call("b", RequestCode.FORCE_QUEUES, order)
+    refused = cluster.request("b", RequestCode.FORCE_QUEUES, order)
 
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
     assert f"a was made to forget logical queue {QUEUE} of {TOPIC}" in (refused.remark or "")

@@ -1,9 +1,8 @@
 """With leases a dead leader is replaced by itself, and never are there two who take sends of one queue."""
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue
 
 from holdfast.model.mapping import FORCED_GAP
 from holdfast.nameserver.cluster.queue_leases import FILE
@@ -39,7 +38,7 @@ def test_a_dead_leader_is_replaced_after_two_leases():
     """Its queues open elsewhere behind the gap, as an operator would have opened them."""
     cluster = a_cluster()
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(2 * LEASE_MS - 10_000)
     assert leaders(cluster) == ["", "", "b", "b"], "it may come back"
 
@@ -52,7 +51,7 @@ def test_queues_of_a_dead_leader_are_shared_out():
     """Nobody gets all of them."""
     cluster = a_cluster("a", "b", "c")
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     assert cluster.run(4 * LEASE_MS, lambda: "" not in leaders(cluster))
     assert sorted(leaders(cluster)) == ["b", "b", "b", "c"]
@@ -61,9 +60,9 @@ def test_queues_of_a_dead_leader_are_shared_out():
 def test_a_broker_that_drains_takes_nothing():
     """The others do, when it is their turn."""
     cluster = a_cluster("a", "b", "c")
-    cluster.call("c", RequestCode.SET_DRAINING, DrainRequest(draining=True))
+    cluster.request("c", RequestCode.SET_DRAINING, DrainRequest(draining=True))
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     assert cluster.run(6 * LEASE_MS, lambda: leaders(cluster) == ["b"] * 4)
 
@@ -71,10 +70,10 @@ def test_a_broker_that_drains_takes_nothing():
 def test_a_leader_that_comes_back_is_fenced_and_what_it_had_is_read_in_its_place():
     """As after a force by hand."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     assert cluster.run(4 * LEASE_MS, lambda: leaders(cluster) == ["b"] * 4)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(20_000)
 
     assert leaders(cluster) == ["b"] * 4
@@ -84,10 +83,10 @@ def test_a_leader_that_comes_back_is_fenced_and_what_it_had_is_read_in_its_place
 def test_a_leader_that_comes_back_in_time_goes_on():
     """A restart is no death."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(LEASE_MS)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
 
     assert cluster.run(3_000, lambda: leaders(cluster) == ["a", "a", "b", "b"])
     cluster.run(4 * LEASE_MS)
@@ -102,7 +101,7 @@ def test_a_leader_that_nobody_hears_stops_before_another_begins():
     before = leaders(cluster)[0]
     cluster.run(10_000)
 
-    answer = cluster.call_command("a", a_send(TOPIC, queue=0))
+    answer = cluster.call("a", a_send(TOPIC, queue=0))
 
     assert before == "a"
     assert leaders(cluster) == ["", "", "b", "b"]
@@ -122,7 +121,7 @@ def test_a_process_that_was_stopped_takes_nothing_that_came_meanwhile():
     seen: list[int] = []
 
     cluster.brokers["a"].environment.skew_ms += LEASE_MS + 1_000  # All at once, and before any timer.
-    got = cluster.send("a", a_send(TOPIC, queue=0))
+    got = cluster.call_later("a", a_send(TOPIC, queue=0))
     cluster.world.checks.append(lambda: seen.append(log.next_offset) if leaders(cluster)[0] == "" else None)
 
     assert cluster.run(5_000, lambda: bool(got))
@@ -188,7 +187,7 @@ def test_with_three_name_servers_a_dead_one_is_not_missed():
     cluster.run(2 * LEASE_MS)
     assert leaders(cluster) == ["a", "a", "b", "b"]
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     assert cluster.run(4 * LEASE_MS, lambda: leaders(cluster) == ["b"] * 4)
 
@@ -233,7 +232,7 @@ def test_a_leader_that_wants_no_leases_any_more_is_not_replaced():
 
     cluster.options["auto_force"] = False
     cluster.brokers["a"] = cluster.create_broker("a", cluster.address("a"), disk=old.disk)
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(6 * LEASE_MS)
 
     assert leaders(cluster) == ["a", "a", "b", "b"]
@@ -243,7 +242,7 @@ def test_a_leader_that_wants_no_leases_any_more_is_not_replaced():
 def test_of_two_who_were_told_to_open_a_queue_one_is_confirmed_and_the_other_steps_back():
     """Two operators, or one and a move that nobody had heard of: nothing was taken, so nothing is lost."""
     cluster = a_cluster("a", "b", "c")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     force_queue(cluster, "c")
     assert leaders(cluster)[0] == "", "its old leader may still take sends"
@@ -260,7 +259,7 @@ def test_of_two_who_were_told_to_open_a_queue_one_is_confirmed_and_the_other_ste
 def test_without_the_policy_nothing_is_asked_and_nobody_replaced():
     """It is off by default."""
     cluster = a_cluster(auto_force=False)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     cluster.run(10 * LEASE_MS)
 
@@ -278,6 +277,6 @@ def test_queues_of_a_dead_leader_stay_in_their_cluster():
     cluster.make_topic({0: "x", 1: "y"}, scope="west")
     cluster.run(5_000)
 
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     assert cluster.run(2 * LEASE_MS + 15_000, lambda: all("b" in cluster.open_brokers(queue) for queue in range(4)))

@@ -1,7 +1,6 @@
 """A leader that was replaced by force stays closed, whoever is left to tell it, and gives nothing away."""
 
-from tests.support.forced_moves import force_queue, segments_of
-from tests.support.moving_cluster import TOPIC
+from tests.support.cluster.simulated import TOPIC, force_queue, segments_of
 from tests.unit.broker.failover.test_forced_open import a_cluster, state, ways
 
 from holdfast.broker.failover.forced_open import CHECK_MS
@@ -15,18 +14,18 @@ from holdfast.wire.frames.codes import ResponseCode
 def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_successor_is_dead() -> None:
     """The name server remembers who replaced it."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000)
     for node in (cluster.name_server, cluster.brokers["b"]):
         node.kill()
 
     cluster.name_server.start()
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(60_000)
 
     assert cluster.open_brokers(0) == []
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(30_000)
     assert cluster.open_brokers(0) == ["b"]
 
@@ -34,19 +33,19 @@ def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_
 def test_a_replaced_leader_that_asks_before_anybody_is_registered_stays_closed() -> None:
     """Nobody who has the topic is alive: clients are told nothing, but a broker is told who replaced it."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000)
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     assert cluster.run(1_000, lambda: bool(ways(cluster)))
     cluster.network.delay(ways(cluster)[0], 5_000)  # the first: on it the broker registers
     cluster.run(10_000)
 
     assert cluster.components["a"].view.has_answer(TOPIC)
     assert cluster.open_brokers(0) == []
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(30_000)
     assert cluster.open_brokers(0) == ["b"]
 
@@ -54,22 +53,22 @@ def test_a_replaced_leader_that_asks_before_anybody_is_registered_stays_closed()
 def test_a_replaced_leader_stays_closed_though_only_others_know_of_the_newest() -> None:
     """By force from a to b, and on to c, who died before it registered: b knows who leads."""
     cluster = a_cluster("a", "b", "c")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     move = cluster.move("b", "c", 0)
     assert cluster.run(5_000, lambda: state(cluster, "c") == "open")
     assert cluster.run(5_000, lambda: cluster.moves("b")[move.id].state == "done")
-    cluster.brokers["c"].kill()
+    cluster.kill("c")
     cluster.name_server.kill()
     assert cluster.name_server.disk is not None
     cluster.name_server.disk.remove(STATIC_FILE)
 
     cluster.name_server.start()
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(30_000)
 
     assert cluster.open_brokers(0) == []
-    cluster.brokers["c"].start()
+    cluster.restart("c")
     cluster.run(30_000)
     assert cluster.open_brokers(0) == ["c"]
 
@@ -77,13 +76,13 @@ def test_a_replaced_leader_stays_closed_though_only_others_know_of_the_newest() 
 def test_a_fenced_leader_keeps_no_plans_of_the_new_one() -> None:
     """Where the queue goes next is for others to say; nobody would tell it how that ended."""
     cluster = a_cluster("a", "b", "c")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.move("b", "c", 0)
     assert cluster.run(5_000, lambda: state(cluster, "b") == "sealed")
-    cluster.brokers["c"].kill()
+    cluster.kill("c")
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     assert cluster.run(CHECK_MS, lambda: state(cluster, "a") == "elsewhere")
 
     mapping = cluster.components["a"].mappings.find(TOPIC)
@@ -107,10 +106,10 @@ def test_a_replaced_leader_hands_nothing_over() -> None:
 def test_an_order_that_goes_by_less_than_is_known_is_refused() -> None:
     """Two leaders of one generation could not be told apart."""
     cluster = a_cluster("a", "b", "c")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "b")
     cluster.run(5_000)
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(100)
 
     answer = force_queue(cluster, "c")

@@ -1,6 +1,6 @@
 """What a room wants done besides is done before the event ends, in the order it was wanted."""
 
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.broker.flow.awaitables import Pause
 from holdfast.machine.effects import Log

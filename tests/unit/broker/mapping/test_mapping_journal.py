@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.mapping import mapping_journal
 from holdfast.broker.mapping.mapping_journal import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers
 
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.mapping.mapping_table import JAVA_NAME, NAME

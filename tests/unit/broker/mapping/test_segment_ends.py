@@ -2,8 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.static_desks import EPOCH, TOPIC
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.broker_machines import EPOCH, TOPIC
 
 from holdfast.broker.mapping import mapping_table
 from holdfast.machine.effects import Log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.static_desks import EPOCH, TOPIC, StaticBrokers
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBrokers
 
 from holdfast.broker.flow.awaitables import PeerCall
 from holdfast.model.errors import PeerFailed
@@ -73,7 +73,7 @@ def test_the_lowest_offset_follows_what_old_brokers_cleaned(desks: StaticBrokers
     clean(desks, "b", 0, 1)
 
     asked = ask(desks, 31)
-    desks.disconnect("b")
+    desks.kill("b")
     remembered = ask(desks, 31)
 
     assert (asked, remembered) == (3, 3)
@@ -113,7 +113,7 @@ def test_the_earliest_time_is_that_of_the_oldest_record(desks: StaticBrokers):
 
 def test_a_search_that_needs_a_broker_that_is_down_fails_and_names_it(desks: StaticBrokers):
     """One that does not need it succeeds: the times of sealed segments are recorded."""
-    desks.disconnect("b")
+    desks.kill("b")
 
     (failed,) = desks["a"].call(a_question(29, timestamp=str(START_MS + 3_000)))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import EPOCH, TOPIC, StaticBroker, StaticBrokers, records
 
 from holdfast.machine.effects import SendBytes
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, new_logical_queue
@@ -206,7 +206,7 @@ def test_offsets_of_a_border_that_java_left_are_asked_for_behind_it(desks: Stati
     query = Command(code=14, fields={"consumerGroup": "G", "topic": "J", "queueId": "9"})
 
     (asked,) = desks["b"].call(query)
-    desks.disconnect("a")
+    desks.kill("a")
     (kept,) = desks["b"].call(query)
 
     assert (asked.fields["offset"], kept.fields["offset"]) == ("4", "4")

@@ -1,7 +1,8 @@
 """Batches that stay one record, from the request to the store; and those that cannot."""
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_send, codes
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.machine import codes
 
 from holdfast.model.java_hash import java_hash
 from holdfast.store.queues.batch_consume_queue import RecordIndex

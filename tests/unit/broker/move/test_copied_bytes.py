@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.mapping.mapping_table import Mappings
 from holdfast.broker.move.move_target import MoveTarget
@@ -97,7 +97,7 @@ def test_a_forced_move_counts_too(*, is_planted: bool, monkeypatch: pytest.Monke
     """The target answers how many bytes there were."""
     cluster = a_cluster()
     known = cluster.logical_queue(0)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     allocate = Mappings.allocate
 
     def copy(self: Mappings, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
@@ -108,7 +108,7 @@ def test_a_forced_move_counts_too(*, is_planted: bool, monkeypatch: pytest.Monke
     if is_planted:
         monkeypatch.setattr(Mappings, "allocate", copy)
 
-    copied = read_copied_bytes(cluster.call("b", RequestCode.FORCE_QUEUES, force_order(cluster, known)))
+    copied = read_copied_bytes(cluster.request("b", RequestCode.FORCE_QUEUES, force_order(cluster, known)))
 
     assert copied is not None
     assert (copied > 0) == is_planted

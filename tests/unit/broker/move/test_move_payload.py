@@ -1,6 +1,6 @@
 """A queue arrives with the offsets and locks that it had, and with nobody else's."""
 
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.move.move_payload import MovePayload

@@ -1,8 +1,8 @@
 """A move leaves no hole, loses nothing, fails nothing, and is over after a handful of round trips."""
 
 import pytest
-from tests.support.broker_desk import a_pull
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -17,7 +17,7 @@ def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluste
 
 
 def order(cluster: MovingCluster, target: str, *queues: int, topic: str = TOPIC) -> Command:
-    return cluster.call("a", RequestCode.MOVE_QUEUES, MoveRequest(topic=topic, queues=list(queues), target=target))
+    return cluster.request("a", RequestCode.MOVE_QUEUES, MoveRequest(topic=topic, queues=list(queues), target=target))
 
 
 @pytest.mark.parametrize("by_way_of", [("a",), ("b",), ("a", "b")])
@@ -123,12 +123,12 @@ def test_what_cannot_be_moved_is_refused_with_the_reason() -> None:
 def test_a_move_is_cancelled_before_the_grant_and_leaves_nothing_behind() -> None:
     """The queue never stopped; what the target prepared is forgotten."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     move = cluster.move("a", "b", 0)
     cluster.run(500)
 
-    answer = cluster.call("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
-    cluster.brokers["b"].start()
+    answer = cluster.request("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
+    cluster.restart("b")
     done = cluster.produce(0, 5, "a")
 
     assert answer.code == ResponseCode.SUCCESS
@@ -146,13 +146,13 @@ def test_a_move_that_was_granted_cannot_be_cancelled() -> None:
     cluster = a_cluster()
     move = cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(500)
 
-    answer = cluster.call("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
+    answer = cluster.request("a", RequestCode.CANCEL_MOVE, MoveId(id=move.id))
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(20_000, cluster.are_moves_finished)
     assert cluster.leader(0) == "b"
 
@@ -160,7 +160,7 @@ def test_a_move_that_was_granted_cannot_be_cancelled() -> None:
 def test_a_target_that_stays_away_lets_the_move_fail_and_the_queue_stay() -> None:
     """Nothing was sealed: sends went on all the time. The move can be taken up again."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     done = cluster.produce(0, 20, "a", pause_ms=500)
 
     move = cluster.move("a", "b", 0)
@@ -171,9 +171,9 @@ def test_a_target_that_stays_away_lets_the_move_fail_and_the_queue_stay() -> Non
     assert "10.0.1.2" in failed.reason or "b is not known" in failed.reason
     assert cluster.run(20_000, done)
     assert (len(cluster.acked), cluster.unknown_outcomes) == (20, [])
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(3_000)
-    cluster.call("a", RequestCode.RESUME_MOVE, MoveId(id=move.id))
+    cluster.request("a", RequestCode.RESUME_MOVE, MoveId(id=move.id))
     cluster.run(10_000, cluster.are_moves_finished)
     assert cluster.leader(0) == "b"
     cluster.check_ledger(0)
@@ -184,7 +184,7 @@ def test_a_target_that_does_not_host_the_topic_as_static_refuses() -> None:
     cluster = MovingCluster("a", "b")
     cluster.make_topic({0: "a"})
     cluster.components["b"].mappings.delete(TOPIC, cluster.world.now_ms)
-    cluster.call("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
+    cluster.request("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
 
     move = cluster.move("a", "b", 0)
     cluster.run(5_000, cluster.are_moves_finished)
@@ -216,7 +216,7 @@ def test_committed_offsets_and_locks_move_with_their_queue() -> None:
 
 def reset(cluster: MovingCluster, name: str, queue: int, offset: int) -> Command:
     fields = {"topic": TOPIC, "group": "consumers", "queueId": str(queue), "offset": str(offset)}
-    return cluster.call(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp="-1", isForce="true", **fields)
+    return cluster.request(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp="-1", isForce="true", **fields)
 
 
 def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
@@ -236,7 +236,7 @@ def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
     assert cluster.pull("b", 0, 2).code == ResponseCode.SUCCESS
     cluster.commit("b", 0, 5)
 
-    cluster.call("b", RequestCode.MOVE_QUEUES, MoveRequest(topic=TOPIC, queues=[0], target="a"))
+    cluster.request("b", RequestCode.MOVE_QUEUES, MoveRequest(topic=TOPIC, queues=[0], target="a"))
     cluster.run(5_000, cluster.are_moves_finished)
     assert cluster.pull("a", 0, 5).code == ResponseCode.SUCCESS
     cluster.commit("a", 0, 6)
@@ -251,13 +251,13 @@ def test_a_queue_that_is_being_handed_over_sends_nobody_elsewhere() -> None:
     reset(cluster, "a", 0, 2)
     cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(1_000)
 
     assert cluster.pull("a", 0, 5).code == ResponseCode.SUCCESS
     refused = reset(cluster, "a", 0, 1)
     assert (refused.code, "try again" in (refused.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(20_000, cluster.are_moves_finished)
 
     assert cluster.leader(0) == "b"
@@ -277,9 +277,9 @@ def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> N
     assert cluster.run(5_000, lambda: cluster.open_brokers(0) == ["b"])
     cluster.run(20)
 
-    cluster.brokers["b"].power_off()
+    cluster.power_off("b")
     cluster.run(1_000)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(20_000, cluster.are_moves_finished)
 
     assert cluster.committed("b", 0).fields["offset"] == "7"
@@ -290,7 +290,7 @@ def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> N
 def test_a_waiting_pull_is_told_at_once_to_ask_again() -> None:
     """It would have waited in vain for its whole time: what comes now comes elsewhere."""
     cluster = a_cluster()
-    waiting = cluster.send("a", a_pull(TOPIC, queue=0, offset=0, sysFlag="6", suspendTimeoutMillis="20000"))
+    waiting = cluster.call_later("a", a_pull(TOPIC, queue=0, offset=0, sysFlag="6", suspendTimeoutMillis="20000"))
     cluster.run(200)
     assert waiting == []
 
@@ -310,7 +310,7 @@ def test_reads_of_old_records_go_on_while_nobody_knows_how_the_move_ends() -> No
     cluster.run(5_000, cluster.produce(0, 10, "a"))
     cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(1_000)
 
     assert cluster.consume("a", 0) == [f"0-{at}".encode() for at in range(10)]
@@ -333,14 +333,14 @@ def test_the_target_is_asked_to_open_only_when_the_grant_is_on_disk() -> None:
     """Power may fail: an old leader that forgot its grant would go on, beside the new one."""
     cluster = a_cluster()
     cluster.brokers["a"].environment.disk_latency.sync_ms = (500, 500)
-    cluster.send("a", _to_command(0))
+    cluster.call_later("a", _to_command(0))
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
 
     cluster.run(400)
     assert cluster.open_brokers(0) == []
-    cluster.brokers["a"].power_off()
+    cluster.power_off("a")
     cluster.run(500)
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(30_000, cluster.are_moves_finished)
 
     assert len(cluster.open_brokers(0)) == 1
@@ -357,7 +357,7 @@ def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
     assert record is not None
     mappings.change(record.with_queues(record.queues[0].prepare("a", 7)), now_ms=cluster.world.now_ms)
 
-    answer = cluster.call("a", RequestCode.QUERY_MOVE, MoveQuery(move=move.id, topic=TOPIC, queues=[0]))
+    answer = cluster.request("a", RequestCode.QUERY_MOVE, MoveQuery(move=move.id, topic=TOPIC, queues=[0]))
 
     opening = decode_body(answer.body, MoveQueryAnswer).opening
     assert opening is not None

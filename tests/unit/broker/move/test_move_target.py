@@ -1,8 +1,7 @@
 """A target prepares without taking writes, opens exactly where it is told, and decides nothing by itself."""
 
 import pytest
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue
 
 from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.broker.move.move_target import QUERY_AFTER_MS
@@ -53,11 +52,11 @@ def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
         total=mapping.total,
         queues=[homes(mapping.queues[queue]) for queue in queues],
     )
-    return cluster.call("b", RequestCode.PREPARE_QUEUES, order)
+    return cluster.request("b", RequestCode.PREPARE_QUEUES, order)
 
 
 def open_queue(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Command:
-    return cluster.call("b", RequestCode.OPEN_QUEUES, an_opening(cluster, physical, end, move))
+    return cluster.request("b", RequestCode.OPEN_QUEUES, an_opening(cluster, physical, end, move))
 
 
 def an_opening(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> OpenQueues:
@@ -155,7 +154,7 @@ def test_what_is_older_than_what_is_recorded_is_refused() -> None:
         move="late", source="a", topic=config, scope=mapping.scope, epoch=1, total=2, queues=[homes(old)]
     )
 
-    answer = cluster.call("b", RequestCode.PREPARE_QUEUES, order)
+    answer = cluster.request("b", RequestCode.PREPARE_QUEUES, order)
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert cluster.leader(0) == "b"
@@ -165,11 +164,11 @@ def test_what_is_older_than_what_others_lead_is_refused() -> None:
     """By a broker that was just started, too: it asks before it prepares."""
     cluster = MovingCluster("a", "b", "c")
     cluster.make_topic({0: "a", 1: "a"})
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     force_queue(cluster, "c")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(100)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
 
     answer = prepare(cluster, 0)
 
@@ -184,7 +183,7 @@ def test_what_was_prepared_is_forgotten_when_the_old_leader_takes_it_back() -> N
     prepare(cluster, 0)
     question = MoveQuery(move="m", topic=TOPIC, queues=[0])
 
-    answers = [cluster.call("b", RequestCode.ABORT_MOVE, question) for _ in range(2)]
+    answers = [cluster.request("b", RequestCode.ABORT_MOVE, question) for _ in range(2)]
 
     assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
     assert 0 not in record(cluster, "b").queues
@@ -197,7 +196,7 @@ def test_what_is_open_is_not_taken_back() -> None:
     prepare(cluster, 0)
     open_queue(cluster, 0)
 
-    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
+    cluster.request("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert state(cluster) == "open"
 
@@ -218,13 +217,13 @@ def test_nothing_is_decided_while_the_old_leader_cannot_be_asked() -> None:
     """It may have granted the queue: neither opening nor forgetting would be right."""
     cluster = a_cluster()
     prepare(cluster, 0)
-    cluster.brokers["a"].kill()
-    cluster.brokers["b"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.restart("b")
 
     cluster.run(5 * QUERY_AFTER_MS)
     assert state(cluster) == "prepared"
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(5_000)
 
     assert 0 not in record(cluster, "b").queues
@@ -233,11 +232,11 @@ def test_nothing_is_decided_while_the_old_leader_cannot_be_asked() -> None:
 def pass_over(cluster: MovingCluster, *, is_restarted: bool) -> None:
     """Make c the leader in place of b, which was about to be it; b may have been away meanwhile."""
     if is_restarted:
-        cluster.brokers["b"].kill()
+        cluster.kill("b")
     force_queue(cluster, "c")
     cluster.run(12_000)
     if is_restarted:
-        cluster.brokers["b"].start()
+        cluster.restart("b")
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -246,7 +245,7 @@ def test_a_grant_that_was_passed_over_by_force_opens_nothing(is_restarted: bool)
     cluster, move = a_lost_grant()
     pass_over(cluster, is_restarted=is_restarted)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(2 * CHECK_MS)
 
     assert cluster.leader(0) == "c"
@@ -278,7 +277,7 @@ def test_what_was_passed_over_is_not_said_to_be_open_though_the_queue_came_here_
             moved = cluster.move(source, target, 0)
             assert cluster.run(5_000, lambda: cluster.moves(source)[moved.id].state == "done")  # noqa: B023
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(CHECK_MS // 2)
 
     assert cluster.moves("a")[move.id].state == "failed"
@@ -294,7 +293,7 @@ def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
     for node in (cluster.name_server, cluster.brokers["a"], cluster.brokers["b"]):
         node.kill()
     cluster.run(100)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
 
     answer = open_queue(cluster, physical)
 
@@ -310,14 +309,14 @@ def test_what_is_taken_back_while_others_are_asked_is_not_opened() -> None:
     """The old leader heard of the newer one first."""
     cluster = a_cluster()
     (physical,) = decode_body(prepare(cluster, 0).body, PreparedQueues).physical.values()
-    cluster.brokers["a"].power_off()  # Whoever asks it waits for its answer in vain.
-    cluster.brokers["b"].kill()
+    cluster.power_off("a")  # Whoever asks it waits for its answer in vain.
+    cluster.kill("b")
     cluster.run(100)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
 
     opening = Command(code=RequestCode.OPEN_QUEUES, body=encode_body(an_opening(cluster, physical)))
-    opened = cluster.send("b", opening)
-    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
+    opened = cluster.call_later("b", opening)
+    cluster.request("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert cluster.run(10_000, lambda: bool(opened))
     assert isinstance(opened[0], Command)
@@ -328,13 +327,13 @@ def test_what_is_taken_back_while_others_are_asked_is_not_opened() -> None:
 def test_what_is_left_of_a_move_opens_without_the_queue_that_was_passed_over() -> None:
     """Its place is free again."""
     cluster, move = a_lost_grant(0, 1)
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     force_queue(cluster, "c")
     cluster.run(12_000)
 
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(20_000)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(2 * CHECK_MS)
 
     assert (cluster.leader(0), cluster.leader(1)) == ("c", "b")
@@ -348,7 +347,7 @@ def test_what_one_move_takes_back_another_keeps() -> None:
     prepare(cluster, 0, move="m")
     prepare(cluster, 0, move="n")
 
-    cluster.call("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
+    cluster.request("b", RequestCode.ABORT_MOVE, MoveQuery(move="m", topic=TOPIC, queues=[0]))
 
     assert state(cluster) == "prepared"
 
@@ -360,7 +359,7 @@ def a_lost_grant(*queues: int, total: int = 2) -> tuple[MovingCluster, Move]:
     cluster.run(5_000, cluster.produce(0, 5, "a"))
     move = cluster.move("a", "b", *(queues or (0,)))
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(100)
     assert state(cluster) == "prepared"
     return cluster, move
@@ -373,7 +372,7 @@ def test_a_stamp_makes_a_broker_know_of_a_topic() -> None:
     assert config is not None
 
     def stamp(epoch: int, total: int) -> int:
-        return cluster.call(
+        return cluster.request(
             "b", RequestCode.PUT_QUEUE_TOTAL, QueueTotal(topic=config, scope="__global__", epoch=epoch, total=total)
         ).code
 
@@ -388,7 +387,7 @@ def test_nonsense_is_answered() -> None:
     cluster = a_cluster()
 
     answers = [
-        cluster.call_command("b", Command(code=code, body=b'{"move":'))
+        cluster.call("b", Command(code=code, body=b'{"move":'))
         for code in (
             RequestCode.PREPARE_QUEUES,
             RequestCode.OPEN_QUEUES,

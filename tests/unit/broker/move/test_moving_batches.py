@@ -2,9 +2,8 @@
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.forced_moves import force_queue
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster, force_queue
 
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.mapping import FORCED_GAP, TopicMapping, new_logical_queue
@@ -31,9 +30,9 @@ def send(cluster: MovingCluster, broker: str, count: int, queue: int = 0) -> int
     fields = {"f": str(whole.sys_flag), "i": whole.properties, "m": "true"}
     request = a_send(TOPIC, queue=queue, code=320, body=whole.body, **fields)
     try:
-        answer = cluster.call_command(broker, request)
+        answer = cluster.call(broker, request)
     except ConnectionLost:  # Half open, since somebody lost power.
-        answer = cluster.call_command(broker, request)
+        answer = cluster.call(broker, request)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert answer.fields["batchUniqId"] == ID
     return int(answer.fields["queueOffset"])
@@ -100,11 +99,11 @@ def test_a_forced_move_brings_the_index_along() -> None:
     """The new leader of queues whose leader died keeps their batches whole; so does the old one when it is back."""
     cluster = a_cluster("a", "b")
     send(cluster, "a", 5)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     assert force_queue(cluster, "b").code == ResponseCode.SUCCESS
     assert send(cluster, "b", 3) == FORCED_GAP
-    cluster.brokers["a"].start()
+    cluster.restart("a")
     cluster.run(30_000)
 
     assert cluster.stores["a"].queue(TOPIC, 0).is_batched
@@ -131,9 +130,7 @@ def tell(cluster: MovingCluster, broker: str, mapping: TopicMapping, **fields: s
     named = {"topic": mapping.topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
     named |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"} | fields
     body = wire.encode(wire.to_detail(mapping))
-    return cluster.call_command(
-        broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=named, body=body)
-    )
+    return cluster.call(broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=named, body=body))
 
 
 def test_a_static_topic_is_made_and_grown_with_its_attributes() -> None:
@@ -168,8 +165,8 @@ def test_a_record_that_is_newer_than_the_file_of_topics_says_how_it_is_indexed()
     config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
     record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: new_logical_queue(0, "a", 0)})
     rooms.mappings.change(record, now_ms=cluster.world.now_ms, config=config)
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(5_000)
 
     assert send(cluster, "a", 4) == 0
@@ -182,7 +179,7 @@ def test_a_topic_that_is_indexed_otherwise_here_is_not_taken_over() -> None:
     config = TopicConfig(name=TOPIC)
     stamp = QueueTotal(topic=config, scope="__global__", epoch=cluster.world.now_ms, total=2)
 
-    answer = cluster.call("b", RequestCode.PUT_QUEUE_TOTAL, stamp)
+    answer = cluster.request("b", RequestCode.PUT_QUEUE_TOTAL, stamp)
 
     assert answer.code != ResponseCode.SUCCESS
     assert "queue.type" in (answer.remark or "")

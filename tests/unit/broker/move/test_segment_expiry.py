@@ -1,7 +1,7 @@
 """What retention took away leaves what clients read, and its place is listed until it is used again."""
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.move.segment_expiry import CHECK_MS, QUIET_MS
 from holdfast.model.errors import ConnectionLost
@@ -144,7 +144,7 @@ def test_all_homes_expire_in_one_look_whether_here_or_elsewhere() -> None:
     cluster.run(RETENTION_MS + 2 * CHECK_MS)
 
     assert [home.expired for home in cluster.logical_queue(0).segments] == [True, True, False]
-    answer = cluster.call("a", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.request("a", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == "10"
 
 
@@ -159,7 +159,7 @@ def test_a_reader_in_an_expired_home_goes_on_behind_it() -> None:
     assert cluster.consume("c", 0) == [b"0-0", b"0-1", b"0-2", b"0-3", b"0-4"] * 2
     inside = cluster.pull("c", 0, 7)
     assert inside.fields["nextBeginOffset"] in {"10", "15"}
-    answer = cluster.call("c", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.request("c", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == "10"
 
 
@@ -170,8 +170,8 @@ def test_the_old_home_forgets_the_homes_of_others() -> None:
     assert [home.broker for home in record(cluster, "b").queues[0].segments] == ["a", "b", "c"]
 
     cluster.run(RETENTION_MS + 2 * CHECK_MS)
-    cluster.brokers["b"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("b")
+    cluster.restart("b")
     cluster.run(5_000)
 
     kept = record(cluster, "b").queues[0]
@@ -209,7 +209,7 @@ def test_a_home_of_which_something_is_left_stays_readable() -> None:
     assert 0 < log.offset_min < log.offset_max
     assert not is_expired(cluster.logical_queue(0), 0)
     assert not is_expired(record(cluster, "a").queues[0], 0)
-    answer = cluster.call("b", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
+    answer = cluster.request("b", RequestCode.GET_MIN_OFFSET, None, topic=TOPIC, queueId="0")
     assert answer.fields["offset"] == str(log.offset_min)
 
 
@@ -218,7 +218,7 @@ def test_a_broker_that_cannot_be_asked_has_lost_nothing() -> None:
     cluster = a_cluster()
     produce(cluster, 0, 5, "a")
     move(cluster, "a", "b", 0)
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
     cluster.run(RETENTION_MS + 3 * CHECK_MS)
 
@@ -247,8 +247,8 @@ def test_a_log_that_began_a_file_goes_on_after_a_crash() -> None:
     end = cluster.stores["a"].written
     assert end > FILE_SIZE
 
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(2 * CHECK_MS)
 
     assert cluster.stores["a"].written == end
@@ -268,7 +268,7 @@ def test_a_broker_that_is_not_drained_keeps_its_file_for_normal_topics() -> None
     cluster.run(QUIET_MS + 3 * CHECK_MS)
     assert store.written < FILE_SIZE
 
-    cluster.call("b", RequestCode.SET_DRAINING, DrainRequest(draining=True))
+    cluster.request("b", RequestCode.SET_DRAINING, DrainRequest(draining=True))
     cluster.run(QUIET_MS + 3 * CHECK_MS)
     assert store.written > FILE_SIZE
 
@@ -279,17 +279,17 @@ def test_a_drained_broker_stays_marked_until_told_otherwise(how: str) -> None:
     cluster = a_cluster()
     marked = []
     for draining in (True, False):
-        answer = cluster.call("a", RequestCode.SET_DRAINING, DrainRequest(draining=draining))
+        answer = cluster.request("a", RequestCode.SET_DRAINING, DrainRequest(draining=draining))
         assert answer.code == ResponseCode.SUCCESS
         for wait_ms in (0, 10_000):
             cluster.run(wait_ms)
             getattr(cluster.brokers["a"], how)()
-            cluster.brokers["a"].start()
+            cluster.restart("a")
             cluster.run(3_000)
             try:
-                told = cluster.call("a", RequestCode.GET_MAPPINGS)
+                told = cluster.request("a", RequestCode.GET_MAPPINGS)
             except ConnectionLost:  # Half open, since somebody died.
-                told = cluster.call("a", RequestCode.GET_MAPPINGS)
+                told = cluster.request("a", RequestCode.GET_MAPPINGS)
             marked.append(decode_body(told.body, MappingsAnswer).draining)
 
     assert marked == [True, True, False, False]

@@ -1,7 +1,7 @@
 """Brokers carry the switch for the loss of a site from one name server to the others."""
 
 import msgspec
-from tests.support.moving_cluster import MovingCluster
+from tests.support.cluster.simulated import MovingCluster
 
 from holdfast.broker.naming.dr_switch_sync import NAME
 from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening
@@ -16,11 +16,11 @@ SHUT = DrSwitch(20, ())
 
 
 def set_switch(cluster: MovingCluster, broker: str, switch: DrSwitch) -> Command:
-    return cluster.call_command(broker, Command(code=RequestCode.SET_DR_SWITCH, body=encode_switch(switch)))
+    return cluster.call(broker, Command(code=RequestCode.SET_DR_SWITCH, body=encode_switch(switch)))
 
 
 def known_by(cluster: MovingCluster, broker: str) -> DrSwitch:
-    answer = cluster.call_command(broker, Command(code=RequestCode.GET_DR_SWITCH))
+    answer = cluster.call(broker, Command(code=RequestCode.GET_DR_SWITCH))
     return msgspec.json.decode(answer.body, type=UnitState).switch
 
 
@@ -47,10 +47,10 @@ def test_a_name_server_that_was_down_is_told_by_the_first_broker():
 def test_a_broker_that_was_down_is_told_by_name_servers():
     """With the answer to its registration; it tells the other ones."""
     cluster = MovingCluster("a", "b")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     set_switch(cluster, "a", EAST)
 
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(3_000)
 
     assert known_by(cluster, "b") == EAST
@@ -63,8 +63,8 @@ def test_it_outlives_the_broker():
         server.kill()
     set_switch(cluster, "a", EAST)
     cluster.run(500)
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(500)
 
     cluster.name_servers[1].start()

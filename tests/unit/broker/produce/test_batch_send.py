@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support import recordings
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
 
 from holdfast.model.java_hash import java_hash
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -4,8 +4,8 @@ import itertools
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBroker, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers
 
 from holdfast.broker.consume.consumer_offsets import TIMER
 from holdfast.broker.move.move_payload import MovePayload
@@ -177,7 +177,7 @@ def test_it_moves_with_the_queue(desks: StaticBrokers):
 def test_after_a_forced_move_nothing_is_guessed(desks: StaticBrokers):
     """Nobody knows what the dead leader took; who wants to go on has to say so."""
     ask(desks["a"], rows(0, 2))
-    desks.disconnect("a")
+    desks.kill("a")
     forced = desks.queue(0).force("b", 0)
     desks.record_at(desks["b"], forced, total=1, epoch=1_800_000_000_000)
 

@@ -1,5 +1,6 @@
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_send, codes
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.machine import codes
 
 from holdfast.machine.effects import SendBytes
 from holdfast.model.errors import DiskFailed, DiskFull

@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
 from holdfast.broker.tables.client_calls import TIMER
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 from tests.support.inner_batches import a_batch_harness, make_items, put_batch, put_record
 
 from holdfast.broker.deferred.scheduled_messages import TIMER

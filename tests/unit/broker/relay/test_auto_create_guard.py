@@ -1,8 +1,8 @@
 """A send to a broker that has not heard of a static topic goes to the leader, and makes no other topic of that name."""
 
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.flow.awaitables import ParallelCalls, Pause
@@ -37,7 +37,7 @@ def cluster() -> MovingCluster:
     cluster.make_topic({0: "a", 1: "b"})
     cluster.steps["c"] = 0
     cluster.brokers["c"] = cluster.create_broker("c", "10.0.1.3:10911")
-    cluster.brokers["c"].start()
+    cluster.restart("c")
     cluster.run(2_000)
     return cluster
 
@@ -47,13 +47,13 @@ def hosted(cluster: MovingCluster, topic: str = TOPIC) -> bool:
 
 
 def read(cluster: MovingCluster, queue: int, topic: str = TOPIC, at: str = "c") -> list[bytes]:
-    answer = cluster.call_command(at, a_pull(topic, queue=queue))
+    answer = cluster.call(at, a_pull(topic, queue=queue))
     return [bytes(record.body) for record in decode_records(answer.body)]
 
 
 def test_it_is_answered_by_the_leader(cluster: MovingCluster) -> None:
     """Nothing is hosted where it was asked; a queue may move there later."""
-    answer = cluster.call_command("c", a_send(TOPIC, queue=1, body=b"one"))
+    answer = cluster.call("c", a_send(TOPIC, queue=1, body=b"one"))
 
     assert (answer.code, answer.fields["queueId"], answer.fields["queueOffset"]) == (0, "1", "0")
     assert not hosted(cluster)
@@ -69,7 +69,7 @@ def test_many_keep_their_order(cluster: MovingCluster, code: RequestCode) -> Non
     body = encode_items([(0, b"x", b"")]) if is_batch else b"x"
     answers = []
     for _ in range(20):
-        answers.append(cluster.send("c", a_send(TOPIC, queue=0, body=body, code=code, m=str(is_batch).lower())))
+        answers.append(cluster.call_later("c", a_send(TOPIC, queue=0, body=body, code=code, m=str(is_batch).lower())))
         cluster.run(1)
     assert cluster.run(5_000, lambda: all(answers))
 
@@ -82,14 +82,14 @@ def test_half_a_transaction_goes_there_too(cluster: MovingCluster) -> None:
     """This broker could not say what became of it."""
     half = a_send(TOPIC, queue=0, f="4", i="UNIQ_KEY\x01H\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02")
 
-    assert cluster.call_command("c", half).code == 0
+    assert cluster.call("c", half).code == 0
 
     assert not hosted(cluster)
 
 
 def test_a_queue_that_the_topic_does_not_have_is_refused(cluster: MovingCluster) -> None:
     """With the advice to ask the name server."""
-    answer = cluster.call_command("c", a_send(TOPIC, queue=9))
+    answer = cluster.call("c", a_send(TOPIC, queue=9))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert "name server" in (answer.remark or "")
@@ -101,7 +101,7 @@ def test_what_another_broker_brings_in_error_makes_no_topic(cluster: MovingClust
     cluster.components["b"].view.record_leader(MessageQueue(TOPIC, "c", 0), Leader("c", 9))
     cluster.components["b"].view.record_address("c", cluster.address("c"))
 
-    answer = cluster.call_command("b", a_send(TOPIC, queue=0))
+    answer = cluster.call("b", a_send(TOPIC, queue=0))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert not hosted(cluster)
@@ -109,12 +109,12 @@ def test_what_another_broker_brings_in_error_makes_no_topic(cluster: MovingClust
 
 def test_an_operator_cannot_make_a_normal_topic_of_its_name(cluster: MovingCluster) -> None:
     """Name servers know better, though this broker has not heard of it; one that is new everywhere is created."""
-    answer = cluster.call_command("c", a_create(TOPIC))
+    answer = cluster.call("c", a_create(TOPIC))
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "static on other brokers" in (answer.remark or "")
     assert not hosted(cluster)
-    assert cluster.call_command("c", a_create("N")).code == 0
+    assert cluster.call("c", a_create("N")).code == 0
     assert hosted(cluster, "N")
 
 
@@ -123,12 +123,12 @@ def test_a_list_with_its_name_is_refused_as_a_whole(cluster: MovingCluster) -> N
     configs = [*(TopicConfig(name=f"N{number}") for number in range(200)), TopicConfig(name=TOPIC)]
     body = java_json.encode(TopicConfigs(topic_config_list=configs))
 
-    answer = cluster.call_command("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body))
+    answer = cluster.call("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body))
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert not hosted(cluster, "N0")
     rest = java_json.encode(TopicConfigs(topic_config_list=configs[:-1]))
-    assert cluster.call_command("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=rest)).code == 0
+    assert cluster.call("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=rest)).code == 0
     assert hosted(cluster, "N199")
 
 
@@ -137,7 +137,7 @@ def test_an_operator_can_make_a_topic_while_no_name_server_answers(cluster: Movi
     for node in cluster.name_servers:
         node.kill()
 
-    assert cluster.call_command("c", a_create("N")).code == 0
+    assert cluster.call("c", a_create("N")).code == 0
 
     assert hosted(cluster, "N")
 
@@ -151,7 +151,7 @@ def test_a_topic_that_nobody_knows_is_created(cluster: MovingCluster, *, is_two_
     for number in range(5):
         send = a_send("N", body=b"%d" % number)
         send.flag = 0 if is_two_way else ONE_WAY
-        cluster.send("c", send)
+        cluster.call_later("c", send)
     cluster.run(1_000)
 
     assert read(cluster, 0, "N") == [b"%d" % number for number in range(5)]
@@ -159,10 +159,10 @@ def test_a_topic_that_nobody_knows_is_created(cluster: MovingCluster, *, is_two_
 
 def test_a_topic_of_another_broker_is_created_here_too(cluster: MovingCluster) -> None:
     """A normal one, of which the name server knows."""
-    assert cluster.call_command("a", a_send("N")).code == 0
+    assert cluster.call("a", a_send("N")).code == 0
     cluster.run(4_000)
 
-    assert cluster.call_command("c", a_send("N")).code == 0
+    assert cluster.call("c", a_send("N")).code == 0
 
     assert hosted(cluster, "N")
 
@@ -174,10 +174,10 @@ def test_a_created_topic_is_on_every_broker_that_creates_topics(wanted: int, def
     cluster.options["auto_create_topics"] = False
     cluster.steps["d"] = 0
     cluster.brokers["d"] = cluster.create_broker("d", "10.0.1.9:10911")
-    cluster.brokers["d"].start()
+    cluster.restart("d")
     cluster.run(4_000)
 
-    assert cluster.call_command("a", a_send("N", d=str(wanted))).code == 0
+    assert cluster.call("a", a_send("N", d=str(wanted))).code == 0
     cluster.run(1_000)
 
     configs = {name: rooms.topics.find("N") for name, rooms in cluster.components.items()}
@@ -189,7 +189,7 @@ def test_a_broker_that_is_drained_gets_no_created_topic(cluster: MovingCluster) 
     """It would have to be drained again."""
     cluster.components["b"].mappings.is_draining = True
 
-    assert cluster.call_command("a", a_send("N")).code == 0
+    assert cluster.call("a", a_send("N")).code == 0
     cluster.run(1_000)
 
     assert [name for name, rooms in cluster.components.items() if rooms.topics.find("N")] == ["a", "c"]
@@ -200,7 +200,7 @@ def test_where_no_name_server_answers_it_is_created(cluster: MovingCluster) -> N
     for node in cluster.name_servers:
         node.kill()
 
-    assert cluster.call_command("c", a_send("N")).code == 0
+    assert cluster.call("c", a_send("N")).code == 0
 
     assert hosted(cluster, "N")
 
@@ -209,29 +209,29 @@ def test_one_name_server_that_knows_is_enough(cluster: MovingCluster) -> None:
     """The other one may be new."""
     cluster.name_servers[0].kill()
 
-    assert cluster.call_command("c", a_send(TOPIC, queue=0)).code == 0
+    assert cluster.call("c", a_send(TOPIC, queue=0)).code == 0
 
     assert not hosted(cluster)
 
 
 def test_what_was_told_counts_for_a_moment(cluster: MovingCluster) -> None:
     """A topic that was deleted does not come into being again, at any broker, but with an explicit create."""
-    assert cluster.call_command("c", a_send(TOPIC, queue=0)).code == 0
+    assert cluster.call("c", a_send(TOPIC, queue=0)).code == 0
     cluster.delete_topic(TOPIC, "a", "b")
     cluster.run(LOOKUP_VALID_MS)
 
     for name in "abc":
-        answer = cluster.call_command(name, a_send(TOPIC, queue=0))
+        answer = cluster.call(name, a_send(TOPIC, queue=0))
         assert (answer.code, "was deleted" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
         assert not hosted(cluster)
 
-    assert cluster.call_command("c", a_create(TOPIC)).code == 0
-    assert cluster.call_command("c", a_send(TOPIC, queue=0)).code == 0
+    assert cluster.call("c", a_create(TOPIC)).code == 0
+    assert cluster.call("c", a_send(TOPIC, queue=0)).code == 0
 
 
 def test_strangers_make_a_broker_ask_for_a_few_topics_at_once(cluster: MovingCluster) -> None:
     """The others are told to come again."""
-    answers = [cluster.send("c", a_send(f"N{number}")) for number in range(QUERIED_MAX + 3)]
+    answers = [cluster.call_later("c", a_send(f"N{number}")) for number in range(QUERIED_MAX + 3)]
     assert cluster.run(5_000, lambda: all(answers))
 
     codes = [answer.code for (answer,) in answers if isinstance(answer, Command)]
@@ -240,13 +240,13 @@ def test_strangers_make_a_broker_ask_for_a_few_topics_at_once(cluster: MovingClu
 
 def test_a_topic_that_became_static_meanwhile_is_the_leaders(cluster: MovingCluster) -> None:
     """It was a normal one, which was deleted."""
-    assert cluster.call_command("c", a_send("N")).code == 0
-    assert cluster.call("c", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+    assert cluster.call("c", a_send("N")).code == 0
+    assert cluster.request("c", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
     there = cluster.components.pop("c")
     cluster.make_topic({0: "b"}, "N")
     cluster.components["c"] = there
 
-    assert cluster.call_command("c", a_send("N", body=b"one")).code == 0
+    assert cluster.call("c", a_send("N", body=b"one")).code == 0
 
     assert not hosted(cluster, "N")
     assert read(cluster, 0, "N", at="b") == [b"one"]
@@ -256,7 +256,7 @@ def test_what_waits_is_bounded(cluster: MovingCluster, monkeypatch: pytest.Monke
     """And gives its room back."""
     monkeypatch.setattr(auto_create_guard, "HELD_SIZE_MAX", 1_000)
     for topic in ("N", "M"):
-        answers = [cluster.send("c", a_send(topic, body=bytes(400))) for _ in range(2)]
+        answers = [cluster.call_later("c", a_send(topic, body=bytes(400))) for _ in range(2)]
         cluster.run(1_000)
 
         assert [answer.code for (answer,) in answers if isinstance(answer, Command)] == [0, ResponseCode.SYSTEM_BUSY]

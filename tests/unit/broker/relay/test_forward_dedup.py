@@ -1,7 +1,7 @@
 """Names of forwarded messages: taken once, remembered over restarts, forgotten when they cannot come again."""
 
 import pytest
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.messages.writer import Draft
 from holdfast.broker.relay import forward_dedup as module

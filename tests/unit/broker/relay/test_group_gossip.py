@@ -1,7 +1,8 @@
 """Asked at any broker, a group of static topics has the same members, and hears of every change."""
 
 from tests.support.broker_clients import a_heartbeat, a_subscription
-from tests.support.moving_cluster import TOPIC, ManualClient, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
+from tests.support.cluster.simulated_world import ManualClient
 
 from holdfast.broker.relay.group_gossip import LIFE_MS, ROUND_MS
 from holdfast.wire.frames import java_json
@@ -23,12 +24,12 @@ def a_cluster(*, static: bool = True) -> MovingCluster:
 
 def join(cluster: MovingCluster, name: str, broker: str) -> ManualClient:
     hand = cluster.add_client(name)
-    cluster.call_command(broker, a_heartbeat(name, consumer_group=GROUP, topics=(T,)), by=hand)
+    cluster.call(broker, a_heartbeat(name, consumer_group=GROUP, topics=(T,)), by=hand)
     return hand
 
 
 def members(cluster: MovingCluster, broker: str) -> list[str]:
-    answer = cluster.call(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, None, consumerGroup=GROUP)
+    answer = cluster.request(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, None, consumerGroup=GROUP)
     return sorted(java_json.loads(answer.body)["consumerIdList"]) if answer.code == ResponseCode.SUCCESS else []
 
 
@@ -38,7 +39,7 @@ def test_every_broker_answers_the_members_of_all() -> None:
     join(cluster, "one", "a")
     join(cluster, "two", "b")
     both = join(cluster, "three", "a")
-    cluster.call_command("b", a_heartbeat("three", consumer_group=GROUP, topics=(T,)), by=both)
+    cluster.call("b", a_heartbeat("three", consumer_group=GROUP, topics=(T,)), by=both)
     cluster.run(100)
 
     assert members(cluster, "a") == members(cluster, "b") == ["one", "three", "two"]
@@ -85,7 +86,7 @@ def test_a_broker_that_stops_takes_its_members_along_at_once() -> None:
     cluster.run(500)
     one.received.clear()
 
-    cluster.brokers["b"].stop(lambda: None)
+    cluster.stop("b")
     cluster.run(500)
 
     assert members(cluster, "a") == ["one"]
@@ -99,7 +100,7 @@ def test_the_members_of_a_broker_that_died_are_dropped_after_a_while() -> None:
     join(cluster, "two", "b")
     cluster.run(500)
 
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.run(1_000)
     assert members(cluster, "a") == ["one", "two"]
     cluster.run(LIFE_MS + ROUND_MS)
@@ -114,7 +115,7 @@ def test_a_list_of_before_a_restart_changes_nothing() -> None:
     cluster.run(500)
     old = GroupMemberList(broker="b", boot_ms=1, version=9_999, groups={GROUP: ["ghost"]})
 
-    assert cluster.call("a", RequestCode.SHARE_MEMBERS, old).code == ResponseCode.SUCCESS
+    assert cluster.request("a", RequestCode.SHARE_MEMBERS, old).code == ResponseCode.SUCCESS
 
     assert members(cluster, "a") == ["one"]
 
@@ -139,7 +140,7 @@ def test_a_pull_that_is_passed_on_goes_by_the_subscription_told_elsewhere() -> N
         },
     )
 
-    answer = cluster.call_command("a", pull, by=one)
+    answer = cluster.call("a", pull, by=one)
 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert answer.fields["nextBeginOffset"] == "3"

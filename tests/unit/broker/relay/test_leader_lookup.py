@@ -1,8 +1,8 @@
 """The newest word counts, whoever says it; and nobody is asked who is known to be wrong."""
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull
-from tests.support.static_desks import TOPIC, StaticBroker, StaticBrokers
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull
+from tests.support.cluster.broker_machines import TOPIC, StaticBroker, StaticBrokers
 
 from holdfast.broker.relay.leader_lookup import LeaderLookup
 from holdfast.broker.relay.relay_client import Target

@@ -1,7 +1,7 @@
 """A client locks queues of several leaders with one request, at any broker."""
 
 import pytest
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.wire.frames.codes import RequestCode
 
@@ -39,7 +39,7 @@ def test_every_leader_takes_back_what_is_its_own() -> None:
 def test_what_a_dead_leader_holds_is_not_locked_and_the_rest_is() -> None:
     """The client tries again with its next round."""
     cluster = a_cluster()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
     assert cluster.lock("a", "one", 0, 2, 3) == [0, 3]
 

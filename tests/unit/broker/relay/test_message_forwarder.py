@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_heartbeat, connect_client, pop_requests
-from tests.support.broker_desk import a_send
-from tests.support.static_desks import TOPIC, StaticBrokers
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers
 from tests.unit.broker.deferred.test_remote_transactions import decide, send_half
 
 from holdfast.broker.messages.writer import Draft
@@ -72,7 +72,7 @@ def test_a_delayed_message_waits_for_a_leader_that_is_away(desks: StaticBrokers)
     """It is neither lost nor put where it does not belong."""
     desks["a"].call(a_delayed(b"later"))
     desks.move(0, "b")
-    desks.disconnect("b")
+    desks.kill("b")
     let_time_pass(desks, 4_000, "delays")
     lost = [effect for effect in desks["a"].effects if "lost" in str(effect)]
     desks["b"].is_up = True

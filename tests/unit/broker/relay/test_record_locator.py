@@ -2,8 +2,8 @@
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.static_desks import TOPIC, StaticBrokers, records
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.broker_machines import TOPIC, StaticBrokers, records
 
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
@@ -88,7 +88,7 @@ def test_hosts_that_are_no_brokers_are_not_dialled(desks: StaticBrokers) -> None
 def test_a_broker_that_is_down_keeps_nobody_from_looking_on(desks: StaticBrokers) -> None:
     """What it may hold is not found; what others hold is."""
     sent = send_all(desks)
-    desks.disconnect("b")
+    desks.kill("b")
 
     assert give_back(desks, "a", sent["c"], originMsgId="Kc") == (0, [b"c"])
     assert give_back(desks, "a", sent["b"], originMsgId="Kb")[0] == 1

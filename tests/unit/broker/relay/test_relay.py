@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.support.broker_desk import a_pull, a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 
 from holdfast.broker.mapping.cluster_view import QUERY_TIMEOUT_MS
 from holdfast.broker.relay import relay as relaying
@@ -35,7 +35,7 @@ def a_cluster(*names: str) -> MovingCluster:
 def send_at_once(cluster: MovingCluster, name: str, count: int, queue: int = 0) -> Answers:
     """Send many messages without waiting for any answer."""
     bodies = [f"{queue}-{at}".encode() for at in range(count)]
-    return [cluster.send(name, a_send(TOPIC, queue=queue, body=body)) for body in bodies]
+    return [cluster.call_later(name, a_send(TOPIC, queue=queue, body=body)) for body in bodies]
 
 
 def offsets(answers: Answers) -> list[str]:
@@ -46,7 +46,7 @@ def seal(cluster: MovingCluster) -> None:
     """Bring queue 0 to the point where its new leader was granted it and died."""
     cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.components["a"].mappings.placement(TOPIC, 0).state == "sealed")
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
 
 
 def relay_link(cluster: MovingCluster) -> Socket:
@@ -84,7 +84,7 @@ def test_what_is_passed_on_is_counted() -> None:
 def test_sends_in_flight_keep_their_order_through_a_move(name: str) -> None:
     """Taken, held, passed on, and taken by the new leader itself: nobody overtakes anybody."""
     cluster = a_cluster()
-    cluster.send("a", _order())
+    cluster.call_later("a", _order())
 
     answers: Answers = []
     for _ in range(60):
@@ -110,7 +110,7 @@ def test_a_send_whose_leader_stays_away_is_refused_and_never_stored() -> None:
     assert waiting == []
 
     cluster.run(300)
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(20_000, cluster.are_moves_finished)
 
     (answer,) = waiting
@@ -126,10 +126,10 @@ def test_a_send_that_waited_too_long_for_who_leads_is_refused_and_never_stored()
     links = [("10.0.1.2", node.host) for node in (cluster.brokers["a"], cluster.name_server)]
     for source, target in links:
         cluster.network.cut_link(source, target)
-    cluster.send("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_client("other"))
+    cluster.call_later("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_client("other"))
     cluster.run(QUERY_TIMEOUT_MS // 2)
 
-    waiting = cluster.send("b", a_send(TOPIC, queue=0, body=b"behind"))
+    waiting = cluster.call_later("b", a_send(TOPIC, queue=0, body=b"behind"))
     cluster.run(LEADER_WAIT_MS + 100)
     cluster.network.mend(links)
     cluster.run(10_000)
@@ -158,7 +158,7 @@ def test_requests_of_a_client_that_is_gone_are_dropped() -> None:
     cluster = a_cluster()
     seal(cluster)
     hand = cluster.add_client("gone")
-    cluster.send("a", a_send(TOPIC), by=hand)
+    cluster.call_later("a", a_send(TOPIC), by=hand)
     cluster.run(100)
     assert cluster.components["a"].relay._held_size > 0
 
@@ -199,9 +199,9 @@ def test_a_send_that_was_given_up_before_there_was_a_connection_is_stored_once(m
     cluster.network.break_connection(relay_link(cluster), is_seen_by_both=True)
     cluster.network.cut_link("10.0.1.2", cluster.name_server.host)  # Until it answers, both wait in line.
     cluster.components["b"].view.suspect_addresses()
-    late = cluster.send("b", a_send(TOPIC, queue=0, body=b"late"))
+    late = cluster.call_later("b", a_send(TOPIC, queue=0, body=b"late"))
     cluster.run(1_000)
-    later = cluster.send("b", a_send(TOPIC, queue=0, body=b"later"))
+    later = cluster.call_later("b", a_send(TOPIC, queue=0, body=b"later"))
     cluster.run(900)
 
     cluster.network.mend()
@@ -221,8 +221,8 @@ def test_when_nobody_can_know_whether_a_send_was_stored_the_client_is_not_told_a
     (waiting,) = send_at_once(cluster, "b", 1)
     assert cluster.run(1_000, lambda: cluster.stores["a"].queue(TOPIC, 0).next_offset > 1)
 
-    cluster.brokers["a"].kill()
-    cluster.brokers["a"].start()
+    cluster.kill("a")
+    cluster.restart("a")
     cluster.run(10_000, lambda: bool(waiting))
 
     assert isinstance(waiting[0], ConnectionLost)
@@ -231,7 +231,7 @@ def test_when_nobody_can_know_whether_a_send_was_stored_the_client_is_not_told_a
 def test_a_pull_waits_at_the_leader_and_is_answered_when_something_comes() -> None:
     """Asked of either broker, a message is delivered at once."""
     cluster = a_cluster()
-    waiting = cluster.send("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="15000"))
+    waiting = cluster.call_later("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="15000"))
     cluster.run(3_000)
     assert waiting == []
 
@@ -246,7 +246,7 @@ def test_a_pull_waits_at_the_leader_and_is_answered_when_something_comes() -> No
 def test_a_pull_is_answered_as_late_as_it_wants_and_not_later() -> None:
     """Nothing came."""
     cluster = a_cluster()
-    waiting = cluster.send("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="10000"))
+    waiting = cluster.call_later("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="10000"))
 
     cluster.run(9_500)
     assert waiting == []
@@ -260,7 +260,7 @@ def test_a_pull_is_answered_as_late_as_it_wants_and_not_later() -> None:
 def test_a_pull_for_a_dead_leader_is_an_error_that_names_it() -> None:
     """The consumer waits and asks again."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
     cluster.run(1_000)
 
     answer = cluster.pull("b", 0, 0)
@@ -283,10 +283,10 @@ def test_questions_about_a_queue_are_answered_the_same_everywhere(code: RequestC
     cluster.run(5_000, cluster.produce(0, 4, "a"))
     asked = {"topic": TOPIC, "queueId": "0", "timestamp": "1"}
 
-    before = [cluster.call(name, code, None, **asked).fields[field] for name in ("a", "b")]
+    before = [cluster.request(name, code, None, **asked).fields[field] for name in ("a", "b")]
     cluster.move("a", "b", 0)
     cluster.run(5_000, cluster.are_moves_finished)
-    after = [cluster.call(name, code, None, **asked).fields[field] for name in ("a", "b")]
+    after = [cluster.request(name, code, None, **asked).fields[field] for name in ("a", "b")]
 
     assert before == after == [expected] * 2
 
@@ -299,11 +299,11 @@ def test_an_offset_is_asked_for_while_the_queue_moves_and_answered_when_it_has()
     cluster.commit("a", 0, 3)
     seal(cluster)
     fields = {"consumerGroup": "consumers", "topic": TOPIC, "queueId": "0", "setZeroIfNotFound": "false"}
-    waiting = cluster.send("a", Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
+    waiting = cluster.call_later("a", Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
     cluster.run(500)
     assert waiting == []
 
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(5_000, lambda: bool(waiting))
 
     (answer,) = waiting
@@ -356,7 +356,7 @@ def test_a_request_goes_no_further_than_two_brokers() -> None:
         place = MessageQueue(TOPIC, "__syslo__global__", 0)
         cluster.components[name].view.record_leader(place, Leader(other, 99, 99))
 
-    answer = cluster.call_command("b", a_send(TOPIC, queue=0))
+    answer = cluster.call("b", a_send(TOPIC, queue=0))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert cluster.read(0) == []
@@ -369,7 +369,7 @@ def test_a_broker_that_stops_refuses_what_it_could_not_pass_on() -> None:
     answers = send_at_once(cluster, "a", 3)
     cluster.run(100)
 
-    cluster.brokers["a"].stop(lambda: None)
+    cluster.stop("a")
     cluster.run(500)
 
     assert [answer.code for (answer,) in answers if isinstance(answer, Command)] == [
@@ -384,7 +384,7 @@ def test_a_broker_that_stops_refuses_unsent_sends_after_a_client_with_sends_in_f
     cluster.network.delay(relay_link(cluster), 5_000)
     hand = cluster.add_client("gone")
     for body in (b"one", b"two"):
-        cluster.send("b", a_send(TOPIC, queue=0, body=body), by=hand)
+        cluster.call_later("b", a_send(TOPIC, queue=0, body=body), by=hand)
     cluster.run(100)
     answers = send_at_once(cluster, "b", 2)
     cluster.run(100)
@@ -392,7 +392,7 @@ def test_a_broker_that_stops_refuses_unsent_sends_after_a_client_with_sends_in_f
     hand.node.kill()
     cluster.run(500)
 
-    cluster.brokers["b"].stop(lambda: None)
+    cluster.stop("b")
     cluster.run(500)
 
     assert [answer.code for (answer,) in answers if isinstance(answer, Command)] == [
@@ -461,7 +461,7 @@ def test_a_leader_that_is_behind_takes_nothing_from_who_knows_better() -> None:
 
     def relay(number: int, generation: int) -> Command:
         fields = RelayFields(source="b", boot=1, number=number, topic=TOPIC, queue=0, generation=generation)
-        return cluster.call_command("a", Command(code=RequestCode.RELAY, fields=to_fields(fields), body=send))
+        return cluster.call("a", Command(code=RequestCode.RELAY, fields=to_fields(fields), body=send))
 
     newer, equal = relay(1, generation=5), relay(2, generation=0)
 
@@ -490,8 +490,8 @@ def test_a_client_that_reads_mappings_is_told_who_leads(ask: Callable[..., Comma
     curious, plain = ask(TOPIC, queue=0), ask(TOPIC, queue=0)
     curious.fields["hf.mapping"] = "1"
 
-    by_way, at_leader = cluster.call_command("b", curious), cluster.call_command("a", curious)
-    other = cluster.call_command("b", plain)
+    by_way, at_leader = cluster.call("b", curious), cluster.call("a", curious)
+    other = cluster.call("b", plain)
 
     assert (by_way.fields["hf.leader"], by_way.fields["hf.generation"]) == ("a", "0")
     assert "hf.leader" not in {**at_leader.fields, **other.fields}
@@ -517,9 +517,9 @@ def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: st
     cluster = a_cluster("a", "b", "c")
     cluster.run(5_000, cluster.produce(0, 1, "b"))
 
-    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
     cluster.run(1_000)
-    answer = cluster.call_command(asked, a_send(TOPIC, queue=0, body=b"x"))
+    answer = cluster.call(asked, a_send(TOPIC, queue=0, body=b"x"))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert answer.remark is not None
@@ -532,11 +532,11 @@ def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: st
 def test_readers_of_a_queue_without_a_leader_are_refused_as_senders_are(asked: str, code: RequestCode) -> None:
     """They learn which queue it is, and what gives it a leader."""
     cluster = a_cluster("a", "b", "c")
-    cluster.call("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.request("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
     cluster.run(1_000)
 
     question = msgspec.structs.replace(a_pull(TOPIC, queue=0), code=code)
-    answer = cluster.call_command(asked, question)
+    answer = cluster.call(asked, question)
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert answer.remark is not None
@@ -546,9 +546,9 @@ def test_readers_of_a_queue_without_a_leader_are_refused_as_senders_are(asked: s
 def test_a_queue_whose_leader_is_down_is_not_taken_for_one_without_a_leader() -> None:
     """Its leader will be back."""
     cluster = a_cluster()
-    cluster.brokers["a"].kill()
+    cluster.kill("a")
 
-    answer = cluster.call_command("b", a_send(TOPIC, queue=0, body=b"x"))
+    answer = cluster.call("b", a_send(TOPIC, queue=0, body=b"x"))
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert "hf.leader" not in answer.fields

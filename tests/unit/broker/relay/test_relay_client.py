@@ -1,7 +1,7 @@
 """An envelope goes out under one number until it is answered, or until nobody can know what became of it."""
 
 import pytest
-from tests.support.broker_desk import a_send
+from tests.support.cluster.broker_machine import a_send
 
 from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure
 from holdfast.broker.flow.turn import Turn

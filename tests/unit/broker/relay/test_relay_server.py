@@ -1,7 +1,7 @@
 """What another broker brings is taken as from a client of our own, and taken once."""
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
 
 from holdfast.broker.relay.relay_server import REMEMBERED_MAX
 from holdfast.machine.effects import CloseChannel

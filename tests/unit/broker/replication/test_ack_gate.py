@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
-from tests.support.replicas import ReplicaPair, make_static
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
+from tests.support.cluster.replica_machines import ReplicaPair, make_static
 
 from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.replication.ack_gate import TIMER

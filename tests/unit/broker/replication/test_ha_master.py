@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.replicas import ReplicaPair, log_bytes, logs
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.machine import logs
+from tests.support.cluster.replica_machines import ReplicaPair, log_bytes
 
 from holdfast.broker.replication import ha_master
 from holdfast.broker.replication.ha_master import PURPOSE, TIMER

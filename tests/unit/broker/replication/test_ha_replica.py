@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
-from tests.support.replicas import ReplicaPair, log_bytes, logs
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes, logs
+from tests.support.cluster.replica_machines import ReplicaPair, log_bytes
 from tests.support.stores import overwrite, run_housekeeping
 
 from holdfast.broker.replication.ha_master import TIMER as SHIPPING_TIMER

@@ -1,8 +1,9 @@
 """Readers of another unit are sent to a replica that stands in theirs, and back to the master when it falls behind."""
 
 import pytest
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
-from tests.support.replicas import ReplicaPair, make_static
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes
+from tests.support.cluster.replica_machines import ReplicaPair, make_static
 
 from holdfast.broker.completion import PARKED_PULLS_TIMER
 from holdfast.broker.flow.scheduler import PAUSE_TIMER

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.support.broker_desk import BrokerHarness
-from tests.support.replicas import ReplicaPair
+from tests.support.cluster.broker_machine import BrokerHarness
+from tests.support.cluster.replica_machines import ReplicaPair
 
 from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
 from holdfast.broker.replication.ha_master import HAD_REPLICA_PATH

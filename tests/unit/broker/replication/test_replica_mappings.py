@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.broker_desk import a_pull, a_send, codes
-from tests.support.replicas import ReplicaPair, make_static
+from tests.support.cluster.broker_machine import a_pull, a_send
+from tests.support.cluster.machine import codes
+from tests.support.cluster.replica_machines import ReplicaPair, make_static
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.replication.replica_mappings import ReplicaMappings

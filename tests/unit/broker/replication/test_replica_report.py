@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_send
-from tests.support.replicas import ReplicaPair
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.replica_machines import ReplicaPair
 
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.replication.ha_master import PURPOSE

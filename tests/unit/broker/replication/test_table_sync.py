@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.support.broker_clients import a_request
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send, codes
-from tests.support.replicas import CALL_CHANNEL, ReplicaPair, log_bytes, logs, make_static
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import codes, logs
+from tests.support.cluster.replica_machines import CALL_CHANNEL, ReplicaPair, log_bytes, make_static
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.failover.offset_backup import _newest

@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, connect_client, pop_requests
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.tables.clients import SCAN_INTERVAL_MS, SHORT_TIMEOUT_PERIOD_MS, TIMER
 from holdfast.machine.effects import CloseChannel

@@ -1,8 +1,8 @@
 """Deletion markers at brokers: what a send does not create, what an explicit create lifts, how markers travel."""
 
 import pytest
-from tests.support.broker_desk import a_send
-from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.support.cluster.broker_machine import a_send
+from tests.support.cluster.simulated import TOPIC, MovingCluster
 from tests.unit.broker.relay.test_auto_create_guard import a_create
 
 from holdfast.broker.options import BrokerOptions
@@ -25,7 +25,7 @@ def cluster() -> MovingCluster:
     cluster.make_topic({0: "a", 1: "a"})
     cluster.steps["b"] = 0
     cluster.brokers["b"] = cluster.create_broker("b", "10.0.1.2:10911")
-    cluster.brokers["b"].start()
+    cluster.restart("b")
     cluster.run(2_000)
     return cluster
 
@@ -45,7 +45,7 @@ def a_static_create(cluster: MovingCluster) -> Command:
 
 
 def is_refused(cluster: MovingCluster, name: str, topic: str = TOPIC) -> bool:
-    answer = cluster.call_command(name, a_send(topic, queue=0))
+    answer = cluster.call(name, a_send(topic, queue=0))
     assert answer.code in {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}
     return answer.code == ResponseCode.TOPIC_NOT_EXIST and "was deleted" in (answer.remark or "")
 
@@ -66,7 +66,7 @@ def test_a_deleted_topic_is_not_created_for_a_send(cluster: MovingCluster, *, is
     """Whatever kind it was, at every broker."""
     topic = TOPIC if is_static else "N"
     if not is_static:
-        assert cluster.call_command("a", a_send(topic)).code == 0
+        assert cluster.call("a", a_send(topic)).code == 0
         cluster.run(4_000)
     cluster.delete_topic(topic, *hosts(cluster, topic))
 
@@ -79,10 +79,10 @@ def test_a_deleted_topic_is_not_created_for_a_send(cluster: MovingCluster, *, is
 
 def test_what_is_sent_between_the_two_halves_of_a_deletion_creates_nothing(cluster: MovingCluster) -> None:
     """Tools delete at brokers first; name servers say for a moment that the topic is there."""
-    assert cluster.call_command("a", a_send("N")).code == 0
+    assert cluster.call("a", a_send("N")).code == 0
     cluster.run(4_000)
     for name in hosts(cluster, "N"):
-        assert cluster.call(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+        assert cluster.request(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
 
     assert is_refused(cluster, "a", "N")
     cluster.delete_topic("N")
@@ -91,8 +91,8 @@ def test_what_is_sent_between_the_two_halves_of_a_deletion_creates_nothing(clust
 
 def test_a_topic_that_was_taken_from_one_broker_only_may_come_back_there(cluster: MovingCluster) -> None:
     """No name server was asked to forget it."""
-    assert cluster.call_command("a", a_send("N")).code == 0
-    assert cluster.call("a", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+    assert cluster.call("a", a_send("N")).code == 0
+    assert cluster.request("a", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
     cluster.run(BLOCK_MS)
 
     assert not is_refused(cluster, "a", "N")
@@ -104,7 +104,7 @@ def test_an_explicit_create_of_either_kind_lifts_the_marker(cluster: MovingClust
     cluster.delete_topic(TOPIC, "a")
     assert is_refused(cluster, "b")
 
-    assert cluster.call_command("a", a_static_create(cluster) if is_static else a_create(TOPIC)).code == 0
+    assert cluster.call("a", a_static_create(cluster) if is_static else a_create(TOPIC)).code == 0
     cluster.run(4_000)
 
     assert not is_refused(cluster, "a")
@@ -115,15 +115,15 @@ def test_an_explicit_create_of_either_kind_lifts_the_marker(cluster: MovingClust
 def test_a_name_server_that_was_down_learns_of_a_deletion(cluster: MovingCluster) -> None:
     """From the brokers; it then tells a broker that was down, too."""
     cluster.name_servers[1].kill()
-    cluster.brokers["b"].kill()
+    cluster.kill("b")
     cluster.delete_topic(TOPIC, "a")
     cluster.run(4_000)
 
     cluster.name_servers[1].start()
     cluster.run(4_000)
     cluster.name_servers[0].kill()
-    cluster.brokers["a"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("a")
+    cluster.restart("b")
     cluster.run(4_000)
 
     assert is_refused(cluster, "b")
@@ -135,8 +135,8 @@ def test_a_restarted_broker_remembers_while_no_name_server_answers(cluster: Movi
     cluster.run(4_000)
     for node in cluster.name_servers:
         node.kill()
-    cluster.brokers["b"].kill()
-    cluster.brokers["b"].start()
+    cluster.kill("b")
+    cluster.restart("b")
     cluster.run(2_000)
 
     assert is_refused(cluster, "b")

@@ -1,4 +1,4 @@
-from tests.support.broker_desk import BrokerHarness
+from tests.support.cluster.broker_machine import BrokerHarness
 
 from holdfast.broker.tables.locks import LOCK_LIFE_MS, QueueLocks
 from holdfast.model.queue import MessageQueue

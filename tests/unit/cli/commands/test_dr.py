@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.fused import FusedCluster
+from tests.support.cluster.scripted_units import ScriptedUnits
 
 from holdfast.cli.main import main
 from holdfast.model.dr_switch import CLOSED, DrSwitch, UnitOpening
@@ -11,23 +11,23 @@ from holdfast.wire.frames.codes import RequestCode
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FusedCluster:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedUnits:
     """A cluster that every command talks to."""
-    found = FusedCluster()
+    found = ScriptedUnits()
 
-    async def enter(_: object) -> FusedCluster:
+    async def enter(_: object) -> ScriptedUnits:
         return found
 
     async def leave(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(FusedCluster, "__aenter__", enter, raising=False)
-    monkeypatch.setattr(FusedCluster, "__aexit__", leave, raising=False)
+    monkeypatch.setattr(ScriptedUnits, "__aenter__", enter, raising=False)
+    monkeypatch.setattr(ScriptedUnits, "__aexit__", leave, raising=False)
     monkeypatch.setattr("holdfast.admin.operations.ClusterAccess", lambda *_, **__: found)
     return found
 
 
-def test_a_unit_is_opened_and_closed(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_unit_is_opened_and_closed(cluster: ScriptedUnits, capsys: pytest.CaptureFixture[str]):
     """In one sentence each."""
     assert main(["dr", "open", "--unit", "east", "--topic", "orders"]) == 0
     assert capsys.readouterr().out == "unit east, topic orders is open to the consumers of all units\n"
@@ -38,29 +38,29 @@ def test_a_unit_is_opened_and_closed(cluster: FusedCluster, capsys: pytest.Captu
     assert cluster.switches["ns:2"].openings == ()
 
 
-def test_all_units_go_by_a_word_of_their_own(cluster: FusedCluster):
+def test_all_units_go_by_a_word_of_their_own(cluster: ScriptedUnits):
     """Neither is a mistake of usage."""
     assert main(["dr", "open", "--all"]) == 0
     assert cluster.switches["ns:1"].openings == (UnitOpening("*"),)
     assert main(["dr", "open"]) == 2
 
 
-def test_what_would_change_nothing_fails(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
+def test_what_would_change_nothing_fails(cluster: ScriptedUnits, capsys: pytest.CaptureFixture[str]):
     """With the reason, and nothing done."""
     assert main(["dr", "close", "--unit", "east"]) == 1
     assert "nothing would change" in capsys.readouterr().err
     assert cluster.requests_of(RequestCode.SET_DR_SWITCH) == []
 
 
-def test_who_was_not_told_is_named(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
+def test_who_was_not_told_is_named(cluster: ScriptedUnits, capsys: pytest.CaptureFixture[str]):
     """A warning: it comes right by itself."""
-    cluster.unreachable.add("ns:2")
+    cluster.kill("ns:2")
 
     assert main(["dr", "open", "--unit", "east"]) == 0
     assert "warning: ns:2 was not notified" in capsys.readouterr().err
 
 
-def test_the_status_is_three_tables_or_one_document(cluster: FusedCluster, capsys: pytest.CaptureFixture[str]):
+def test_the_status_is_three_tables_or_one_document(cluster: ScriptedUnits, capsys: pytest.CaptureFixture[str]):
     """Name servers that differ are warned of."""
     cluster.switches = {"ns:1": DrSwitch(7, (UnitOpening("*"),)), "ns:2": CLOSED}
     cluster.units = {name: type(unit)([], []) for name, unit in cluster.units.items()}

@@ -4,8 +4,8 @@ import json
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedRequest
-from tests.support.static_cluster import JAVA_4, StaticCluster
+from tests.support.cluster.scripted import Reply, ScriptedRequest
+from tests.support.cluster.scripted_topics import JAVA_4, ScriptedTopics
 
 from holdfast.cli.main import ALIASES, main
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
@@ -14,16 +14,16 @@ from holdfast.wire.requests.moves import Move
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> StaticCluster:
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> ScriptedTopics:
     for name in ("HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     brokers = {"broker1": "a:1", "broker2": "b:1", "broker3": "c:1"}
-    return StaticCluster(brokers_by_name=brokers).use_for_commands(monkeypatch)
+    return ScriptedTopics(brokers_by_name=brokers).use_for_commands(monkeypatch)
 
 
 @pytest.fixture
-def orders(cluster: StaticCluster) -> StaticCluster:
+def orders(cluster: ScriptedTopics) -> ScriptedTopics:
     """The first table of the proposal."""
     cluster.put_topic("orders", {0: "broker1", 1: "broker1", 2: "broker2", 3: "broker2"})
     return cluster
@@ -43,7 +43,7 @@ def answer(words: str, capsys: pytest.CaptureFixture[str], *, status: int = 0) -
     return found
 
 
-def test_a_dry_run_prints_both_tables_and_changes_nothing(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_dry_run_prints_both_tables_and_changes_nothing(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """The proposal's columns, its first and its second table. Nothing was copied or not yet: nothing is said of it."""
     orders.ends["orders", 0] = 101
 
@@ -61,7 +61,7 @@ def test_a_dry_run_prints_both_tables_and_changes_nothing(orders: StaticCluster,
 
 @pytest.mark.parametrize(("counted", "said"), [(0, "; bytes copied: 0"), (1_234, "; bytes copied: 1,234"), (None, "")])
 def test_the_bytes_are_printed_that_the_new_leader_counted(
-    counted: int | None, said: str, orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+    counted: int | None, said: str, orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """And none where it did not."""
     orders.copied_offsets = counted
@@ -70,7 +70,7 @@ def test_the_bytes_are_printed_that_the_new_leader_counted(
     assert answer("queue migrate orders 0 --to broker1", capsys)["bytes_copied"] == counted
 
 
-def test_a_queue_is_migrated_and_listed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_queue_is_migrated_and_listed(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """Every segment with its offsets and status."""
     orders.ends["orders", 0] = 101
 
@@ -83,7 +83,7 @@ def test_a_queue_is_migrated_and_listed(orders: StaticCluster, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("name", ["migrateLogicalQueue", "MigrateLogicalQueue"])
-def test_the_proposals_names_are_commands(name: str, orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_the_proposals_names_are_commands(name: str, orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """In the spelling of the proposal and in that of tools."""
     run(f"{name} orders 0 --to broker3", capsys)
 
@@ -98,7 +98,7 @@ def test_all_five_names_lead_somewhere(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_topic_that_keeps_batches_whole_is_created_by_one_word(
-    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+    cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """Static or not: every broker that hosts it is told how to index it."""
     run("topic create orders --logical-queues 4 --batches --attribute message.type=NORMAL", capsys)
@@ -111,7 +111,7 @@ def test_a_topic_that_keeps_batches_whole_is_created_by_one_word(
 
 
 def test_an_existing_topic_is_no_success_if_it_has_another_index(
-    orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+    orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """Whoever asks for batches must not believe to have them; nor the other way round."""
     told = run("topic create orders --logical-queues 4 --batches --exist-ok", capsys, status=1)
@@ -125,7 +125,7 @@ def test_an_existing_topic_is_no_success_if_it_has_another_index(
     assert "--to simple" in told
 
 
-def test_a_static_topic_is_created_shown_and_deleted(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_static_topic_is_created_shown_and_deleted(cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """With the number of queues that was asked for, whatever the number of brokers."""
     created = run("topic create orders --logical-queues 4 --brokers broker1,broker2", capsys)
     listed = answer("topic list", capsys)
@@ -150,7 +150,7 @@ def test_a_static_topic_is_created_shown_and_deleted(cluster: StaticCluster, cap
     assert all(not records for records in cluster.records.values())
 
 
-def test_growing_says_what_it_means_for_order(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_growing_says_what_it_means_for_order(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """And shrinking is refused with the reason."""
     grown = run("topic grow orders --logical-queues 8", capsys)
     refused = run("topic grow orders --logical-queues 7", capsys, status=1)
@@ -160,7 +160,7 @@ def test_growing_says_what_it_means_for_order(orders: StaticCluster, capsys: pyt
     assert "grow orders --logical-queues N" in run("topic update orders --queues 9", capsys, status=1)
 
 
-def test_a_normal_topic_becomes_static_in_place(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_normal_topic_becomes_static_in_place(cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """Nobody may write in between; committed offsets follow their queues; order per key is spoken of."""
     cluster.put_normal("pay", {"broker1": 2, "broker2": 1})
     cluster.offsets["broker2", "g", "pay", 0] = 41
@@ -179,7 +179,7 @@ def test_a_normal_topic_becomes_static_in_place(cluster: StaticCluster, capsys: 
     assert cluster.configs["broker1"]["pay"].permission == 6
 
 
-def test_a_conversion_that_fails_leaves_a_normal_topic(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_conversion_that_fails_leaves_a_normal_topic(cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """It may be written as before."""
     cluster.put_normal("pay", {"broker1": 2})
     cluster.on(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, lambda _: 1)
@@ -188,7 +188,7 @@ def test_a_conversion_that_fails_leaves_a_normal_topic(cluster: StaticCluster, c
     assert cluster.configs["broker1"]["pay"].permission == 6
 
 
-def test_a_conversion_that_went_through_is_not_undone(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_conversion_that_went_through_is_not_undone(cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """Offsets that could not be carried over are told; the topic stays static."""
     cluster.put_normal("pay", {"broker1": 2})
     cluster.offsets["broker1", "g", "pay", 0] = 41
@@ -200,7 +200,7 @@ def test_a_conversion_that_went_through_is_not_undone(cluster: StaticCluster, ca
     assert [asked.fields["perm"] for asked in cluster.requests_of(RequestCode.UPDATE_AND_CREATE_TOPIC)] == ["4"]
 
 
-def test_a_broker_is_drained_waited_for_and_removed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_broker_is_drained_waited_for_and_removed(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """With old messages it says what holds it; consumed ones can be dropped; then it goes."""
     orders.ends.update({("orders", 0): 10, ("orders", 1): 20})
     orders.put_normal("plain", {"broker2": 1})
@@ -222,7 +222,7 @@ def test_a_broker_is_drained_waited_for_and_removed(orders: StaticCluster, capsy
     assert "stop its process now" in removed
 
 
-def test_a_new_broker_gets_its_share(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_new_broker_gets_its_share(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """And then there is nothing to rebalance."""
     spread = run("broker spread broker3", capsys)
     balanced = run("cluster rebalance", capsys)
@@ -231,11 +231,11 @@ def test_a_new_broker_gets_its_share(orders: StaticCluster, capsys: pytest.Captu
     assert balanced == "nothing to move: every broker leads its share\n"
 
 
-def test_a_dead_broker_is_evacuated_by_force(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_dead_broker_is_evacuated_by_force(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """Only with the word for it, only when it is silent; the table says what is unknown and what to do."""
     asked_for = run("broker evacuate broker1", capsys, status=1)
     alive = run("broker evacuate broker1 --force", capsys, status=1)
-    orders.dead.add("broker1")
+    orders.kill("broker1")
     stuck = run("queue migrate orders 0 --to broker2", capsys, status=1)
     done = answer("broker evacuate broker1 --force --yes", capsys)
     listed = run("queue list orders", capsys)
@@ -250,7 +250,7 @@ def test_a_dead_broker_is_evacuated_by_force(orders: StaticCluster, capsys: pyte
 
 
 def test_the_list_of_brokers_says_how_far_one_is_drained_and_which_is_down(
-    orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+    orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """A broker that is down is known only by what it leads."""
     led = {"a:1": (0, "true"), "b:1": (2, "true"), "c:1": (1, "false")}
@@ -264,14 +264,14 @@ def test_the_list_of_brokers_says_how_far_one_is_drained_and_which_is_down(
     states = [line.split("  ")[-1].strip() for line in printed.splitlines()]
     assert states == ["STATE", "drained", "draining, 2 queues to go", "in service"]
 
-    orders.forgotten.add("broker1")
+    orders.forget("broker1")
     printed = run("broker list", capsys)
 
     assert "broker1 is down and leads 2 logical queues" in printed
 
 
 def test_a_topic_that_the_name_server_withholds_can_be_looked_at_and_deleted(
-    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+    cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """The brokers know of it: nobody is stuck with half a topic."""
     cluster.put_topic("orders", {0: "broker1"}, total=2)
@@ -287,11 +287,11 @@ def test_a_topic_that_the_name_server_withholds_can_be_looked_at_and_deleted(
 
 
 def test_what_a_dead_broker_should_have_led_is_repaired_by_force(
-    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+    cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """The refusal names the way."""
     cluster.put_topic("orders", {0: "broker1"}, total=2)
-    cluster.dead.add("broker2")
+    cluster.kill("broker2")
 
     refused = answer("queue repair orders", capsys, status=1)
     repaired = answer("queue repair orders --force --yes", capsys)
@@ -301,7 +301,7 @@ def test_what_a_dead_broker_should_have_led_is_repaired_by_force(
     assert cluster.leader("orders", 1) in {"broker1", "broker3"}
 
 
-def test_moves_are_listed_cancelled_and_resumed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_moves_are_listed_cancelled_and_resumed(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """What ended well is left out unless asked for."""
     states = {"m1": "failed", "m2": "planned", "m3": "done"}
     orders.moves["broker1"] = [
@@ -323,7 +323,7 @@ def test_moves_are_listed_cancelled_and_resumed(orders: StaticCluster, capsys: p
     assert "no move 'm9'" in missing
 
 
-def test_a_move_that_fails_is_status_1_with_the_reason(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_move_that_fails_is_status_1_with_the_reason(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """The document tells it too."""
     orders.state_of_new_moves = "failed"
 
@@ -333,7 +333,7 @@ def test_a_move_that_fails_is_status_1_with_the_reason(orders: StaticCluster, ca
     assert found["bytes_copied"] is None, "there is no new leader that could have counted"
 
 
-def test_half_a_change_is_repaired(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_half_a_change_is_repaired(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """The failure names the command that mends it."""
     orders.refusing["broker3"] = "disk full"
     failed = run("topic grow orders --logical-queues 8", capsys, status=1)
@@ -348,7 +348,7 @@ def test_half_a_change_is_repaired(orders: StaticCluster, capsys: pytest.Capture
     assert again == "orders is complete: there is nothing to repair\n"
 
 
-def test_a_queue_is_unset_and_set_by_hand(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_queue_is_unset_and_set_by_hand(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """One that has a leader is not set over it."""
     foreseen = run("queue unset orders 1 --dry-run", capsys)
     refused = run("queue set orders 1 --broker broker3", capsys, status=1)
@@ -372,7 +372,7 @@ def test_a_queue_is_unset_and_set_by_hand(orders: StaticCluster, capsys: pytest.
     ],
 )
 def test_under_an_old_name_server_nothing_static_happens(
-    words: str, orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+    words: str, orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]
 ):
     """Refused with the reason, before anybody is told anything."""
     orders.name_server_version = JAVA_4
@@ -382,7 +382,7 @@ def test_under_an_old_name_server_nothing_static_happens(
     assert orders.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
-def test_wrong_usage_is_status_2(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_wrong_usage_is_status_2(orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """Options that contradict each other, numbers that cannot be: the text names them, and no broker is asked."""
     assert "cannot be combined with --queues" in run("topic create x --logical-queues 2 --queues 2", capsys, status=2)
     assert "--scope is for static topics: add --logical-queues" in run("topic create x --scope west", capsys, status=2)
@@ -394,7 +394,7 @@ def test_wrong_usage_is_status_2(orders: StaticCluster, capsys: pytest.CaptureFi
     assert orders.requests_of(RequestCode.MOVE_QUEUES) == []
 
 
-def test_a_large_table_shows_only_what_changes(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_large_table_shows_only_what_changes(cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """A thousand rows would hide the one that matters."""
     cluster.put_topic("big", dict.fromkeys(range(200), "broker1"))
 
@@ -404,7 +404,9 @@ def test_a_large_table_shows_only_what_changes(cluster: StaticCluster, capsys: p
     assert printed.count("\n") < 20
 
 
-def test_a_drained_broker_gets_nothing_until_it_is_spread_to(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_a_drained_broker_gets_nothing_until_it_is_spread_to(
+    orders: ScriptedTopics, capsys: pytest.CaptureFixture[str]
+):
     """Growing, creating and rebalancing pass it over; a dry run marks nothing."""
     run("broker drain broker3 --dry-run", capsys)
     assert orders.draining == set()
@@ -424,9 +426,9 @@ def test_a_drained_broker_gets_nothing_until_it_is_spread_to(orders: StaticClust
 
 
 @pytest.mark.parametrize("style", ["", " --json"])
-def test_tail_says_what_it_cannot_show(style: str, cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+def test_tail_says_what_it_cannot_show(style: str, cluster: ScriptedTopics, capsys: pytest.CaptureFixture[str]):
     """A queue without a leader looks empty otherwise; a program is told as well, beside its document."""
-    cluster.forgotten.add("broker2")
+    cluster.forget("broker2")
     cluster.put_topic("orders", {0: "broker1", 1: "broker2", 2: "broker2"})
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 

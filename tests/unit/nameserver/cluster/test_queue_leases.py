@@ -1,8 +1,8 @@
 """A name server confirms a logical queue to one broker at a time, and forgets no promise."""
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server
 from tests.support.static_reports import a_leader_report, a_report, a_segment, register_static
 
 from holdfast.machine.effects import WriteFile
@@ -71,8 +71,8 @@ class Asking:
             lease_ms=lease_ms,
             topics={"orders": claims} if claims else {},
         )
-        channel = self.server.open()
-        command = self.server.request(RequestCode.RENEW_LEASES, body=encode_body(request))
+        channel = self.server.connect()
+        command = self.server.new_request(RequestCode.RENEW_LEASES, body=encode_body(request))
         self.server.receive(channel, encode_command(command))
         return channel
 
@@ -279,7 +279,7 @@ def test_nothing_is_kept_for_strangers():
     assert asking.refused("a", {99: Claim(3)}) == [99]
     assert asking.ask_plainly("a", {}, lease_ms=0).code == ResponseCode.INVALID_PARAMETER
     assert asking.ask_plainly("a", {}, lease_ms=1 << 60).code == ResponseCode.INVALID_PARAMETER
-    assert asking.server.call(RequestCode.RENEW_LEASES, body=b"[").code != ResponseCode.SUCCESS
+    assert asking.server.request(RequestCode.RENEW_LEASES, body=b"[").code != ResponseCode.SUCCESS
 
 
 def test_leases_of_a_deleted_topic_are_forgotten():
@@ -304,8 +304,8 @@ def test_queues_of_two_topics_of_one_name_are_held_apart():
         asking.numbers += 1
         claims = {} if broker == "z" else {"bills": {0: Claim(0)}}
         request = LeaseRequest(broker=broker, boot=1, number=asking.numbers, lease_ms=LEASE_MS, topics=claims)
-        channel = asking.server.open()
-        command = asking.server.request(RequestCode.RENEW_LEASES, body=encode_body(request))
+        channel = asking.server.connect()
+        command = asking.server.new_request(RequestCode.RENEW_LEASES, body=encode_body(request))
         asking.server.receive(channel, encode_command(command))
         asking.server.feed(FileWritten(FILE, asking.server.now_ms))
         (answer,) = asking.server.pop_answers(channel)

@@ -5,7 +5,7 @@ import struct
 import zlib
 
 import pytest
-from tests.support.name_servers import (
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,
@@ -93,7 +93,7 @@ def test_a_registration_that_cannot_be_read_is_refused_and_changes_nothing(body:
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
-    assert server.call(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    assert server.request(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
     assert server.closed() == set()
 
 
@@ -123,7 +123,7 @@ def test_a_one_way_registration_counts_and_is_not_answered():
 def test_a_registration_of_one_topic_adds_to_what_the_broker_had():
     """After a change brokers send just the topic that changed."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, body=a_registration("orders", "bills", counter=1), channel=channel)
 
     register(server, body=a_registration(a_topic("bills", 9), counter=2), channel=channel)
@@ -147,7 +147,7 @@ def test_a_broker_whose_first_registration_has_one_topic_is_taken():
 def test_a_full_registration_after_a_partial_one_of_the_same_version_is_read():
     """After a restart of ours the change may arrive first, then everything under the same data version."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, body=a_registration("orders", counter=5), channel=channel)
 
     register(server, body=a_registration("orders", "bills", counter=5), channel=channel)
@@ -158,7 +158,7 @@ def test_a_full_registration_after_a_partial_one_of_the_same_version_is_read():
 def test_an_equal_registration_only_renews():
     """Nothing is rendered anew and nobody is told, whatever time the broker stamps on it."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     stamped = '"mappingDataVersion":{{"counter":0,"stateVersion":0,"timestamp":{}}}'
     body = a_registration("orders").decode()
     plain = '"mappingDataVersion":{"stateVersion":0,"timestamp":0,"counter":0}'
@@ -177,7 +177,7 @@ def test_an_equal_registration_only_renews():
 def test_a_changed_registration_changes_the_route():
     """Clients see the new number of queues with their next query."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, body=a_registration(a_topic("orders", 4), counter=1), channel=channel)
     find_route(server, "orders")
 
@@ -192,7 +192,7 @@ def test_brokers_are_told_the_order_configuration():
     """The answer carries what the KV store has on ordered topics, and nothing when it has nothing."""
     server = a_name_server()
     assert register(server).body == b""
-    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    server.request(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
 
     assert json.loads(register(server).body) == {"table": {"orders": "a:4"}}
 
@@ -200,7 +200,7 @@ def test_brokers_are_told_the_order_configuration():
 def test_the_order_configuration_can_be_kept_from_brokers():
     """It is an option."""
     server = a_name_server(return_order_topic_config=False)
-    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    server.request(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
 
     assert register(server).body == b""
 
@@ -227,7 +227,7 @@ def test_a_broker_with_a_copied_mapping_is_registered_and_told():
     copied = a_leader_report("a", 0, 1)
     body = a_registration("orders", "bills", mappings={"orders": copied})
 
-    answers = [register(server, "b", "10.0.0.2:10911", body=body, channel=server.open()) for _ in range(3)]
+    answers = [register(server, "b", "10.0.0.2:10911", body=body, channel=server.connect()) for _ in range(3)]
 
     assert {answer.code for answer in answers} == {0}
     assert all("b has a mapping of orders that belongs to a" in (answer.remark or "") for answer in answers)
@@ -252,10 +252,10 @@ def test_a_normal_topic_of_a_static_topics_name_is_not_mixed_in():
     for is_first in (True, False):
         server = a_name_server()
         if is_first:
-            register(server, "c", "10.0.0.3:10911", channel=server.open())
+            register(server, "c", "10.0.0.3:10911", channel=server.connect())
         register_static(server, "a", a_leader_report("a", 0, 1))
         answer = register(
-            server, "c", "10.0.0.3:10911", body=a_registration("orders", counter=2), channel=server.open()
+            server, "c", "10.0.0.3:10911", body=a_registration("orders", counter=2), channel=server.connect()
         )
 
         assert answer.code == 0
@@ -319,11 +319,11 @@ def test_a_slave_alone_speaks_for_its_name_if_it_is_of_5_x(acting: dict[str, str
 def test_a_slave_that_outlives_its_master_keeps_the_topics_readable():
     """Only the master's address leaves the route."""
     server = a_name_server()
-    master = server.open()
+    master = server.connect()
     register(server, "a", A, channel=master)
     register(server, "a", B, brokerId="1")
 
-    server.close(master)
+    server.disconnect(master)
 
     assert addresses(server) == {"a": {1: B}}
 
@@ -331,11 +331,11 @@ def test_a_slave_that_outlives_its_master_keeps_the_topics_readable():
 def test_a_slave_that_outlives_its_master_is_heard_in_full():
     """What it registered before counts now, though it says nothing new."""
     server = a_name_server()
-    master, slave = server.open(), server.open()
+    master, slave = server.connect(), server.connect()
     body = a_registration("orders", "late", counter=2)
     register(server, "a", A, channel=master, enableActingMaster="false")
     register(server, "a", B, body=body, channel=slave, brokerId="1", enableActingMaster="false")
-    server.close(master)
+    server.disconnect(master)
 
     register(server, "a", B, body=body, channel=slave, brokerId="1", enableActingMaster="false")
 
@@ -346,11 +346,11 @@ def test_a_slave_that_outlives_its_master_is_heard_in_full():
 def test_without_a_master_an_acting_master_takes_no_writes(acting: str, permission: int):
     """Where acting masters are allowed, the route says that nothing can be written meanwhile."""
     server = a_name_server()
-    master = server.open()
+    master = server.connect()
     register(server, "a", A, channel=master, enableActingMaster=acting)
     register(server, "a", B, brokerId="1", enableActingMaster=acting)
 
-    server.close(master)
+    server.disconnect(master)
 
     route = find_route(server, "orders")
     assert route is not None
@@ -373,14 +373,14 @@ def test_a_slave_that_becomes_master_moves_to_its_new_id():
 def test_a_broker_that_moved_replaces_its_old_address():
     """The same id registers from elsewhere, with a state that is not older."""
     server = a_name_server()
-    old = server.open()
+    old = server.connect()
     register(server, "a", A, channel=old)
 
     register(server, "a", B, body=a_registration("orders", counter=2))
 
     assert addresses(server) == {"a": {0: B}}
     assert len(server.machine.liveness) == 1
-    server.close(old)
+    server.disconnect(old)
     assert addresses(server) == {"a": {0: B}}, "the end of the old channel must not take the new broker along"
 
 
@@ -415,10 +415,10 @@ def test_a_version_query_tells_whether_the_broker_should_register():
     server = a_name_server()
     ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
 
-    unknown = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    unknown = server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
     register(server, body=a_registration("SELF_TEST_TOPIC", "orders"))
-    same = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
-    other = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours.replace(b"1,", b"2,", 1))
+    same = server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    other = server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours.replace(b"1,", b"2,", 1))
 
     assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
     assert same.fields == {"changed": "false"}
@@ -429,13 +429,13 @@ def test_a_version_query_tells_whether_the_broker_should_register():
 def test_a_first_registration_that_may_be_partial_is_asked_for_again():
     """Without the topic that every broker has it may be just a change; one more registration settles it."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
     register(server, channel=channel)
 
-    first = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    first = server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
     register(server, channel=channel)
-    second = server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    second = server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
 
     assert (first.fields, second.fields) == ({"changed": "true"}, {"changed": "false"})
 
@@ -446,8 +446,8 @@ def test_the_members_of_a_broker_name_are_told():
     register(server, "a", A)
     register(server, "a", B, brokerId="1")
 
-    known = server.call(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "a"})
-    unknown = server.call(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "x"})
+    known = server.request(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "a"})
+    unknown = server.request(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "x"})
 
     group = (
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"a","cluster":"C1"}}'

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS, MachineHarness
-from tests.support.name_servers import (
+from tests.support.cluster.machine import START_MS, MachineHarness
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     addresses,
     find_route,
@@ -33,12 +33,12 @@ def pass_time(server: MachineHarness, duration_ms: int) -> None:
 def test_a_closed_channel_takes_its_broker_along():
     """A dead process is noticed at once, not after two minutes."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, "a", A, channel=channel)
     register(server, "b", B)
     find_route(server, "orders")
 
-    server.close(channel)
+    server.disconnect(channel)
 
     assert addresses(server) == {"b": {0: B}}
     assert "broker left" in server.logged()
@@ -47,26 +47,26 @@ def test_a_closed_channel_takes_its_broker_along():
 def test_a_topic_whose_last_broker_left_does_not_exist():
     """Nobody serves it."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, channel=channel)
 
-    server.close(channel)
+    server.disconnect(channel)
 
     assert find_route(server, "orders") is None
-    assert json.loads(server.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == {"topicList": []}
+    assert json.loads(server.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == {"topicList": []}
 
 
 def test_the_end_of_an_earlier_channel_does_not_end_a_broker_that_reconnected():
     """A lease belongs to the channel that registered last, equal registration or not."""
     server = a_name_server()
-    old, new = server.open(), server.open()
+    old, new = server.connect(), server.connect()
     register(server, channel=old)
     register(server, channel=new)
 
-    server.close(old)
+    server.disconnect(old)
     assert addresses(server) == {"a": {0: A}}
 
-    server.close(new)
+    server.disconnect(new)
     assert addresses(server) == {}
 
 
@@ -76,7 +76,7 @@ def test_a_broker_that_says_good_bye_is_gone():
     register(server)
 
     for _ in range(2):
-        assert server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields()).code == 0
+        assert server.request(RequestCode.UNREGISTER_BROKER, heartbeat_fields()).code == 0
 
         assert addresses(server) == {}
 
@@ -86,8 +86,8 @@ def test_good_bye_of_a_stranger_does_no_harm():
     server = a_name_server()
     register(server, "a", A)
 
-    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("b", A))
-    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("a", B))
+    server.request(RequestCode.UNREGISTER_BROKER, heartbeat_fields("b", A))
+    server.request(RequestCode.UNREGISTER_BROKER, heartbeat_fields("a", B))
 
     assert addresses(server) == {"a": {0: A}}
 
@@ -95,7 +95,7 @@ def test_good_bye_of_a_stranger_does_no_harm():
 def test_a_silent_broker_expires_after_its_timeout_and_not_before():
     """120 s by default; its channel is closed, because nothing can be on it."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, channel=channel)
 
     pass_time(server, 120_000)
@@ -121,7 +121,7 @@ def test_a_broker_may_ask_for_a_shorter_timeout():
 def test_a_broker_that_is_heard_of_stays(how: str):
     """Registering, 904 and 322 all renew."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, channel=channel)
 
     for _ in range(5):
@@ -129,9 +129,9 @@ def test_a_broker_that_is_heard_of_stays(how: str):
         if how == "registration":
             register(server, channel=channel)
         elif how == "heartbeat":
-            assert server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+            assert server.request(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
         else:
-            server.call(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=b"{}")
+            server.request(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=b"{}")
 
     assert server.now_ms == START_MS + 300_000
     assert addresses(server) == {"a": {0: A}}
@@ -141,7 +141,7 @@ def test_a_heartbeat_of_a_stranger_is_answered_and_means_nothing():
     """It has to register first."""
     server = a_name_server()
 
-    assert server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+    assert server.request(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
     assert addresses(server) == {}
 
 
@@ -150,28 +150,28 @@ def test_a_heartbeat_of_a_stranger_is_answered_and_means_nothing():
 
 def down(server: MachineHarness) -> set[str]:
     """Return the brokers that count as down."""
-    info = java_json.decode(server.call(RequestCode.GET_BROKER_CLUSTER_INFO, {DEPARTED_FIELD: ""}).body, ClusterInfo)
+    info = java_json.decode(server.request(RequestCode.GET_BROKER_CLUSTER_INFO, {DEPARTED_FIELD: ""}).body, ClusterInfo)
     return set(info.left_brokers)
 
 
 def remove(server: MachineHarness, name: str = "a", address: str = A) -> None:
     """Remove a broker as `holdfast broker remove` does."""
     fields = heartbeat_fields(name, address, **{REMOVED_FIELD: "true"})
-    assert server.call(RequestCode.UNREGISTER_BROKER, fields).code == 0
+    assert server.request(RequestCode.UNREGISTER_BROKER, fields).code == 0
 
 
 def test_a_removed_broker_does_not_count_as_down_even_if_it_registers_until_it_is_stopped():
     """Its process registers every 30 seconds. Nor do its replicas, which stop later."""
     server = a_name_server()
-    process, replica = server.open(), server.open()
+    process, replica = server.connect(), server.connect()
     register(server, channel=process)
     register(server, address=B, channel=replica, brokerId="1")
 
     remove(server)
     register(server, address=B, channel=replica, brokerId="1")
     register(server, channel=process)
-    server.close(process)
-    server.close(replica)
+    server.disconnect(process)
+    server.disconnect(replica)
 
     assert addresses(server) == {}
     assert down(server) == set()
@@ -181,14 +181,14 @@ def test_a_removed_broker_does_not_count_as_down_even_if_it_registers_until_it_i
 def test_a_removed_broker_that_is_added_again_counts_as_down_like_any_other(*, is_stopped: bool):
     """Whether or not the name server saw its first process stop."""
     server = a_name_server()
-    old, new = server.open(), server.open()
+    old, new = server.connect(), server.connect()
     register(server, channel=old)
     remove(server)
     if is_stopped:
-        server.close(old)
+        server.disconnect(old)
 
     register(server, channel=new)
-    server.close(new)
+    server.disconnect(new)
 
     assert down(server) == {"a"}
 
@@ -196,7 +196,7 @@ def test_a_removed_broker_that_is_added_again_counts_as_down_like_any_other(*, i
 def test_the_last_of_many_removed_brokers_does_not_count_as_down():
     """Also after more removals than are remembered; the first ones are long gone."""
     server = a_name_server()
-    process = server.open()
+    process = server.connect()
     for number in range(300):
         name, address = f"broker-{number}", f"10.1.{number // 250}.{number % 250}:10911"
         register(server, name, address, channel=process)

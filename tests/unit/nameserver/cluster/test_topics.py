@@ -4,8 +4,15 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, a_topic, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
+    a_name_server,
+    a_registration,
+    a_topic,
+    find_route,
+    register,
+    request_route,
+)
 from tests.support.static_reports import a_leader_report, leaders, register_static, request_aware
 
 from holdfast.wire.cluster.route import decode_route
@@ -15,7 +22,7 @@ A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
 def listed(server: MachineHarness, code: RequestCode, fields: dict[str, str] | None = None) -> Any:
-    answer = server.call(code, fields)
+    answer = server.request(code, fields)
     assert answer.code == 0
     return json.loads(answer.body)
 
@@ -31,7 +38,7 @@ def test_the_cluster_is_told_with_bare_integer_keys():
     server = a_name_server()
     register(server, "1", A)
 
-    answer = server.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+    answer = server.request(RequestCode.GET_BROKER_CLUSTER_INFO)
 
     assert answer.body == (
         b'{"brokerAddrTable":{"1":{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"1","cluster":"C1",'
@@ -100,12 +107,12 @@ def test_writing_is_withdrawn_from_one_broker_and_given_back():
     register(server, "b", B, body=a_registration("orders"))
     permissions(server, "orders")
 
-    wiped = server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    wiped = server.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
     assert wiped.fields == {"wipeTopicCount": "2"}
     assert permissions(server, "orders") == {"a": 4, "b": 6}
     assert permissions(server, "template") == {"a": 5}
 
-    added = server.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    added = server.request(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
     assert added.fields == {"addTopicCount": "2"}
     assert permissions(server, "orders") == {"a": 6, "b": 6}
     assert permissions(server, "template") == {"a": 7}
@@ -114,14 +121,14 @@ def test_writing_is_withdrawn_from_one_broker_and_given_back():
 def test_withdrawn_writing_outlasts_registrations_but_not_the_broker():
     """An operator who empties a broker is not overruled by the next topic that it creates."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, channel=channel)
-    server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
     register(server, body=a_registration("orders", "bills", counter=2), channel=channel)
     assert permissions(server, "bills") == {"a": 4}
 
-    server.close(channel)
+    server.disconnect(channel)
     register(server)
     assert permissions(server, "orders") == {"a": 6}
 
@@ -135,7 +142,7 @@ def test_withdrawn_writing_outlasts_registrations_but_not_the_broker():
 )
 def test_permission_of_an_unknown_broker_counts_nothing(code: RequestCode, field: str):
     """It is answered all the same."""
-    answer = a_name_server().call(code, {"brokerName": "x"})
+    answer = a_name_server().request(code, {"brokerName": "x"})
 
     assert (answer.code, answer.fields) == (0, {field: "0"})
 
@@ -143,11 +150,11 @@ def test_permission_of_an_unknown_broker_counts_nothing(code: RequestCode, field
 def test_a_deleted_topic_is_gone_until_a_broker_registers_it_again():
     """The name server forgets; a broker that still has the topic is right to bring it back."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register(server, channel=channel)
     find_route(server, "orders")
 
-    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"}).code == 0
+    assert server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"}).code == 0
     assert find_route(server, "orders") is None
 
     register(server, channel=channel)
@@ -160,7 +167,7 @@ def test_a_topic_is_deleted_in_one_cluster_only():
     register(server, "a", A)
     register(server, "b", B, clusterName="C2")
 
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C2"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C2"})
 
     assert permissions(server, "orders") == {"a": 6}
 
@@ -169,19 +176,19 @@ def test_deleting_what_is_not_there_is_fine():
     """As upstream has it."""
     server = a_name_server()
 
-    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x"}).code == 0
-    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x", "clusterName": "C9"}).code == 0
+    assert server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x"}).code == 0
+    assert server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "x", "clusterName": "C9"}).code == 0
     assert server.logged() == []
 
 
 def test_a_deleted_static_topic_leaves_no_mapping_behind():
     """A normal topic of the same name must not inherit it."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     part = {"bname": "a", "currIdMap": {"0": 0}, "epoch": 7, "topic": "orders", "totalQueues": 1}
     register(server, body=a_registration("orders", mappings={"orders": part}), channel=channel)
 
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     register(server, body=a_registration("orders", counter=2), channel=channel)
 
     for answer in (request_aware(server), request_route(server, "orders")):
@@ -196,7 +203,7 @@ def test_a_static_topic_cannot_be_registered_as_a_normal_one():
     register_static(server, "a", a_leader_report("a", 0, 1))
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    answer = server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)
+    answer = server.request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "a static topic of this name is served" in (answer.remark or "")
@@ -218,7 +225,7 @@ def test_wiping_write_permission_shows_in_both_forms_of_a_static_topic():
         ("b", RequestCode.WIPE_WRITE_PERM_OF_BROKER, [4, 4, 4]),
         ("a", RequestCode.ADD_WRITE_PERM_OF_BROKER, [6, 4, 6]),
     ):
-        assert server.call(code, {"brokerName": name}).code == 0
+        assert server.request(code, {"brokerName": name}).code == 0
         assert permissions() == expected
 
 
@@ -228,7 +235,7 @@ def test_a_single_topic_is_registered_with_its_queues():
     register(server, "a", A)
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    answer = server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=body)
+    answer = server.request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=body)
 
     route = find_route(server, "mails")
     assert answer.code == 0
@@ -242,7 +249,7 @@ def test_a_single_topic_of_an_unknown_broker_is_refused():
     register(server, "a", A)
     queues = ",".join(f'{{"brokerName":"{name}","perm":6,"readQueueNums":3,"writeQueueNums":2}}' for name in ("a", "x"))
 
-    answer = server.call(
+    answer = server.request(
         RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "mails"}, body=f'{{"queueDatas":[{queues}]}}'.encode()
     )
 

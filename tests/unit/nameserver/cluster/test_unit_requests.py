@@ -3,19 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import a_leader_report, address_of, register_static
-from tests.support.units import (
-    JAVA_5,
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
+from tests.support.cluster.name_server_units import (
     OLD,
-    java_publish,
-    java_subscribe,
     request_aware_route,
     request_unit_route,
     two_static_units,
     two_units,
 )
+from tests.support.cluster.raw_requests import JAVA_5
+from tests.support.cluster.route_views import java_publish, java_subscribe
+from tests.support.static_reports import a_leader_report, address_of, register_static
 
 from holdfast.machine.effects import Log, SetTimer, WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, Started, TimerFired
@@ -35,11 +34,11 @@ SHUT = DrSwitch(20, ())
 
 
 def set_switch(server: MachineHarness, switch: DrSwitch) -> Command:
-    return server.call(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(switch))
+    return server.request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(switch))
 
 
 def state(server: MachineHarness) -> UnitState:
-    return java_json.decode(server.call(RequestCode.GET_DR_SWITCH, {}).body, UnitState)
+    return java_json.decode(server.request(RequestCode.GET_DR_SWITCH, {}).body, UnitState)
 
 
 def opened(server: MachineHarness, switch: DrSwitch = EAST) -> MachineHarness:
@@ -72,8 +71,8 @@ def test_a_name_server_tells_how_long_it_has_been_there():
 def test_a_change_is_answered_when_it_is_on_disk():
     """Whoever gave the order relies on it. After a restart it is there before anybody asks."""
     server = a_name_server(data="somewhere")
-    channel = server.open()
-    request = server.request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))
+    channel = server.connect()
+    request = server.new_request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))
     server.receive(channel, encode_command(request))
     assert server.pop_answers(channel) == []
 
@@ -88,8 +87,8 @@ def test_a_change_is_answered_when_it_is_on_disk():
 def test_a_disk_that_refuses_is_told():
     """It holds until the next restart."""
     server = a_name_server(data="somewhere")
-    channel = server.open()
-    server.receive(channel, encode_command(server.request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
+    channel = server.connect()
+    server.receive(channel, encode_command(server.new_request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
 
     server.feed(DiskFault("no room", server.now_ms, path=FILE))
 
@@ -102,12 +101,12 @@ def test_a_disk_that_refuses_is_told():
 def test_a_repeated_change_is_answered_when_it_is_on_disk(*, is_failed: bool):
     """The first write may still be in flight, or may have failed."""
     server = a_name_server(data="somewhere")
-    first, second = server.open(), server.open()
-    server.receive(first, encode_command(server.request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
+    first, second = server.connect(), server.connect()
+    server.receive(first, encode_command(server.new_request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
     if is_failed:
         server.feed(DiskFault("no room", server.now_ms, path=FILE))
 
-    server.receive(second, encode_command(server.request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
+    server.receive(second, encode_command(server.new_request(RequestCode.SET_DR_SWITCH, {}, body=encode_switch(EAST))))
     assert server.pop_answers(second) == []
 
     server.feed(FileWritten(FILE, server.now_ms))
@@ -126,7 +125,7 @@ def test_what_is_older_is_refused_and_the_same_is_fine():
     assert set_switch(server, EAST).code == ResponseCode.ILLEGAL_OPERATION
     assert set_switch(server, SHUT).code == ResponseCode.SUCCESS
     assert state(server).switch == SHUT
-    assert server.call(RequestCode.SET_DR_SWITCH, {}, body=b"{").code == ResponseCode.SYSTEM_ERROR
+    assert server.request(RequestCode.SET_DR_SWITCH, {}, body=b"{").code == ResponseCode.SYSTEM_ERROR
 
 
 def test_nobody_changes_it_by_the_way():
@@ -134,8 +133,8 @@ def test_nobody_changes_it_by_the_way():
     server = opened(a_name_server())
     fields = {"namespace": "HOLDFAST_UNITS", "key": "switch", "value": "{}"}
 
-    assert server.call(RequestCode.PUT_KV_CONFIG, fields).code == ResponseCode.ILLEGAL_OPERATION
-    assert server.call(RequestCode.DELETE_KV_CONFIG, fields).code == ResponseCode.ILLEGAL_OPERATION
+    assert server.request(RequestCode.PUT_KV_CONFIG, fields).code == ResponseCode.ILLEGAL_OPERATION
+    assert server.request(RequestCode.DELETE_KV_CONFIG, fields).code == ResponseCode.ILLEGAL_OPERATION
     assert state(server).switch == EAST
 
 
@@ -153,10 +152,10 @@ def test_what_was_kept_and_cannot_be_read_is_told():
 def test_the_units_that_are_known_are_told_with_their_topics():
     """Also of one whose brokers are all dead."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east", channel=channel)
-    register(server, "b", address_of("b"), channel=server.open(), clusterName="west")
-    server.close(channel)
+    register(server, "b", address_of("b"), channel=server.connect(), clusterName="west")
+    server.disconnect(channel)
 
     units = state(server).units
 
@@ -172,7 +171,7 @@ def test_the_units_that_are_known_are_told_with_their_topics():
 def bring(server: MachineHarness, switch: DrSwitch | None, name: str = "a", cluster: str = "east") -> Command:
     text = None if switch is None else switch_text(switch)
     more = {} if text is None else {"hf.units": text}
-    return register(server, name, address_of(name), channel=server.open(), clusterName=cluster, **more)
+    return register(server, name, address_of(name), channel=server.connect(), clusterName=cluster, **more)
 
 
 def test_a_name_server_that_was_away_has_it_with_the_first_registration():
@@ -293,7 +292,7 @@ def test_a_global_topic_is_nobodys_to_open():
     """It is read and written in every unit, always."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1), cluster="east")
-    register(server, "b", address_of("b"), body=a_registration("bills"), channel=server.open(), clusterName="west")
+    register(server, "b", address_of("b"), body=a_registration("bills"), channel=server.connect(), clusterName="west")
     before = [request_unit_route(server, "orders", unit, client=JAVA_5).body for unit in ("east", "west", "")]
 
     opened(server)
@@ -321,10 +320,10 @@ def test_an_opening_for_one_group_is_for_those_who_say_that_they_are_in_it():
 def test_what_a_dead_unit_has_is_not_told():
     """Nobody could read it. The own unit is told as ever."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east", channel=channel)
     register_static(server, "b", a_leader_report("b", 0, 1, scope="west"), cluster="west")
-    server.close(channel)
+    server.disconnect(channel)
     opened(server)
 
     body = request_unit_route(server, "orders", "west", client=JAVA_5).body
@@ -338,10 +337,10 @@ def test_what_a_dead_unit_has_is_not_told():
 def test_those_who_see_a_difference_are_told_within_a_second():
     """Clients of other units and of the opened one, not those to whom the opening means nothing."""
     server = two_units("orders")
-    channels = {unit: server.open() for unit in ("east", "west", "")}
+    channels = {unit: server.connect() for unit in ("east", "west", "")}
     for unit, channel in channels.items():
         fields = {"topic": "orders", "watch": "true", "hf.mapping": "1", **({"scope": unit} if unit else {})}
-        server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+        server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
 
     opened(server, DrSwitch(10, (UnitOpening("*"),)))
     (timer,) = [effect for effect in server.effects if isinstance(effect, SetTimer) and effect.name == TIMER]
@@ -355,13 +354,13 @@ def test_those_who_see_a_difference_are_told_within_a_second():
 def test_a_change_in_one_unit_is_not_told_to_those_of_another():
     """They see no difference."""
     server = two_units("orders")
-    channels = {unit: server.open() for unit in ("east", "west")}
+    channels = {unit: server.connect() for unit in ("east", "west")}
     for unit, channel in channels.items():
         fields = {"topic": "orders", "watch": "true", "scope": unit}
-        server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+        server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
 
     body = a_registration("orders", "more", counter=2)
-    register(server, "c", address_of("c"), body=body, channel=server.open(), clusterName="east")
+    register(server, "c", address_of("c"), body=body, channel=server.connect(), clusterName="east")
     for at_ms in range(1000, 12_000, 1000):
         server.feed(TimerFired(TIMER, server.now_ms + at_ms))
 
@@ -373,16 +372,16 @@ def test_no_burden_of_the_machine_holds_it_back():
     server = two_units("orders")
     assert isinstance(server.machine, NameServer)
     server.machine.push.readings.memory = 99.0
-    channel = server.open()
+    channel = server.connect()
     fields = {"topic": "orders", "watch": "true", "scope": "west"}
-    server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+    server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
 
     opened(server)
     server.feed(TimerFired(TIMER, server.now_ms + 200))
     assert [command.code for command in server.pop_answers(channel)] == [ROUTES_CHANGED]
 
     body = a_registration("orders", "more", counter=2)
-    register(server, "b", address_of("b"), body=body, channel=server.open(), clusterName="north")
+    register(server, "b", address_of("b"), body=body, channel=server.connect(), clusterName="north")
     for at_ms in range(1000, 12_000, 1000):
         server.feed(TimerFired(TIMER, server.now_ms + at_ms))
     assert server.pop_answers(channel) == []

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import (
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,
@@ -47,19 +47,19 @@ def register_topics(server: MachineHarness) -> None:
 
 def start_broker(server: MachineHarness) -> None:
     body = a_registration("orders", "missing")
-    register(server, "c", "10.0.0.3:10911", body=body, channel=server.open())
+    register(server, "c", "10.0.0.3:10911", body=body, channel=server.connect())
 
 
 def start_small_broker(server: MachineHarness) -> None:
-    register(server, "c", "10.0.0.3:10911", body=a_registration("orders"), channel=server.open())
+    register(server, "c", "10.0.0.3:10911", body=a_registration("orders"), channel=server.connect())
 
 
 def unregister_broker(server: MachineHarness) -> None:
-    server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields())
+    server.request(RequestCode.UNREGISTER_BROKER, heartbeat_fields())
 
 
 def close_channel(server: MachineHarness) -> None:
-    server.close(BROKER_CHANNEL)
+    server.disconnect(BROKER_CHANNEL)
 
 
 def expire(server: MachineHarness) -> None:
@@ -71,13 +71,13 @@ def expire(server: MachineHarness) -> None:
 
 def change_order(server: MachineHarness) -> None:
     fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
-    server.call(RequestCode.PUT_KV_CONFIG, fields)
+    server.request(RequestCode.PUT_KV_CONFIG, fields)
 
 
 def register_by_hand(server: MachineHarness) -> None:
     queue = {"brokerName": "a", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
     body = json.dumps({"queueDatas": [queue]}).encode()
-    assert server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "missing"}, body=body).code == 0
+    assert server.request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "missing"}, body=body).code == 0
 
 
 Operation = Callable[[MachineHarness], None]
@@ -149,7 +149,7 @@ def test_a_broker_that_is_started_again_under_off_is_seen_though_not_told():
     server = a_cluster(broker_events="off")
     channel = watch(server, "orders")
     close_channel(server)
-    register(server, "a", body=a_registration("orders", "bills"), channel=server.open())
+    register(server, "a", body=a_registration("orders", "bills"), channel=server.connect())
 
     register(server, "a", body=a_registration("orders", counter=2))
 
@@ -165,11 +165,11 @@ def test_a_broker_that_is_started_again_under_off_is_seen_though_not_told():
         lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9)),
         lambda server: register(server, "a", body=a_registration("orders", counter=9)),
         lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9), haServerAddr="x:1"),
-        lambda server: server.call(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()),
-        lambda server: server.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}),
-        lambda server: server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"}),
-        lambda server: server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "nothing"}),
-        lambda server: server.call(RequestCode.UNREGISTER_BROKER, heartbeat_fields("nobody", "10.9.9.9:1")),
+        lambda server: server.request(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()),
+        lambda server: server.request(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}),
+        lambda server: server.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"}),
+        lambda server: server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "nothing"}),
+        lambda server: server.request(RequestCode.UNREGISTER_BROKER, heartbeat_fields("nobody", "10.9.9.9:1")),
         change_order,
         lambda server: register(server, "c", "10.0.0.3:10911", body=a_registration("unwatched", "more")),
     ],
@@ -188,7 +188,7 @@ def test_what_alters_nothing_for_a_topic_tells_nobody(operation: Operation, brok
 def test_withdrawing_writing_tells_nobody_of_a_topic_that_cannot_be_written_anyway():
     """The broker changed; this topic's route did not."""
     server = a_name_server()
-    register(server, "a", body=a_registration(a_topic("archive", permission=4), "orders"), channel=server.open())
+    register(server, "a", body=a_registration(a_topic("archive", permission=4), "orders"), channel=server.connect())
     channel = watch(server, "archive", "orders")
 
     wipe(server)
@@ -221,7 +221,7 @@ def test_whether_routes_carry_queue_counts_is_a_change_for_those_topics_that_hav
     change_order(server)
     channel = watch(server, "orders", "bills")
 
-    server.call(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
+    server.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
     tick(server)
 
     assert pop_notices(server, channel) == [["orders"]]

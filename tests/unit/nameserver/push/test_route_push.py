@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.conversation import START_MS, MachineHarness
-from tests.support.name_servers import (
+from tests.support.cluster.machine import START_MS, MachineHarness
+from tests.support.cluster.name_server_machine import (
     a_name_server,
     a_registration,
     a_topic,
@@ -28,7 +28,7 @@ from tests.support.watching import (
     wipe,
 )
 
-from holdfast.machine.effects import Log
+from holdfast.machine.effects import Log, SendBytes
 from holdfast.machine.events import TimerFired
 from holdfast.machine.readings import LinkCapacity, Readings
 from holdfast.model.topic import TopicConfig
@@ -63,7 +63,7 @@ def is_idle(server: MachineHarness) -> bool:
 def test_whoever_asks_to_watch_is_told_that_it_does(serializer: int, topic: str, code: int):
     """In both encodings, also of a topic that does not exist, and the second time too."""
     server = a_cluster()
-    channel = server.open()
+    channel = server.connect()
 
     for _ in range(3):
         answer = request_watch(server, topic, channel, serializer=serializer)
@@ -76,11 +76,11 @@ def test_whoever_does_not_ask_to_watch_is_neither_told_so_nor_of_changes():
     """An old client gets the answers that it always got, also beside those who watch, and never a 328."""
     server = a_cluster()
     watch(server, "orders", "nothing")
-    old = server.open()
+    old = server.connect()
     for topic in ("orders", "orders", "nothing"):
         assert request_route(server, topic, channel=old).fields == {}
 
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     tick(server)
 
     assert pop_notices(server, old) == []
@@ -90,7 +90,7 @@ def test_a_static_topic_that_is_withheld_can_be_watched():
     """The answer is busy, and the client is told when there is a route."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, total=2))
-    channel = server.open()
+    channel = server.connect()
 
     answer = request_watch(server, "orders", channel)
     register_static(server, "b", a_leader_report("b", 1, total=2))
@@ -104,7 +104,7 @@ def test_a_static_topic_that_is_withheld_can_be_watched():
 def test_a_rendered_answer_is_right_to_the_byte_for_those_who_watch():
     """Its size in front counts the field, whatever the number of the request; other queries of the read are plain."""
     server = a_cluster()
-    channel = server.open()
+    channel = server.connect()
     request_route(server, "orders")
     numbers = (0, 7, 42, 2**31 - 1, -1, -(2**31))
     frames = [
@@ -151,7 +151,7 @@ def test_whoever_unwatches_is_told_no_more_not_even_of_what_has_changed_already(
     """Of the rest it is."""
     server = a_cluster()
     channel = watch(server, "orders", "bills")
-    server.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    server.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
     assert unwatch(server, channel, "orders").code == ResponseCode.SUCCESS
     tick(server)
@@ -165,11 +165,11 @@ def test_unwatching_what_is_not_watched_is_no_fault(fields: dict[str, str]):
     server = a_cluster()
     channel = watch(server, "orders")
 
-    answer = server.call(UNWATCH, fields)
+    answer = server.request(UNWATCH, fields)
 
     assert (answer.code, answer.fields) == (0, {})
     assert server.send_one_way(UNWATCH, fields) == []
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     tick(server)
     assert pop_notices(server, channel) == [["orders"]]
 
@@ -178,14 +178,14 @@ def test_a_closed_channel_leaves_no_trace():
     """Also one that was owed a notice; nobody else misses anything."""
     server = a_cluster()
     channel, other = watch(server, "orders", "nothing"), watch(server, "orders")
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
-    server.close(channel)
+    server.disconnect(channel)
     tick(server)
 
     assert pop_notices(server, channel) == []
     assert pop_notices(server, other) == [["orders"]]
-    server.close(other)
+    server.disconnect(other)
     assert is_idle(server)
 
 
@@ -236,12 +236,12 @@ def test_many_clients_are_told_in_slices_so_that_others_have_a_turn():
     server.now_ms = next_tick_ms(server) or 0
     sizes = []
     for _ in range(3):
-        timers = server.feed(TimerFired(TIMER, server.now_ms))
+        effects = server.feed(TimerFired(TIMER, server.now_ms))
         sizes.append(sum(bool(pop_notices(server, channel)) for channel in clients))
         assert request_route(server, "bills").code == 0
 
     assert sizes == [SLICE, SLICE, 1]
-    assert timers == []
+    assert [effect for effect in effects if not isinstance(effect, SendBytes)] == []
 
 
 def test_frames_beyond_the_rate_go_with_the_next_tick():
@@ -338,7 +338,7 @@ def test_a_clock_that_is_set_back_holds_nothing_up():
 
 
 def state_of(server: MachineHarness) -> dict[str, object]:
-    answer = server.call(RequestCode.GET_PUSH_STATE)
+    answer = server.request(RequestCode.GET_PUSH_STATE)
     assert answer.code == 0
     return json.loads(answer.body)
 

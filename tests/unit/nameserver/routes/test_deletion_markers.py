@@ -1,10 +1,10 @@
 """Deletion markers at a name server: who makes them, who lifts them, how they get to a name server that was away."""
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, find_route, register, request_route
+from tests.support.cluster.name_server_units import request_aware_route, two_units
 from tests.support.static_reports import a_leader_report, address_of, leaders, register_static, request_aware
-from tests.support.units import request_aware_route, two_units
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import FileWritten
@@ -16,7 +16,7 @@ from holdfast.wire.frames.command import Command, encode_command
 
 
 def delete(server: MachineHarness, topic: str = "orders", **fields: str) -> None:
-    assert server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, **fields}).code == 0
+    assert server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, **fields}).code == 0
 
 
 def is_deleted(answer: Command) -> bool:
@@ -54,9 +54,9 @@ def test_a_deletion_is_answered_when_it_is_on_disk():
     """And outlives the name server."""
     server = a_name_server(data="somewhere")
     register(server)
-    channel = server.open()
+    channel = server.connect()
 
-    request = server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    request = server.new_request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     server.receive(channel, encode_command(request))
     assert server.pop_answers(channel) == []
     server.feed(FileWritten(FILE, server.now_ms))
@@ -122,7 +122,7 @@ def test_an_operator_who_registers_the_topic_by_hand_lifts_the_marker():
     delete(server)
     body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
 
-    assert server.call(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body).code == 0
+    assert server.request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body).code == 0
 
     assert decode_markers(register_ours(server, "b").fields[DELETIONS_FIELD])[0].is_lifted
 
@@ -162,7 +162,7 @@ def test_brokers_that_ask_are_given_the_markers():
 
     def asked(topic: str) -> Command:
         fields = {"topic": topic, "hf.reports": "1", "scope": "C1"}
-        return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        return server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
     assert [marker.topic for marker in decode_markers(asked("orders").fields[DELETIONS_FIELD])] == ["orders"]
     assert asked("bills").fields[DELETIONS_FIELD] == "[]"
@@ -186,6 +186,6 @@ def test_the_markers_cannot_be_changed_as_a_setting():
     fields = {"namespace": DELETIONS, "key": "markers", "value": "[]"}
 
     for code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
-        answer = a_name_server().call(code, fields)
+        answer = a_name_server().request(code, fields)
         assert answer.code == ResponseCode.ILLEGAL_OPERATION
         assert "holdfast topic delete" in (answer.remark or "")

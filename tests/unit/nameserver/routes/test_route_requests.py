@@ -3,19 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.support.name_servers import a_name_server, a_registration, register
-from tests.support.static_reports import NO_LEADER, a_leader_report, address_of, register_static
-from tests.support.units import (
-    JAVA_5,
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
+from tests.support.cluster.name_server_units import (
     OLD,
     hosts,
-    java_publish,
-    java_subscribe,
     request_aware_route,
     request_unit_route,
     two_static_units,
     two_units,
 )
+from tests.support.cluster.raw_requests import JAVA_5
+from tests.support.cluster.route_views import java_publish, java_subscribe
+from tests.support.static_reports import NO_LEADER, a_leader_report, address_of, register_static
 
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.cluster.route import decode_route
@@ -57,7 +56,7 @@ def test_a_normal_topic_beside_a_static_one_of_another_unit_is_told_again_too():
     """It is what its unit has."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
-    register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.open(), clusterName="west")
+    register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.connect(), clusterName="west")
     first = request_aware_route(server, "orders", "west")
     known = server.machine.counters.requests  # type: ignore[attr-defined]
 
@@ -68,11 +67,11 @@ def test_a_normal_topic_beside_a_static_one_of_another_unit_is_told_again_too():
 def test_a_route_follows_its_unit():
     """What was rendered before is dropped when a broker of the unit leaves."""
     server = two_units("orders")
-    channel = server.open()
+    channel = server.connect()
     register(server, "c", address_of("c"), body=a_registration("orders"), channel=channel, clusterName="east")
     assert hosts(request_unit_route(server, "orders", "east")) == ["a", "c"]
 
-    server.close(channel)
+    server.disconnect(channel)
 
     assert hosts(request_unit_route(server, "orders", "east")) == ["a"]
 
@@ -90,7 +89,7 @@ def test_a_name_that_is_no_cluster_leaves_nothing_behind():
 def test_queue_counts_of_ordered_topics_are_those_of_the_unit():
     """Producers go by them: they must not lead out of it."""
     server = two_units("orders", order_message_enable=True)
-    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:8"})
+    server.request(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:8"})
 
     assert decode_route(request_unit_route(server, "orders", "west").body).order_topic_conf == "b:8"
     assert decode_route(request_unit_route(server, "orders").body).order_topic_conf == "a:4;b:8"
@@ -145,7 +144,7 @@ def test_a_normal_topic_and_a_static_one_of_its_name_in_another_unit_do_not_mix(
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
     body = a_registration("orders")
-    register(server, "b", address_of("b"), body=body, channel=server.open(), clusterName="west")
+    register(server, "b", address_of("b"), body=body, channel=server.connect(), clusterName="west")
 
     assert decode_route(request_aware_route(server, "orders", "east").body).mappings
     west = decode_route(request_aware_route(server, "orders", "west").body)
@@ -183,11 +182,11 @@ def test_deleting_a_static_topic_in_one_cluster_leaves_that_of_the_other():
     """Also what a dead broker of the other said."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1, scope="east"), cluster="east")
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "b", a_leader_report("b", 0, 1, scope="west"), cluster="west", channel=channel)
-    server.close(channel)
+    server.disconnect(channel)
 
-    server.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "east"})
+    server.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "east"})
 
     assert request_aware_route(server, "orders", "east").code == ResponseCode.TOPIC_NOT_EXIST
     assert request_aware_route(server, "orders", "west").code == ResponseCode.SYSTEM_BUSY

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.name_servers import a_topic
+from tests.support.cluster.name_server_machine import a_topic
 from tests.support.static_reports import a_leader_report, a_report, a_segment
 
 from holdfast.nameserver.routes.route_table import RouteTable

@@ -4,8 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register, request_route, route_frame
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import (
+    a_name_server,
+    a_registration,
+    register,
+    request_route,
+    route_frame,
+)
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,
@@ -94,7 +100,7 @@ def test_a_drained_broker_leaves_the_queues_and_keeps_its_address():
 def test_the_broker_of_an_old_segment_is_listed_though_it_reports_nothing():
     """Whoever reads there needs its address."""
     server = a_name_server()
-    register(server, "a", address_of("a"), body=a_registration("bills"), channel=server.open())
+    register(server, "a", address_of("a"), body=a_registration("bills"), channel=server.connect())
     register_static(server, "b", moved("b"))
 
     assert brokers(request_aware(server).body).keys() == {"a", "b"}
@@ -117,7 +123,7 @@ def test_parts_of_java_brokers_are_passed_on_without_homes():
 def test_no_order_configuration_hides_the_mapping():
     """Java producers look at the mapping only where there is none."""
     server = a_name_server(order_message_enable=True)
-    server.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    server.request(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
     register_static(server, "a", a_leader_report("a", 0, 1))
 
     assert b"orderTopicConf" not in request_aware(server).body
@@ -176,7 +182,7 @@ def test_clients_of_one_host_have_one_stand_in_and_hosts_are_spread():
 def test_when_the_stand_in_dies_another_takes_its_place():
     """At once, also for answers that were rendered; and no Java broker while one of ours is there."""
     server = a_name_server()
-    channels = {name: server.open() for name in "ab"}
+    channels = {name: server.connect() for name in "ab"}
     register_static(server, "c", a_java_report("c", {0: 0}, total=3))
     for number, name in enumerate("ab", start=1):
         register_static(server, name, a_leader_report(name, number, total=3), channel=channels[name])
@@ -188,7 +194,7 @@ def test_when_the_stand_in_dies_another_takes_its_place():
         seen.append(proxy)
         for name, channel in channels.items():
             if address_of(name) == proxy:
-                server.close(channel)
+                server.disconnect(channel)
 
     assert sorted(seen[:2]) == [address_of("a"), address_of("b")]
     assert seen[2] == address_of("c")
@@ -197,11 +203,11 @@ def test_when_the_stand_in_dies_another_takes_its_place():
 def test_a_topic_without_any_live_broker_is_busy():
     """It exists: a client that is told otherwise makes a normal topic of its name."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "a", a_leader_report("a", 0, 1), channel=channel)
     assert request_aware(server).code == request_route(server, "orders").code == 0
 
-    server.close(channel)
+    server.disconnect(channel)
 
     for answer in (request_aware(server), request_route(server, "orders")):
         assert answer.code == ResponseCode.SYSTEM_BUSY
@@ -211,13 +217,13 @@ def test_a_topic_without_any_live_broker_is_busy():
 def test_a_broker_is_told_what_was_registered_though_clients_are_not():
     """It asks whether it was replaced: by somebody who is dead by now, of a topic that nobody could ever use."""
     server = a_name_server()
-    channel = server.open()
+    channel = server.connect()
     register_static(server, "c", a_leader_report("c", 2, total=4, epoch=3), channel=channel)
     register_static(server, "b", moved("b"), channel=channel)
     assert leaders(server) == "the route of static topic orders cannot be served: no broker leads logical queues 3 of 4"
     first = ask_reports(server)
 
-    server.close(channel)
+    server.disconnect(channel)
 
     for answer, alive in ((first, {"b", "c"}), (ask_reports(server), set()), (ask_reports(server), set())):
         route = decode_route(answer.body)
@@ -250,7 +256,7 @@ def test_a_broker_that_asks_of_an_unknown_topic_is_told_so():
 def ask_reports(server: MachineHarness) -> Command:
     """Ask as brokers do."""
     fields = {"topic": "orders", "hf.mapping": "1", "hf.reports": "1"}
-    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+    return server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
 
 def test_a_topic_of_no_queues_has_none_in_either_form():
@@ -266,7 +272,7 @@ def test_one_queue_is_one_endpoint():
     """And a route without a mapping has none."""
     server = a_name_server()
     register_static(server, "a", a_java_report("a", {0: 0}, total=1))
-    register(server, "b", address_of("b"), body=a_registration("bills"), channel=server.open())
+    register(server, "b", address_of("b"), body=a_registration("bills"), channel=server.connect())
 
     assert leaders(server) == {0: "a"}
     assert leaders(server, "bills") == {}
@@ -276,7 +282,7 @@ def test_all_forms_of_one_read_come_from_what_was_rendered():
     """Old, new and other clients on one channel: each its own form, in order, whichever was asked for first."""
     server = a_name_server()
     register_static(server, "a", a_leader_report("a", 0, 1))
-    channel = server.open()
+    channel = server.connect()
     askers = [(513, "JAVA"), (399, "JAVA"), (513, "GO"), (412, "JAVA"), (513, "JAVA")]
     rendered = []
 

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, a_topic, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, a_topic, register
 from tests.support.static_reports import (
     a_java_report,
     a_leader_report,
@@ -146,7 +146,7 @@ def test_a_topic_that_was_deleted_while_we_were_away_is_forgotten():
 
     again = restart(server)
     body = a_registration(a_topic("SELF_TEST_TOPIC", 1))
-    register(again, "a", address_of("a"), body=body, channel=again.open())
+    register(again, "a", address_of("a"), body=body, channel=again.connect())
 
     assert leaders(again) is None
 
@@ -157,7 +157,7 @@ def test_a_broker_that_tells_only_what_changed_keeps_the_rest():
     register_static(server, "a", a_leader_report("a", 0, 1))
 
     again = restart(server)
-    register(again, "a", address_of("a"), body=a_registration("another"), channel=again.open())
+    register(again, "a", address_of("a"), body=a_registration("another"), channel=again.connect())
 
     assert leaders(again) == {0: "a", 1: "a"}
 
@@ -165,13 +165,13 @@ def test_a_broker_that_tells_only_what_changed_keeps_the_rest():
 def test_a_topic_that_was_a_normal_one_stays_that_until_it_is_complete():
     """Also when the name server is restarted half way."""
     server = a_server()
-    register(server, "a", address_of("a"), body=a_registration(a_topic("orders", 2)), channel=server.open())
+    register(server, "a", address_of("a"), body=a_registration(a_topic("orders", 2)), channel=server.connect())
     register_static(server, "a", a_leader_report("a", 0))
 
     again = restart(server)
     register_static(again, "a", a_leader_report("a", 0))
 
-    answer = again.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    answer = again.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
     assert answer.code == 0
     assert b"topicQueueMappingByBroker" not in answer.body
 
@@ -216,7 +216,7 @@ def test_one_write_is_under_way_and_the_next_has_everything():
 def test_nothing_is_written_when_nothing_changed():
     """Registrations that only renew cost nothing; neither do normal topics."""
     server = a_server()
-    register(server, "b", "10.0.0.9:10911", body=a_registration("plain"), channel=server.open())
+    register(server, "b", "10.0.0.9:10911", body=a_registration("plain"), channel=server.connect())
     assert writes(server) == []
     register_static(server, "a", a_leader_report("a", 0, 1))
     save(server)

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.support.conversation import MachineHarness
-from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.cluster.machine import MachineHarness
+from tests.support.cluster.name_server_machine import a_name_server, a_registration, register
+from tests.support.cluster.name_server_units import hosts, request_unit_route
+from tests.support.cluster.raw_requests import JAVA_5
 from tests.support.static_reports import a_leader_report, address_of, register_static
-from tests.support.units import JAVA_5, hosts, request_unit_route
 from tests.support.watching import pop_notices, tick
 
 from holdfast.wire.cluster.route import decode_route
@@ -21,7 +22,7 @@ def two_zones(*topics: str, **options: Any) -> MachineHarness:
     server = a_name_server(**options)
     for name, zone in (("a", {"__ZONE_NAME": "Z1"}), ("b", {"__ZONE_NAME": "z2"}), ("c", {})):
         body = a_registration(*topics)
-        register(server, name, address_of(name), body=body, channel=server.open(), **zone)
+        register(server, name, address_of(name), body=body, channel=server.connect(), **zone)
     return server
 
 
@@ -68,13 +69,13 @@ def test_a_topic_that_only_other_zones_have_is_known_and_has_no_queues():
 def test_a_broker_whose_master_is_down_is_seen_in_every_zone():
     """Its replica may be anywhere: a message that is there is worth more than a short way."""
     server = two_zones("orders")
-    master, replica = server.open(), server.open()
+    master, replica = server.connect(), server.connect()
     register(server, "d", address_of("d"), body=a_registration("orders"), channel=master, __ZONE_NAME="z2")
     body = a_registration("orders")
     register(server, "d", "10.0.9.9:1", body=body, channel=replica, brokerId="1", __ZONE_NAME="z1")
     assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a"]
 
-    server.close(master)
+    server.disconnect(master)
 
     assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "d"]
 
@@ -82,11 +83,11 @@ def test_a_broker_whose_master_is_down_is_seen_in_every_zone():
 def test_a_zone_that_changes_is_a_change_of_routes():
     """A broker that registers with another zone is seen there at once, by watching clients, too."""
     server = two_zones("orders")
-    watcher = server.open()
+    watcher = server.connect()
     fields = {"topic": "orders", "watch": "true", **IN_Z1}
-    server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=watcher)
+    server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=watcher)
 
-    register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.open(), __ZONE_NAME="z1")
+    register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.connect(), __ZONE_NAME="z1")
     tick(server)
 
     assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "b"]
@@ -99,7 +100,7 @@ def test_unit_and_zone_both_count():
     for name, cluster, zone in (("a", "east", "z1"), ("b", "west", "z1"), ("c", "east", "z2")):
         body = a_registration("orders")
         address = address_of(name)
-        register(server, name, address, body=body, channel=server.open(), clusterName=cluster, __ZONE_NAME=zone)
+        register(server, name, address, body=body, channel=server.connect(), clusterName=cluster, __ZONE_NAME=zone)
 
     assert hosts(request_unit_route(server, "orders", "east", client=JAVA_5, **IN_Z1)) == ["a"]
     assert hosts(request_unit_route(server, "orders", client=JAVA_5, **IN_Z1)) == ["a", "b"]

@@ -7,14 +7,13 @@ with Up(folder) as cluster:
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Self
 
 from tests.support.child import Child
+from tests.support.cluster.operator import HOLDFAST
 
 READY_TIMEOUT_S = 90.0
-HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 class Up:

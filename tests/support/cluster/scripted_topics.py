@@ -1,9 +1,9 @@
-"""A cluster of brokers that keep mappings and carry moves out at once, behind a scripted reach. No sockets.
+"""Scripted brokers that keep mappings and carry moves out at once. No sockets.
 
-    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
+    cluster = ScriptedTopics(brokers_by_name={"a": "a:1", "b": "b:1"})
     cluster.put_topic("orders", {0: "a", 1: "a", 2: "b"})
-    cluster.dead.add("a")                    no answer; the name server remembers what it said
-    cluster.forgotten.add("a")               no answer, and the name server lists it no longer
+    cluster.kill("a")                        no answer; the name server remembers what it registered
+    cluster.forget("a")                      no answer, and the name server lists it no longer
     cluster.java.add("b")                    knows 513 and 351, none of our own codes
     cluster.ends["orders", 0] = 100          where a queue ends
 
@@ -16,12 +16,12 @@ from typing import Self
 
 import msgspec
 import pytest
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedAccess, ScriptedRequest
 
 from holdfast.admin.floors import find_starts
 from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.topic_plans import RepairPlan, leaderless_queues, repair_plan
-from holdfast.model.errors import ConnectionLost, MappingRefused
+from holdfast.model.errors import MappingRefused
 from holdfast.model.floor import floor_of
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, new_logical_queue
 from holdfast.model.scope import GLOBAL, covers
@@ -55,7 +55,7 @@ JAVA_4 = 407
 
 
 async def plan_repair(
-    cluster: "StaticCluster", view: ClusterMappings, *, force: bool = False, now_ms: int = 1
+    cluster: "ScriptedTopics", view: ClusterMappings, *, force: bool = False, now_ms: int = 1
 ) -> RepairPlan:
     """Return how the topic `t` would be repaired, as the command line finds it out."""
     topic = view.topics["t"]
@@ -64,7 +64,7 @@ async def plan_repair(
 
 
 @dataclass
-class StaticCluster(ScriptedReach):
+class ScriptedTopics(ScriptedAccess):
     """Brokers with records. Everything that they were told is in `asked`."""
 
     brokers_by_name: dict[str, str] = field(default_factory=lambda: {"a": "a:1", "b": "b:1"})
@@ -75,7 +75,6 @@ class StaticCluster(ScriptedReach):
     offsets: dict[tuple[str, str, str, int], int] = field(default_factory=dict)
     stats: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
     delays: dict[int, int] = field(default_factory=dict)
-    dead: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     java: set[str] = field(default_factory=set)
     draining: set[str] = field(default_factory=set)
@@ -86,6 +85,7 @@ class StaticCluster(ScriptedReach):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.kill(*self.forgotten)
         handlers: dict[RequestCode, Callable[[str, ScriptedRequest], Reply]] = {
             RequestCode.GET_MAPPINGS: self._mappings,
             RequestCode.GET_TOPIC_CONFIG: self._config,
@@ -158,6 +158,11 @@ class StaticCluster(ScriptedReach):
         for name, count in hosts.items():
             self.configs.setdefault(name, {})[topic] = TopicConfig(name=topic, read_queues=count, write_queues=count)
 
+    def forget(self, name: str) -> None:
+        """Kill a broker, and let name servers not list it any more."""
+        self.kill(name)
+        self.forgotten.add(name)
+
     def leader(self, topic: str, queue: int) -> str:
         """Return who leads a queue by the records of those that live."""
         leaders_claimed = [
@@ -176,8 +181,6 @@ class StaticCluster(ScriptedReach):
 
     def _at_broker(self, request: ScriptedRequest, handler: Callable[[str, ScriptedRequest], Reply]) -> Reply:
         name = next(name for name, address in self.brokers_by_name.items() if address == request.address)
-        if name in self.dead | self.forgotten:
-            return ConnectionLost(f"cannot connect to {request.address}")
         if name in self.java and request.code >= 7000:
             return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         if name in self.refusing and request.code != RequestCode.GET_MAPPINGS:
@@ -203,7 +206,7 @@ class StaticCluster(ScriptedReach):
         if not rows and not hosts:
             return super()._route(request)
         assert request.fields["hf.mapping"] == "1"
-        live = [name for name in self.brokers_by_name if name not in self.dead | self.forgotten]
+        live = [name for name in self.brokers_by_name if name not in self.dead]
         route = {
             "brokerDatas": [
                 {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": self.brokers_by_name[name]}}

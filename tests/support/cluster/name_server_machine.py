@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.conversation import MachineHarness
+from tests.support.cluster.machine import MachineHarness
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import Route
@@ -82,12 +82,12 @@ def register(
     """Let a broker register and return the answer."""
     body = a_registration("orders") if body is None else body
     fields = registration_fields(name, address, body, **extra_fields)
-    return server.call(RequestCode.REGISTER_BROKER, fields, body=body, channel=channel, version=version)
+    return server.request(RequestCode.REGISTER_BROKER, fields, body=body, channel=channel, version=version)
 
 
 def request_route(server: MachineHarness, topic: str, **how: Any) -> Command:
     """Ask for a route and return the answer."""
-    return server.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **how)
+    return server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **how)
 
 
 def find_route(server: MachineHarness, topic: str) -> Route | None:

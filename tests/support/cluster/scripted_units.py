@@ -1,13 +1,12 @@
-"""A fused cluster of two units behind a scripted reach: name servers that keep a switch, a broker in each unit."""
+"""Two scripted units: name servers that keep a switch, and a broker in each unit."""
 
 import json
 from dataclasses import dataclass, field
 
 import msgspec
-from tests.support.scripted_reach import Reply, ScriptedReach, ScriptedRequest
+from tests.support.cluster.scripted import Reply, ScriptedAccess, ScriptedRequest
 
 from holdfast.model.dr_switch import CLOSED, DrSwitch
-from holdfast.model.errors import ConnectionLost
 from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch
 from holdfast.wire.frames.codes import RequestCode
 
@@ -17,14 +16,13 @@ MEMBERS = {"connectionSet": [{"clientId": "me", "clientAddr": "x:1", "language":
 
 
 @dataclass
-class FusedCluster(ScriptedReach):
+class ScriptedUnits(ScriptedAccess):
     """Two name servers, a broker in each of two units."""
 
     brokers_by_name: dict[str, str] = field(default_factory=lambda: {"a": "a:1", "b": "b:1"})
     clusters: dict[str, str] = field(default_factory=lambda: {"a": "east", "b": "west"})
     switches: dict[str, DrSwitch] = field(default_factory=lambda: dict.fromkeys(SERVERS, CLOSED))
     units: dict[str, KnownUnit] = field(default_factory=lambda: dict(TWO_UNITS))
-    unreachable: set[str] = field(default_factory=set)
     ages_ms: dict[str, int] = field(default_factory=dict)  # of name servers that tell
     without_brokers: set[str] = field(default_factory=set)  # name servers to which no broker has come yet
 
@@ -46,8 +44,6 @@ class FusedCluster(ScriptedReach):
         return SERVERS
 
     def _get(self, request: ScriptedRequest) -> Reply:
-        if request.address in self.unreachable:
-            return ConnectionLost(f"cannot connect to {request.address}")
         units = {} if request.address in self.without_brokers else self.units
         age_ms = self.ages_ms.get(request.address)
         return msgspec.json.encode(UnitState(switch=self.switches[request.address], units=units, age_ms=age_ms))
@@ -58,8 +54,6 @@ class FusedCluster(ScriptedReach):
         return super()._cluster_info(request)
 
     def _set(self, request: ScriptedRequest) -> Reply:
-        if request.address in self.unreachable:
-            return ConnectionLost(f"cannot connect to {request.address}")
         self.switches[request.address] = decode_switch(request.body)
         return {}
 

@@ -1,9 +1,9 @@
-"""A cluster that answers from a script: which code, asked of whom, gets what. No sockets.
+"""An admin access that answers from a script: which code, sent to which server, gets what. No sockets.
 
-reach = ScriptedReach(brokers={"broker-a": "a:1"})
-reach.on(RequestCode.GET_MAX_OFFSET, lambda asked: {"offset": "7"})      fields of a success
-reach.on(RequestCode.GET_TOPIC_CONFIG, lambda asked: b'{"topicName":"t"}')  body of a success
-reach.on(RequestCode.DELETE_TOPIC_IN_BROKER, lambda asked: 17)             a refusal with that code
+access = ScriptedAccess(brokers_by_name={"broker-a": "a:1"})
+access.on(RequestCode.GET_MAX_OFFSET, lambda request: {"offset": "7"})      fields of a success
+access.on(RequestCode.GET_TOPIC_CONFIG, lambda request: b'{"topicName":"t"}')  body of a success
+access.on(RequestCode.DELETE_TOPIC_IN_BROKER, lambda request: 17)             a refusal with that code
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from holdfast.admin.cluster_access import ClusterAccess, Header
-from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields
@@ -36,7 +36,7 @@ Script = Callable[[ScriptedRequest], Reply]
 
 
 @dataclass
-class ScriptedReach(ClusterAccess):
+class ScriptedAccess(ClusterAccess):
     """Answers what the script says; a code without a line gets 3, as from a server that does not know it."""
 
     brokers_by_name: dict[str, str] = field(default_factory=lambda: {"broker-a": "a:1"})
@@ -44,6 +44,7 @@ class ScriptedReach(ClusterAccess):
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
     requests: list[ScriptedRequest] = field(default_factory=list)
     scripts: dict[RequestCode, Script] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)  # brokers by name, and addresses of name servers
 
     def __post_init__(self) -> None:
         self.on(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
@@ -59,6 +60,14 @@ class ScriptedReach(ClusterAccess):
         """Let *script* answer *code*."""
         self.scripts[code] = script
         return self
+
+    def kill(self, *servers: str) -> None:
+        """Let brokers, or name servers by address, answer nothing. Name servers still list such a broker."""
+        self.dead |= {*servers}
+
+    def restart(self, *servers: str) -> None:
+        """Let servers answer again."""
+        self.dead -= {*servers}
 
     def requests_of(self, code: RequestCode) -> list[ScriptedRequest]:
         """Return every request of that code so far."""
@@ -88,6 +97,8 @@ class ScriptedReach(ClusterAccess):
 
     def _reply(self, request: ScriptedRequest) -> Command:
         self.requests.append(request)
+        if request.address in self.dead | {self.brokers_by_name.get(name, "") for name in self.dead}:
+            raise ConnectionLost(f"cannot connect to {request.address}")
         script = self.scripts.get(request.code)
         reply = 3 if script is None else script(request)
         if isinstance(reply, HoldfastError):

@@ -1,4 +1,4 @@
-"""Broker desks that reach each other, and logical queues that are moved between them by hand.
+"""Broker machines that reach each other, and logical queues that are moved between them by hand.
 
 There is no name server and no driver of moves here: what a mapping says is put into the brokers' records as it is, so
 that every shape of it can be looked at, also those that only other tools write.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from tests.support.broker_desk import BrokerHarness, a_pull, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_pull, a_send
+from tests.support.cluster.machine import START_MS
 
 from holdfast.broker.flow.peer_calls import PURPOSE
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes
@@ -21,11 +22,11 @@ from holdfast.wire.frames.frame import split_frames
 from holdfast.wire.records.record import StoredRecord, decode_records
 
 TOPIC = "T"
-EPOCH = 1_700_000_000_000
+EPOCH = START_MS
 
 
 class StaticBroker(BrokerHarness):
-    """A desk with a telephone."""
+    """A broker machine that can call the others."""
 
     def __init__(self, brokers: StaticBrokers, name: str, disk: SimDisk | None = None, **options: object) -> None:
         self._cluster = brokers
@@ -50,7 +51,7 @@ class StaticBroker(BrokerHarness):
 
 
 class StaticBrokers:
-    """Some brokers in one room."""
+    """Some brokers that reach each other."""
 
     FIRST_CHANNEL = 1000
 
@@ -90,7 +91,7 @@ class StaticBrokers:
     # The wires.
 
     def dial(self, caller: StaticBroker, address: str) -> None:
-        """Connect two desks, or fail."""
+        """Connect two brokers, or fail."""
         called = next(
             (broker for broker in self.brokers.values() if broker.options.address == address and broker.is_up), None
         )
@@ -122,8 +123,8 @@ class StaticBrokers:
             for broker in self.brokers.values():
                 broker.sync()
 
-    def disconnect(self, name: str) -> None:
-        """Let a broker be silent: nobody reaches it."""
+    def kill(self, name: str) -> None:
+        """End a broker: its connections close, and no other broker reaches it."""
         self.brokers[name].is_up = False
         for (owner, channel), (receiver, _) in list(self._connections.items()):
             if owner == name:

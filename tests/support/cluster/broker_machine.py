@@ -1,81 +1,53 @@
-"""A broker machine on a simulated disk, spoken to in frames: what a client sends, what it gets back."""
+"""One broker machine on a simulated disk, and the requests that clients send most: `a_send` and `a_pull`."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+from tests.support.cluster.machine import START_MS, MachineHarness
 
 from holdfast.broker.assembly import Components
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.service import store_options
-from holdfast.machine.effects import Effect, ReadLog, SendBytes, SyncLog, WriteFile
-from holdfast.machine.events import (
-    ChannelClosed,
-    ChannelId,
-    ChannelOpened,
-    DiskFault,
-    Event,
-    FramesReceived,
-    LogRead,
-    LogSynced,
-    ReadsReceived,
-    Started,
-    TimerFired,
-)
+from holdfast.machine.effects import Effect, ReadLog, SyncLog, WriteFile
+from holdfast.machine.events import ChannelId, DiskFault, Event, FramesReceived, LogRead, LogSynced, ReadsReceived
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.frames.frame import split_frames
 
 
-class BrokerHarness:
-    """One broker with one or more clients across the desk.
+class BrokerHarness(MachineHarness):
+    """One broker with a client on channel 1, and more if a test connects them.
 
     Cold reads are answered at once; syncs only when `sync` is called.
     """
 
     def __init__(self, *, flush: str = "async", disk: SimDisk | None = None, **options: object) -> None:
-        self.now_ms = 1_700_000_000_000
         self.disk = disk or SimDisk()
         settings = {"namesrv": (), "log_file_size": 1 << 20, **options}
         self.options = BrokerOptions(flush=flush, **settings)  # type: ignore[arg-type]
-        self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
+        self.store = MessageStore.open(self.disk, store_options(self.options), START_MS)
         self.pressure = MemoryPressure()
-        self.components = Components(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)
+        self.components = Components(self.options, self.store, self.disk, random.Random(7), START_MS, self.pressure)
         self.broker = Broker(self.options, self.store, self.components)
-        self.effects: list[Effect] = []
-        self.answers: dict[int, list[Command]] = {}
-        self.streams: dict[int, bytearray] = {}  # what was sent on channels that speak no frames
         self.syncs: list[SyncLog] = []
-        self.feed(Started(self.now_ms))
+        super().__init__(self.broker)
         self.connect(1)
 
-    def connect(self, channel: int) -> None:
-        """Let a client connect."""
-        self.answers[channel] = []
-        self.feed(ChannelOpened(ChannelId(channel), f"10.0.0.{channel}:5000", self.now_ms))
-
-    def disconnect(self, channel: int) -> None:
-        """Let a client go."""
-        self.feed(ChannelClosed(ChannelId(channel), self.now_ms))
+    def _client_address(self, channel: ChannelId) -> str:
+        return f"10.0.0.{channel}:5000"
 
     def feed(self, event: Event) -> list[Effect]:
-        """Hand an event over; keep what the broker answers, by channel."""
-        effects = self.broker.handle(event)
-        self.effects += effects
+        """Let *event* happen, write files and answer cold reads; return all effects of the event."""
+        effects = super().feed(event)
         for effect in effects:
-            if isinstance(effect, SendBytes) and effect.channel in self.streams:
-                self.streams[effect.channel] += b"".join(effect.pieces)
-            elif isinstance(effect, SendBytes):
-                data = b"".join(bytes(piece) for piece in effect.pieces)
-                frames, consumed = split_frames(memoryview(data))
-                assert consumed == len(data), "answers are whole frames"
-                self.answers[effect.channel] += [decode_command(frame) for frame in frames]
-            elif isinstance(effect, SyncLog):
+            if isinstance(effect, SyncLog):
                 self.syncs.append(effect)
             elif isinstance(effect, WriteFile):
                 self.disk.replace(effect.path, effect.data)
@@ -92,11 +64,13 @@ class BrokerHarness:
 
     def send_bytes(self, data: bytes, channel: int = 1) -> list[Command]:
         """Let *data* arrive as one read; return the answers that came at once."""
-        frames, consumed = split_frames(memoryview(data))
-        assert consumed == len(data)
         self.answers[channel].clear()
-        self.feed(FramesReceived(ChannelId(channel), frames, self.now_ms))
+        self.receive(channel, data)
         return list(self.answers[channel])
+
+    def call(self, *commands: Command, channel: int = 1) -> list[Command]:
+        """Let *commands* arrive in one read; return the answers that came at once."""
+        return self.send_bytes(b"".join(encode_command(command) for command in commands), channel)
 
     def call_together(self, commands: Mapping[int, Sequence[Command]]) -> dict[int, list[Command]]:
         """Let the commands of several channels be read in one turn; return what each was answered at once."""
@@ -108,10 +82,6 @@ class BrokerHarness:
         self.feed(ReadsReceived(reads, self.now_ms))
         return {channel: list(self.answers[channel]) for channel in commands}
 
-    def call(self, *commands: Command, channel: int = 1) -> list[Command]:
-        """Let *commands* arrive in one read; return the answers that came at once."""
-        return self.send_bytes(b"".join(encode_command(command) for command in commands), channel)
-
     def sync(self) -> None:
         """Let everything that was asked for reach the disk."""
         syncs, self.syncs = self.syncs, []
@@ -119,12 +89,6 @@ class BrokerHarness:
             for file in effect.files:
                 file.sync()
             self.feed(LogSynced(effect.position, self.now_ms))
-
-    def pass_time(self, milliseconds: int, *timers: str) -> None:
-        """Let time pass and *timers* fire."""
-        self.now_ms += milliseconds
-        for name in timers:
-            self.feed(TimerFired(name, self.now_ms))
 
     def make_topic(self, name: str, queues: int = 4, **rest: object) -> None:
         """Host a topic."""
@@ -177,8 +141,3 @@ def a_pull(topic: str = "T", *, queue: int = 0, offset: int = 0, opaque: int = 1
         }
         | fields,
     )
-
-
-def codes(answers: Iterable[Command]) -> list[int]:
-    """Return the response codes of *answers*."""
-    return [answer.code for answer in answers]

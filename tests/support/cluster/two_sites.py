@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from tests.support.client_stories import poll_until
-from tests.support.cluster import BrokerProcess, Processes, wait_until_gone
-from tests.support.operator import HoldfastCommand
+from tests.support.cluster.processes import BrokerProcess, ProcessCluster
+from tests.support.cluster.raw_requests import raw_request
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage
 
@@ -18,39 +18,32 @@ GROUP = "fleet"
 QUEUES = 50
 KEYS = 60
 UNITS = ("siteA", "siteB")
-# What was committed is on disk soon, so that nothing has a reason to come again.
-SETTINGS = {"offset_save_interval_ms": 100}
+_GET_BROKER_RUNTIME_INFO = 28
 
 
-@dataclass
-class LostSiteCluster:
-    """The fused cluster, what was sent in it and what was consumed."""
+class TwoSites(ProcessCluster):
+    """A cluster with the broker `in-UNIT` for each site, the messages sent in it, and the messages consumed.
 
-    processes: Processes
-    name_server: str
-    brokers: dict[str, BrokerProcess]
-    sent: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {unit: defaultdict(list) for unit in UNITS})
-    consumed: list[tuple[str, ReceivedMessage]] = field(default_factory=list)
+    Committed offsets are on disk soon, so that nothing has a reason to come again.
+    """
 
-    @property
-    def operator(self) -> HoldfastCommand:
-        """Whoever gives orders."""
-        return HoldfastCommand(self.name_server)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, flush="sync", settings={"offset_save_interval_ms": 100})
+        self.sent: dict[str, dict[str, list[int]]] = {unit: defaultdict(list) for unit in UNITS}
+        self.consumed: list[tuple[str, ReceivedMessage]] = []
 
-    def start_broker(self, unit: str, port: int | None = None) -> None:
-        """Serve the disk of a site, there or elsewhere."""
-        self.brokers[unit] = self.processes.start_broker(
-            f"in-{unit}", self.name_server, cluster=unit, port=port, flush="sync", settings=SETTINGS
-        )
+    def broker_of(self, unit: str) -> BrokerProcess:
+        """Return the broker of a site."""
+        return self.brokers[f"in-{unit}"]
 
-    def kill(self, unit: str) -> None:
-        """End the broker of a site without a word."""
-        self.brokers[unit].child.kill()
-        wait_until_gone(self.name_server, [f"in-{unit}"])
+    def start_replica(self, unit: str, folder: Path, **settings: object) -> BrokerProcess:
+        """Start a replica of the broker of a site."""
+        name = f"in-{unit}"
+        return self.start(name, cluster=unit, store=folder, settings={"replica_of": name, **settings})
 
     def producer(self, unit: str) -> Producer:
         """Return a producer of a site."""
-        return Producer(self.name_server, unit=unit)
+        return Producer(self.namesrv, unit=unit)
 
     def consumer(self, unit: str) -> PushConsumer:
         """Return a new member of the group, and keep what it gets."""
@@ -58,7 +51,7 @@ class LostSiteCluster:
         async def consume(message: ReceivedMessage) -> None:
             self.consumed.append((unit, message))
 
-        consumer = PushConsumer(self.name_server, GROUP, listener=consume, unit=unit, ordered=True, start="earliest")
+        consumer = PushConsumer(self.namesrv, GROUP, listener=consume, unit=unit, ordered=True, start="earliest")
         consumer.subscribe(TOPIC)
         return consumer
 
@@ -89,7 +82,7 @@ class LostSiteCluster:
 
     def offsets_saved(self, unit: str) -> Callable[[], bool]:
         """Return the question whether a broker has on disk how far its group is."""
-        file = self.brokers[unit].store / "config" / "consumerOffset.json"
+        file = self.broker_of(unit).store / "config" / "consumerOffset.json"
         return lambda: (
             file.exists()
             and sum(json.loads(file.read_text())["offsetTable"].get(f"{TOPIC}@{GROUP}", {}).values())
@@ -98,30 +91,30 @@ class LostSiteCluster:
 
 
 @pytest.fixture
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostSiteCluster]:
-    with Processes(tmp_path_factory.mktemp("sites")) as processes:
-        cluster = LostSiteCluster(processes, processes.start_name_server(), {})
-
-        async def create() -> None:
-            for unit in UNITS:
-                cluster.start_broker(unit)
-                arguments = ["--logical-queues", str(QUEUES), "--scope", unit]
-                await cluster.operator.run("topic", "create", TOPIC, *arguments)
-
-        asyncio.run(create())
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoSites]:
+    with TwoSites(tmp_path_factory.mktemp("sites")) as cluster:
+        for unit in UNITS:
+            cluster.start(f"in-{unit}", cluster=unit)
+            cluster.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--scope", unit)
         yield cluster
 
 
-async def unit_status(sites: LostSiteCluster, unit: str) -> dict[str, object]:
+def end_of(broker: BrokerProcess) -> str:
+    """Return where the log of a broker ends."""
+    text = raw_request(broker.address, _GET_BROKER_RUNTIME_INFO, {}).text
+    return text.partition('"commitLogMaxOffset":')[2].partition(",")[0]
+
+
+async def unit_status(sites: TwoSites, unit: str) -> dict[str, object]:
     """Return what is told of the loss of a site."""
     statuses = await sites.operator.run("dr", "status")
     return next(each for each in statuses["units"] if each["name"] == unit)
 
 
-async def stored_in(sites: LostSiteCluster, unit: str) -> dict[str, list[int]]:
+async def stored_in(sites: TwoSites, unit: str) -> dict[str, list[int]]:
     """Return all that a site holds: the numbers of each key, in the order of their queue."""
     found: dict[str, list[int]] = defaultdict(list)
-    async with PullConsumer(sites.name_server, "auditors", auto_commit=False, unit=unit) as consumer:
+    async with PullConsumer(sites.namesrv, "auditors", auto_commit=False, unit=unit) as consumer:
         queues = await consumer.queues(TOPIC)
         assert len(queues) == QUEUES
         await consumer.assign(queues)
@@ -148,15 +141,13 @@ def first_order(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
     return {key: list(numbers) for key, numbers in seen.items()}
 
 
-async def wait_until_drained(sites: LostSiteCluster, unit: str) -> None:
+async def wait_until_drained(sites: TwoSites, unit: str) -> None:
     """Return once nothing is left of a site's backlog, by the operator's word."""
     while (await unit_status(sites, unit))["backlogs"]:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
 
 
-async def close_and_check(
-    sites: LostSiteCluster, lost: str, reader: PushConsumer, writer: Producer, rounds: int
-) -> None:
+async def close_and_check(sites: TwoSites, lost: str, reader: PushConsumer, writer: Producer, rounds: int) -> None:
     """Close a site that is back; see that each serves its own from then on. *reader*, *writer*: of the other site."""
     (other,) = {*UNITS} - {lost}
     await sites.operator.run("dr", "close", "--unit", lost)
@@ -170,7 +161,7 @@ async def close_and_check(
         assert len(sites.consumed_messages(lost, other)) == drained
 
 
-async def check_totals(sites: LostSiteCluster, lost: str) -> None:
+async def check_totals(sites: TwoSites, lost: str) -> None:
     """See that each site stores, and consumed, what was sent in it: once, and in order; the lost one nothing else."""
     (other,) = {*UNITS} - {lost}
     for unit in UNITS:

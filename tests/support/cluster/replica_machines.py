@@ -1,17 +1,18 @@
-"""A master and its replica across a desk each, with the replication stream between them in the test's hands."""
+"""A master and its replica as machines. The test carries the replication stream between them."""
 
 from __future__ import annotations
 
 import random
 
-from tests.support.broker_desk import BrokerHarness, a_send
+from tests.support.cluster.broker_machine import BrokerHarness, a_send
+from tests.support.cluster.machine import START_MS
 
 from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
 from holdfast.broker.replication.ha_master import PURPOSE
 from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
 from holdfast.broker.replication.table_sync import TIMER as REPLICA_TIMER
-from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel
+from holdfast.machine.effects import CloseChannel, OpenChannel
 from holdfast.machine.events import (
     ChannelClosed,
     ChannelFailed,
@@ -29,7 +30,6 @@ from holdfast.wire.frames.frame import split_frames
 MASTER = "10.0.0.9:10912"
 MASTER_ADDRESS = "10.0.0.9:10911"
 CALL_CHANNEL = ChannelId(7)
-EPOCH = 1_700_000_000_000
 
 
 class ReplicaPair:
@@ -149,11 +149,6 @@ class ReplicaPair:
         return self.replica.components.ha_replica.state
 
 
-def logs(effects: list[Effect], event: str) -> list[Log]:
-    """Return the lines of one kind."""
-    return [effect for effect in effects if isinstance(effect, Log) and effect.event == event]
-
-
 def log_bytes(harness: BrokerHarness) -> bytes:
     """Return everything in the log of a broker that has one file."""
     store = harness.store
@@ -166,7 +161,7 @@ def make_static(harness: BrokerHarness, topic: str = "S", queues: int = 2) -> No
     harness.components.topics.put(config, harness.now_ms)
     queues_created = {number: new_logical_queue(number, "broker-a", number) for number in range(queues)}
     mapping = TopicMapping(
-        topic=topic, broker="broker-a", scope="__global__", epoch=EPOCH, total=queues, queues=queues_created
+        topic=topic, broker="broker-a", scope="__global__", epoch=START_MS, total=queues, queues=queues_created
     )
     harness.components.mappings.change(mapping, now_ms=harness.now_ms, config=config)
     harness.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it
