@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -39,6 +40,10 @@ DESCRIPTORS_MAX = 80
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("gate")
+
+# A shell that runs the tests in the background makes them ignore SIGINT, and the programs that they start and interrupt
+# would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

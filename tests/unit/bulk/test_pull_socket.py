@@ -68,7 +68,7 @@ def pull(text: str) -> Command:
 
 
 def ask(line: PullSocket, broker: PlayedBroker, text: str) -> str:
-    return bytes(line.request(broker.address, pull(text), 30).text).decode()
+    return bytes(line.request(broker.address, pull(text), 30)[1]).decode()
 
 
 def test_what_was_asked_ahead_is_not_asked_again(line: PullSocket, broker: PlayedBroker):
