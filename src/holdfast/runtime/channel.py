@@ -3,8 +3,8 @@
 The unit of work is one read, not one message: all complete frames of a read are passed on together, and all answers
 leave as one write (measured: a task or an await per frame costs a factor of four).
 
-All connections of a server share one receive buffer. A connection owns only the beginning of an incomplete frame, so
-ten thousand idle connections cost next to nothing:
+All connections of a server, or of the clients in one thread, share a receive buffer. A connection owns only the
+beginning of an incomplete frame, so ten thousand idle connections cost next to nothing:
 
     receive buffer   | reads kept for this turn | unfinished part, copied in front | fresh bytes .......... |
                      0                          used: a frame starts here
@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
@@ -52,8 +53,17 @@ class ReceiveBuffer:
         self.used = 0
 
 
-# Shared by all owners that handle each read at once.
-_shared_buffer = ReceiveBuffer()
+class _ThreadBuffer(threading.local):
+    """The buffer of all owners in one thread that handle each read at once.
+
+    Each event loop has a thread. While one loop reads from a socket, which releases the interpreter, others may, too.
+    """
+
+    def __init__(self) -> None:
+        self.receive_buffer = ReceiveBuffer()
+
+
+_this_thread = _ThreadBuffer()
 
 
 class ChannelOwner(Protocol):
@@ -94,17 +104,18 @@ class Channel(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, owner: ChannelOwner, budget: MemoryBudget | None = None, receive_buffer: ReceiveBuffer = _shared_buffer
+        self, owner: ChannelOwner, budget: MemoryBudget | None = None, receive_buffer: ReceiveBuffer | None = None
     ) -> None:
         self._owner = owner
-        self._receive_buffer = receive_buffer
+        self._receive_buffer = receive_buffer or _this_thread.receive_buffer
         self._budget = budget  # servers have one; a client chose its peers
         self._is_backlogged = False  # whether the peer has many unread answers
         self._unfinished: bytes | bytearray = (
             b""  # of an unfinished frame; for a large one a buffer that is not full yet
         )
         self._filled = 0  # how many bytes of it have arrived
-        self._buffer = receive_buffer.memory  # the target of the current read, including the unfinished frame before it
+        # The target of the current read, including the unfinished frame before it.
+        self._buffer = self._receive_buffer.memory
         self._transport: asyncio.Transport | None = None
         self.peer = ""
         self.channel_id = ChannelId(0)  # the owner's number for this channel

@@ -1,5 +1,6 @@
 import asyncio
 import struct
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -210,3 +211,29 @@ def test_the_oldest_unfinished_frame_goes_when_the_budget_is_spent() -> None:
     assert "unfinished requests" in stalled.closing_reason
     assert owner.bodies.get_nowait() == b"o" * 2_000_000
     assert budget.pressure.held == 0
+
+
+class Unconnected(asyncio.Transport):
+    """A transport without a socket, for bytes that the test puts into the buffer itself."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Ignore the limits."""
+
+
+async def test_loops_in_two_threads_do_not_receive_into_the_same_memory() -> None:
+    """A blocking client has a loop in a thread of its own; both may be in the middle of a read."""
+    owners = Owner(), Owner()
+    channels = [Channel(owners[0])]
+    other_thread = threading.Thread(target=lambda: channels.append(Channel(owners[1])))
+    other_thread.start()
+    other_thread.join()
+    frames = a_frame(b"of this thread"), a_frame(b"of another")
+    for channel, frame in zip(channels, frames, strict=True):
+        channel.connection_made(Unconnected())
+        channel.get_buffer(-1)[: len(frame)] = frame
+
+    for channel, frame in zip(channels, frames, strict=True):
+        channel.buffer_updated(len(frame))
+
+    assert owners[0].bodies.get_nowait() == b"of this thread"
+    assert owners[1].bodies.get_nowait() == b"of another"
