@@ -57,7 +57,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int = UNKNOWN
     expired: bool = False
     forced: bool = False
-    is_detached: bool = False
+    is_detached: bool = msgspec.field(default=False, name="cut")  # as `--json` prints it
 
     @property
     def is_decided(self) -> bool:

@@ -1,5 +1,6 @@
 """The arithmetic of one home of a logical queue."""
 
+import msgspec
 import pytest
 
 from holdfast.model.errors import MappingRefused
@@ -81,3 +82,13 @@ def test_an_end_bounds_what_it_holds():
 def test_people_see_the_words_of_the_proposal():
     """Also when printed."""
     assert [str(status) for status in Status] == ["Normal", "ReadOnly", "Expired"]
+
+
+def test_the_keys_that_commands_print_stay():
+    """Scripts read them from `topic describe --json`."""
+    printed = msgspec.to_builtins(a_segment(is_detached=True))
+
+    assert list(printed) == [
+        "generation", "broker", "queue_id", "first", "start", "end", "first_ms", "last_ms", "expired", "forced", "cut"
+    ]  # fmt: skip
+    assert printed["cut"] is True
